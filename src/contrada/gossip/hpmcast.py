@@ -8,7 +8,7 @@ Source: EPFL 2503 §6.2, §6.5.1, figures 6.1, 6.2, 6.6; §6.5.4 (a threshold D 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -196,7 +196,11 @@ class Hpmcast:
             case messages.Probe():
                 return [messages.SendGossip(place, messages.Alive(membership.contact))]
             case messages.AskWhole(_, ids):
-                return self._send_whole(place, ids)
+                once = {(by, name): level for level, by, name in ids}
+                pairs = once.items()
+                found = [self.dissemination.whole(level, identity) for identity, level in pairs]
+                gossips = (messages.Gossip(membership.contact, (each,)) for each in found if each)
+                return [messages.SendGossip(place, each) for each in gossips]
             case messages.AckEvents(_, ids):
                 for identity in ids:
                     self.dissemination.accept_ack(identity, place)
@@ -263,16 +267,6 @@ class Hpmcast:
             return [messages.GiveEvent(event)]
         self._forwarded += 1
         return []
-
-    def _send_whole(
-        self, place: str, ids: Iterable[messages.LevelId]
-    ) -> list[messages.GossipEffect]:
-        once = {(by, name): level for level, by, name in ids}
-        found = [self.dissemination.whole(level, identity) for identity, level in once.items()]
-        me = self.membership.contact
-        return [
-            messages.SendGossip(place, messages.Gossip(me, (rumour,))) for rumour in found if rumour
-        ]
 
     # --- rounds --------------------------------------------------------------------------------
 

@@ -1,22 +1,19 @@
 """`GroupMembership`: the view of one participant, learned by gossip, line by line.
 
-In each round a participant sends the digest of its view to some others. They answer with lines that
-are newer in theirs, and ask for lines that are older (gossip pull, both ways). A neighbour writes
-its own line. The delegates of a subsystem write its line: they condense the table below, and stamp
-the line again after a change, or after `REFRESH_ROUNDS`.
+In each round a participant sends the digest of its view to some others, which answer with newer
+lines, and ask for older ones (gossip pull, both ways). A neighbour writes its own line. The
+delegates of a subsystem write its line: they condense the table below, and stamp the line again
+after a change, or after `REFRESH_ROUNDS`.
 
-A timestamp is the writer's clock, but always later than the one before. A timestamp further ahead
-of the receiver's clock than `STAMP_AHEAD_MAX_US` is refused, so that nobody can lock a line by a
-stamp far in the future. Ages of lines are counted in rounds, so a clock that jumps makes no line
-expire. A participant that has to refuse the stamps of more others than it accepts *doubts* its own
-clock, and lets no line grow old. Its own stamps meanwhile are earlier than those of others for the
-same subsystem.
+A timestamp is the writer's clock, but always later than the one before, and refused if it is more
+than `STAMP_AHEAD_MAX_US` ahead of the receiver's clock: nobody can lock a line. Ages of lines count
+rounds, so a clock that jumps makes no line expire. A participant that refuses the stamps of more
+others than it accepts *doubts* its own clock, and lets no line grow old.
 
-A line without new stamps becomes silent after `silence_rounds`. This detects crashed neighbours
-and, on higher levels, empty subsystems. A silent line is kept as long again, so that older copies
-do not restore it. Its contacts are *lost*, and get a digest from time to time: so the parts of a
-partitioned group join again. A participant overwrites a lie about itself, or about a subsystem of
-which it is a delegate, by a later stamp.
+A line without new stamps becomes silent after `silence_rounds`: its subsystem crashed or is empty.
+It is kept as long again, so that older copies do not restore it. Its contacts are *lost*, and get a
+digest from time to time, so the parts of a partitioned group join again. A participant overwrites a
+lie about itself, or about a subsystem of which it is a delegate, by a later stamp.
 
 Source: EPFL 2503 §6.4.2, §6.6.1 (failure detection).
 """
@@ -278,8 +275,11 @@ class GroupMembership:
                 self.exchange.refused["address taken"] += 1
                 return [(place, messages.TurnAway(self.contact, "the address is taken"))]
             self.exchange.admit(newcomer, line, now_us)
-        elif is_there and held and (nearer := _others(held.line.delegates, newcomer)):
-            return [(place, messages.Redirect(self.contact, nearer))]
+        elif is_there and held:
+            # One at the newcomer's place may be itself, which returns to the group.
+            nearer = tuple(each for each in held.line.delegates if each.place != newcomer.place)
+            if nearer:
+                return [(place, messages.Redirect(self.contact, nearer))]
         lines = self.view.aged_lines(max(apart, 1))
         return [(place, messages.Welcome(self.contact, fit_lines(lines)))]
 
@@ -350,13 +350,6 @@ class GroupMembership:
             assert own is not None, "who is in has a line"
             assert own.is_live, "who is in is alive"
             assert own.line.delegates == (self.contact,), "one's line is one's own"
-
-
-def _others(
-    contacts: Iterable[messages.Contact], newcomer: messages.Contact
-) -> tuple[messages.Contact, ...]:
-    """Returns the contacts at other places than the newcomer, which may return to the group."""
-    return tuple(each for each in contacts if each.place != newcomer.place)
 
 
 class Newcomer:

@@ -1,13 +1,11 @@
 """`View`: the view of one participant: a table for each level, with a line for each subsystem.
 
 The table of level i has a line for each populated subsystem of the participant's own subsystem of
-level i; that of level 1 for each neighbour, including the participant. So a view has at most R a (l
-- 1) + a contacts.
+level i; that of level 1 for each neighbour, including the participant: R a (l - 1) + a contacts.
 
 A line has a timestamp, which only grows, and an *age*: the rounds since its last stamp, as far as
 known here. The age is sent with the line, so that a line without new stamps grows old everywhere at
-the same time. A line that is too old is *silent*: it is kept as long again, so that older copies do
-not restore it, and then forgotten.
+the same time. A line that is too old is *silent*, and forgotten later.
 
 Source: EPFL 2503 §6.4.1, §6.4.2, figure 6.5, equations 6.12, 6.17 and 6.18.
 """

@@ -1,17 +1,8 @@
 """`Handle`: a subscription to a type, with a function that is called with each obvent.
 
-    handle = ct.Handle(service, StockQuote, bought, lambda q: q.price < 100)
-    await handle.activate()
-    ...
-    await handle.deactivate()
-
-A handle may be activated and deactivated any number of times, also by its own handler. Its
-subscription has the delivery class of the type. A handle of a reliable type has a durable
-subscription until it is deactivated; with an identifier, until the subscription is ended by that
-name, so it outlives this process.
-
-A thread policy limits concurrent calls. An `async` handler is called on the event loop, any other
-on threads of the handle. Ordered obvents are handled one at a time.
+A handle of a reliable type has a durable subscription until it is deactivated; with an identifier,
+until the subscription is ended by that name, so it outlives this process. An `async` handler is
+called on the event loop, any other on threads of the handle, within the limits of a thread policy.
 
 Source: EPFL 2503 §5.3.2, §5.3.5, §5.3.6, figure 5.6.
 """

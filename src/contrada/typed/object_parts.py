@@ -1,11 +1,9 @@
 """`Parts`: the encoded parts of an object; `Rest`: those beside the fields of its known class.
 
-An object of an unknown type is of an anonymous subclass of the nearest known class, so it is an
-instance of that class. It has a `Rest` beside its fields. If the known class is abstract, its
-abstract methods raise.
+An object of an unknown type is of an anonymous subclass of the nearest known class, and has a
+`Rest` beside its fields. If the known class is abstract, its abstract methods raise.
 
-Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2, §3.4.1 (subtypes are added without changes
-for other participants).
+Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2, §3.4.1 (types are added without changes).
 """
 
 import inspect

@@ -1,29 +1,14 @@
 """`Obvent`: typed events, called obvents, which are published and subscribed by their class.
 
-    @dataclass
-    class StockObvent(Obvent):
-        company: str
-
-    @dataclass
-    class StockQuote(StockObvent):
-        price: float
-
-    async with service.subscribe(StockQuote, lambda q: q.price < 100) as quotes: ...
-    await service.publish(StockQuote("Telco", 80.0))
-
 Invariants: the notification of an obvent has the type mark of its class and of each ancestor below
 Obvent. A subscription to a class requires its mark and those of all its ancestors. So a
-subscription to a class covers those to its subclasses, by the algebra of filters alone. The name of
-a type is given or module-qualified, the same in all processes.
-
-An object of an unknown type is read as one of the nearest known class: of an anonymous subclass,
-which keeps the parts that this class does not have. So it is published again without loss.
+subscription to a class covers those to its subclasses, by the algebra of filters alone.
 
 The semantic types, from `Unreliable` on, choose the delivery of the objects of a class that has
-them as bases, `class Trade(Certified, CausalOrder, StockObvent)`. They are obvent types, too: a
-subscription to `Reliable` includes all reliable obvents. `qos_of` resolves them.
+them as bases, `class Trade(Certified, CausalOrder, StockObvent)`. They are obvent types, too.
 
 Source: EPFL 2503 §3.2 to §3.4 (obvents, their types, conformance), §5.2.2, figure 5.3 (semantics).
+See docs/typed.md.
 """
 
 from collections.abc import Callable, Iterable

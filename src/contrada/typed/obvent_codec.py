@@ -1,17 +1,8 @@
-"""`ObventCodec`: objects encoded as attributes and a body, and decoded.
-
-A scalar is the attribute of its field's name, and a field of a nested object that of its path,
-`outer.inner`. A nested object that is None is the attribute `outer` = null. Everything else is in
-the body, a map of msgpack by path. A double is always a double, a date its ISO text, a duration its
-microseconds, a member of an enumeration its value or its name. A decimal is the nearest double, and
-its digits in the body. If the class of a nested object is a subtype of the declared one,
-`outer.@is` names it.
+"""`ObventCodec`: objects encoded as attributes and a body, and back; docs/typed.md has the table.
 
 Attributes and body entries that the reader's class does not have are kept, so that they can be
-published again.
-
-Decoding depends only on the names of the attributes, so a read plan is cached for each set of
-names. Then an object costs one check of its values' types, and one call of its constructor.
+published again. Decoding depends only on the names of the attributes, so a read plan is cached for
+each set of names. Then an object costs one check of its values' types, and one constructor call.
 
 Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 """

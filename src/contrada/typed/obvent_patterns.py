@@ -1,10 +1,5 @@
 """`ObventPattern`: sequence patterns over types of obvents.
 
-    bought = ObventPattern(StockRequest, (StockQuote, lambda q: q.price < 100), by="company")
-    async with service.subscribe(bought) as matches:
-        async for match in matches:
-            request, quote = match.obvents
-
 Each part is a type, or a type with a filter or predicate. Patterns are matched in the network, so a
 predicate must be expressed exactly by one filter.
 

@@ -238,7 +238,8 @@ class _SchemaReader:
         for key, inner in properties.items():
             if key in inherited:
                 continue
-            if not isinstance(key, str) or not _is_field_name(key):
+            is_name = isinstance(key, str) and key.isidentifier() and not key.startswith("__")
+            if not is_name or keyword.iskeyword(key):
                 raise self.refusal(f"{place}.{key}", "no name of a field")
             annotation = self.annotation(inner, f"{place}.{key}", depth + 1)
             is_required = key in required
@@ -324,7 +325,3 @@ class _SchemaReader:
         if schema.get(_MAP) and len(typing.get_args(item)) == 2:
             return dict[typing.get_args(item)]  # type: ignore[misc]
         return set[item] if schema.get("uniqueItems") else list[item]  # type: ignore[valid-type]
-
-
-def _is_field_name(name: str) -> bool:
-    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("__")

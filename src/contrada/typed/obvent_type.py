@@ -26,7 +26,7 @@ from contrada.typed.object_parts import (
 )
 from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
 from contrada.typed.qos import Qos, qos_of
-from contrada.typed.shapes import Field, FieldKind, Shape
+from contrada.typed.shapes import FieldKind, Shape
 from contrada.typed.type_names import (
     ancestors_of,
     class_named,
@@ -87,7 +87,8 @@ def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> Non
             continue
         first, _, path = name.partition(".")
         found = shape.by_name.get(first)
-        if found is None or (path and not _has_objects(found)):
+        kinds = [] if found is None else [each.kind for each in found.alternatives]
+        if found is None or (path and FieldKind.OBJECT not in kinds):
             expected = ", ".join(sorted(shape.by_name)) or "none"
             reason = f"`where` names {name!r}, which is no field; expected {expected}"
             raise InvalidObventError(type_name, reason)
@@ -143,10 +144,6 @@ def _to_whole_notification(obvent: Any, kind: ObventType, rest: Rest | None) -> 
     kind.codec.write(obvent, parts)
     parts.attributes.update(marks)
     return parts.notification(kind.name, kind.qos.envelope_of(obvent))
-
-
-def _has_objects(field: Field) -> bool:
-    return any(each.kind is FieldKind.OBJECT for each in field.alternatives)
 
 
 class ReceivedType:

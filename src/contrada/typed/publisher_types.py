@@ -1,19 +1,13 @@
 """`Published` and `published_by`: the type of the publisher as a subscription criterion.
 
-    await service.publish(Published(quote, by=market))
-
-    async with service.subscribe(StockQuote, published_by(Market)) as quotes: ...
-
 The notification is that of the obvent, with a mark `@is.by(NAME)` for each class of the publisher.
-So a subscription to a class includes the publications of its subclasses. Any object may be a
-publisher; its classes have their names as types, else their module and qualified name. These marks
-do not change the obvent: it is read as usual, and published again without them.
+Any object may be a publisher; its classes have their names as types, else their module and
+qualified name. The marks do not change the obvent, and are not published again.
 
 Source: EPFL 2503 §3.7.3 (the type of publishers as a criterion).
 """
 
 from abc import ABC
-from collections.abc import Iterator
 from typing import Any, Final, Generic, Protocol
 
 from contrada.errors import InvalidObventError
@@ -46,7 +40,8 @@ class Published:
         errors of the item, LimitError, and InvalidObventError for a class without a name.
         """
         made = notification_of(self.item)
-        marks = dict.fromkeys(_marks_of(known_of(type(self.by))), True)
+        classes = (each for each in known_of(type(self.by)).__mro__ if each not in _OF_ALL)
+        marks = {publisher_mark(name): True for each in classes for name in given_names(each)}
         return Notification.from_attributes(
             {**made.attributes, **marks}, made.body, made.content_type, made.envelope
         )
@@ -69,9 +64,3 @@ def published_by(cls: type[Any]) -> Filter:
     if not isinstance(given, type) or given in _OF_ALL:
         raise InvalidObventError(str(cls), "expected a class, and not one that all objects are of")
     return Filter({publisher_mark(given_names(cls)[-1]): True})
-
-
-def _marks_of(cls: type[Any]) -> Iterator[str]:
-    for each in cls.__mro__:
-        if each not in _OF_ALL:
-            yield from map(publisher_mark, given_names(each))

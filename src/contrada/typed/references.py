@@ -1,11 +1,5 @@
 """`Export` and `Proxy`: remote services called over the network of the events, with leases.
 
-    async with ct.Export(service, market, StockMarket) as reference:
-        await service.publish(StockQuote("Telco Mobiles", 80.0, 100, reference))
-
-    async with ct.Proxy(service, quote.market, StockMarket) as market:
-        bought = await market.buy("Telco Mobiles", 80.0, 10)
-
 An export lasts as long as its lease. Each call renews the lease, so does each open proxy, and
 `renew`. So a holder of a reference that crashes keeps nothing alive. A call is answered once at
 most. A call without an answer may have been executed.

@@ -1,10 +1,8 @@
 """`Shape`: the declared fields of a class, and the kinds of their values.
 
-It is the same for dataclasses, attrs classes, pydantic models, msgspec structs and plain classes
-with annotations. Codecs, predicates and schemas all use the shape of a class.
-
-The values of a *flat* field are attributes of the notification. Its alternatives have distinct
-domains there, so a value identifies its alternative. Other fields are in the body.
+Codecs, predicates and schemas all use the shape of a class. The values of a *flat* field are
+attributes of the notification. Its alternatives have distinct domains there, so a value identifies
+its alternative. Other fields are in the body.
 
 Source: EPFL 2503 §3.2 (objects by value), §3.4.2 (type systems of obvents).
 """

@@ -1,13 +1,5 @@
 """`Structural`: types by structure, that is, by the members of a protocol or the types of a tuple.
 
-    class Priced(Protocol):
-        price: float
-
-    async with service.subscribe(Structural[Priced](), lambda it: it.price < 100) as found: ...
-
-    await service.publish(Tuple("Telco", 80.0, 100))
-    async with service.subscribe(Structural[tuple[str, float, int]]()) as tuples: ...
-
 Filters require the attributes of the protocol; its methods are checked at the subscriber, by the
 class of the object. An object of no known class becomes a record of the protocol's attributes, if
 the protocol has no methods. A tuple has the attributes `0`, `1`, … and a mark with its length.

@@ -81,7 +81,10 @@ class Reassembly:
         key = sender, place, number
         held = self._held.get(key)
         if held is None:
-            self._make_room(sender)
+            if self._of_sender[sender] >= self._limits.incomplete_of_sender_max:
+                self._add_lost(next(key for key in self._held if key[0] == sender))
+            if len(self._held) >= self._limits.incomplete_max:
+                self._add_lost(next(iter(self._held)))
             held = self._held[key] = _Incomplete(count, passed_us)
             self._of_sender[sender] += 1
         if held.count != count or index in held.pieces:
@@ -103,12 +106,6 @@ class Reassembly:
             if passed_us - oldest.begun_us <= self._limits.incomplete_wait_us:
                 return
             self._add_lost(key)
-
-    def _make_room(self, sender: bytes) -> None:
-        if self._of_sender[sender] >= self._limits.incomplete_of_sender_max:
-            self._add_lost(next(key for key in self._held if key[0] == sender))
-        if len(self._held) >= self._limits.incomplete_max:
-            self._add_lost(next(iter(self._held)))
 
     def _add_lost(self, key: tuple[bytes, str, int]) -> None:
         self._drop(key)

@@ -1,12 +1,8 @@
 """`GossipNode`: one participant of a group, over UDP.
 
-    async with GossipNode(key, join=["10.0.0.7:7656"]) as node:
-        async with node.subscribe("price < 100") as quotes:
-            await node.publish({"symbol": "DIS", "price": 61.5})
-
-It drives a `Hpmcast`: a tick in each period P, received messages, and its effects. Each
-datagram is checked in this order: size; group; rates; clock, number and seal; pieces; then the
-participant checks the message. A refused datagram is not answered, but counted by reason.
+It drives an `Hpmcast`: a tick in each period P, received messages, and its effects. Each datagram
+is checked in this order: size; group; rates; clock, number and seal; pieces; then the participant
+checks the message. A refused datagram is not answered, but counted by reason.
 
 Source: EPFL 2503 §6.4 to §6.6.
 """

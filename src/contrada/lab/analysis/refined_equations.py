@@ -7,11 +7,9 @@ gives the expected reliability. Differences to equations 6.22 to 6.27 as printed
 - the number of interested members is binomial, not always m_i p_i, and rounds depend on it. So the
   audiences of a typical interested participant count: at level 1, itself and others;
 - a subsystem begins with its infected delegates: the first ones of its R first subsystems,
-  interested
-  or not; uninterested ones gossip but are no audience;
+  interested or not; uninterested ones gossip but are no audience;
 - there is no factor R at level 1, except with `bottom_redundancy`;
-- the publisher gossips at all levels; crashed participants are in views, and down from the
-  beginning;
+- the publisher gossips at all levels; crashed participants are in views, down from the beginning;
 - while few are infected, each chooses F different ones.
 
 Left out: the publisher may be a delegate of the top level; an audience D may end amid the delegates
@@ -161,10 +159,6 @@ def _settled(n: int, group: tuple[int, int, float]) -> float:
     return settled(n, reach(size, fanout, loss=loss), first=_first(n, group, 0))
 
 
-def _goes_on(line: _LineState) -> bool:
-    return line.infected > 0 or line.publishes
-
-
 class _LinePlace(NamedTuple):
     """The place of the followed subsystem in its group, with its chance.
 
@@ -212,7 +206,7 @@ class _LevelSpread:
         ended: defaultdict[_LineState, float] = defaultdict(float)
         rounds, here = 0.0, 1 / self._parameters.branching
         for line, weight in lines.items():
-            if not _goes_on(line):
+            if not line.infected and not line.publishes:
                 continue
             # The publisher is in any subsystem of a group that it is in.
             stays = here if line.publishes else 0.0

@@ -254,7 +254,10 @@ class _DisseminationRun:
         plan, group = self._plan, self._group
         hits = (state & WANTED).astype(np.bool_).sum(axis=1)
         last = np.zeros(len(state), np.int64)
-        rounds = self._expected(level, state.shape[1], hits)
+        found, place = np.unique(hits, return_inverse=True)
+        size = state.shape[1]
+        expected = [expected_rounds(group, level, size, each) for each in found.tolist()]
+        rounds = np.array(expected, np.int64)[place]
         top, bottom = level == group.levels > 1, level == 1
         if top and plan.skip_first and wants.sum() == wants[self._place(level - 1)]:
             return np.zeros_like(rounds), last, 0
@@ -277,12 +280,6 @@ class _DisseminationRun:
             got = (1 - group.loss) ** 3
             sent += self._tell(level, state, hits * extra, rounds * extra, last, got)
         return rounds, last, sent
-
-    def _expected(self, level: int, size: int, hits: Counts) -> Counts:
-        """The rounds of each group, by its hits."""
-        found, place = np.unique(hits, return_inverse=True)
-        rounds = [expected_rounds(self._group, level, size, each) for each in found.tolist()]
-        return np.array(rounds, np.int64)[place]
 
     def _place(self, level: int) -> int:
         """The publisher's group of a level."""

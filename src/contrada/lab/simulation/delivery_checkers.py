@@ -55,11 +55,8 @@ def _lost(
     delivery: DeliveryHistory, logs: dict[str, list[Sent]], kept: DeliveryVerdict
 ) -> Iterator[Violation]:
     there = {name: {sent.id for sent in log} for name, log in logs.items()}
-    overflown = {
-        name
-        for name, subscription in delivery.subscriptions.items()
-        if _may_overflow(delivery, subscription)
-    }
+    spans = delivery.subscriptions
+    overflown = {name for name, span in spans.items() if _may_overflow(delivery, span)}
     for sent in delivery.sent.values():
         if not sent.is_accepted:
             continue
@@ -104,24 +101,17 @@ def _check_contents(
     delivery: DeliveryHistory, subscription: DurableSpan, log: list[Sent]
 ) -> Iterator[Violation]:
     seen: set[str] = set()
+    # The servers that lost their disk, with the numbers of publishers.
+    lost = {broker for _, broker, disk_survived in delivery.crashes if not disk_survived}
     for sent in log:
-        if sent.id in seen and not _has_lost_numbers(delivery, sent):
-            yield Violation("double", f"{sent.id} of {sent.client} in {subscription.name}")
+        case = f"{sent.id} of {sent.client} in {subscription.name}"
+        if sent.id in seen and lost.isdisjoint(sent.brokers):
+            yield Violation("double", case)
         seen.add(sent.id)
         if not subscription.filters.matches(sent.notification):
-            yield Violation("no match", f"{sent.id} of {sent.client} in {subscription.name}")
+            yield Violation("no match", case)
         if sent.error is not None:
-            yield Violation(
-                "refused", f"{sent.id} of {sent.client} in {subscription.name}: {sent.error}"
-            )
-
-
-def _has_lost_numbers(delivery: DeliveryHistory, sent: Sent) -> bool:
-    """Whether an access point has lost its disk, with a publisher's numbers."""
-    return any(
-        broker in sent.brokers and not disk_survived
-        for _, broker, disk_survived in delivery.crashes
-    )
+            yield Violation("refused", f"{case}: {sent.error}")
 
 
 def _out_of_order(name: str, log: list[Sent]) -> Iterator[Violation]:

@@ -90,7 +90,9 @@ def judge(network: ObservedNetwork) -> Outcome:
             found.must += 1
             key = (held.client, held.broker, held.message.identity)
             if (*key, each.notification.envelope.id) not in given:
-                found.violations.append(Violation("lost", _told(each, held)))
+                sent = f"{each.notification.envelope.id} of {each.client} at {each.broker}"
+                asked = f"{held.message.identity} of {held.client} at {held.broker}"
+                found.violations.append(Violation("lost", f"{sent} for {asked}"))
     return found
 
 
@@ -109,13 +111,6 @@ def _fault(
 def _matches(held: InterestSpan, published: PublishedRecord) -> bool:
     assert isinstance(held.message, Subscribe)
     return any(each.matches(published.notification) for each in held.message.filters.filters)
-
-
-def _told(published: PublishedRecord, held: InterestSpan) -> str:
-    return (
-        f"{published.notification.envelope.id} of {published.client} at {published.broker} "
-        f"for {held.message.identity} of {held.client} at {held.broker}"
-    )
 
 
 def _must(

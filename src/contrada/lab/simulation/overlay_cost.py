@@ -102,18 +102,11 @@ def plans(
     return [
         Plan(kind, network, sites, count, objects, notifications, seed)
         for kind in kinds()
-        if not kind.reliable
+        if not kind.reliable and not (kind.strategy is Strategy.FLOODING and kind.covering)
         for count in parties
-        if not _is_idle(kind)
+        if kind.shape != "central"
+        or (kind.strategy is Strategy.SUBSCRIPTIONS and not kind.covering)
     ]
-
-
-def _is_idle(kind: Kind) -> bool:
-    """Whether another kind behaves identically."""
-    is_plain = kind.strategy is Strategy.SUBSCRIPTIONS and not kind.covering
-    if kind.shape == "central":
-        return not is_plain
-    return kind.strategy is Strategy.FLOODING and kind.covering
 
 
 def measure(plan: Plan) -> Cost:
@@ -161,8 +154,8 @@ class _PlanRun:
         self._all(parties, self._subscribe)
         held = [each.statistics().filters.nodes for each in network.routers if each is not None]
         self._all([name for name in objects for _ in range(plan.notifications)], self._publish)
-        self._all(parties, self._unsubscribe)
-        self._all(objects, self._unadvertise)
+        self._all(parties, lambda name: self._withdraw(name, Subscribe))
+        self._all(objects, lambda name: self._withdraw(name, Advertise))
         for delivered in network.history.delivered:
             self._carry(delivered.client, "Publish")
         published = len(network.history.published)
@@ -225,17 +218,13 @@ class _PlanRun:
         self._carry(name, "Advertise")
         self._network.ask(name, Advertise(_IDENTITY, offer))
 
-    def _unadvertise(self, name: str) -> None:
-        self._carry(name, "Unadvertise")
-        self._network.withdraw(name, Advertise, _IDENTITY)
-
     def _subscribe(self, name: str) -> None:
         self._carry(name, "Subscribe")
         self._network.ask(name, Subscribe(_IDENTITY, filter_of(self._chance)))
 
-    def _unsubscribe(self, name: str) -> None:
-        self._carry(name, "Unsubscribe")
-        self._network.withdraw(name, Subscribe, _IDENTITY)
+    def _withdraw(self, name: str, kind: type[Subscribe | Advertise]) -> None:
+        self._carry(name, "Unsubscribe" if kind is Subscribe else "Unadvertise")
+        self._network.withdraw(name, kind, _IDENTITY)
 
     def _publish(self, name: str) -> None:
         number = len(self._network.history.published)
@@ -283,7 +272,9 @@ def draw(costs: Sequence[Cost], folder: Path, form: str) -> list[Path]:
 
     rcParams["svg.hashsalt"] = "contrada"
     folder.mkdir(parents=True, exist_ok=True)
-    lines = _lines(costs)
+    lines: dict[str, list[Cost]] = {}
+    for cost in sorted(costs, key=lambda cost: cost.plan.parties):
+        lines.setdefault(cost.plan.kind.name, []).append(cost)
     families = dict.fromkeys(cost.plan.kind.name.rpartition(", ")[0] for cost in costs)
     colours = {name: f"C{place % 10}" for place, name in enumerate(families)}
     files = []
@@ -307,10 +298,3 @@ def draw(costs: Sequence[Cost], folder: Path, form: str) -> list[Path]:
         files.append(folder / f"overlay-{name}.{form}")
         figure.savefig(files[-1], metadata={"Date": None} if form == "svg" else None)
     return files
-
-
-def _lines(costs: Sequence[Cost]) -> dict[str, list[Cost]]:
-    lines: dict[str, list[Cost]] = {}
-    for cost in sorted(costs, key=lambda cost: cost.plan.parties):
-        lines.setdefault(cost.plan.kind.name, []).append(cost)
-    return lines

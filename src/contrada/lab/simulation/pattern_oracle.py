@@ -15,9 +15,8 @@ permitted.
 A stream holds only notifications for which a matcher's input and matches are determined:
 
 - those *sure* to arrive, and in time: the advertisement that they need had settled before, and
-  remains
-  until the last copy has arrived, none of them travels for longer than the slack, and they have no
-  time to live. An unsure one ends a stream, and after it another begins;
+  remains until the last copy has arrived, none of them travels for longer than the slack, and they
+  have no time to live. An unsure one ends a stream, and after it another begins;
 - without `every` a match depends on the end of the one before. So the stream begins with the first
   notification that the pattern receives at all, or after a pause longer than `within`.
 """

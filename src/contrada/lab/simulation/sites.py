@@ -169,14 +169,14 @@ def _real(key: str) -> Sites:
 
 def _largest(nodes: Iterable[int], lengths: Lengths, key: str) -> Sites:
     """Returns the largest connected part, with its sites renumbered."""
-    part: dict[int, set[int]] = {node: {node} for node in nodes}
-    for a, b in lengths:
-        if part[a] is not part[b]:
-            part[a] |= part[b]
-            for each in part[b]:
-                part[each] = part[a]
-    found = max(part.values(), key=lambda each: (len(each), -min(each)))
-    largest = sorted(found)
+    graph: dict[int, dict[int, float]] = {node: {} for node in nodes}
+    for (a, b), far in lengths.items():
+        graph[a][b] = graph[b][a] = far
+    largest: list[int] = []
+    while graph:
+        part = distances(graph, min(graph))
+        largest = max(largest, sorted(part), key=len)
+        graph = {node: near for node, near in graph.items() if node not in part}
     if len(largest) > BROKERS_MAX:
         raise InputError(key, f"{len(largest)} sites, more than BROKERS_MAX = {BROKERS_MAX}")
     number = {node: place for place, node in enumerate(largest)}

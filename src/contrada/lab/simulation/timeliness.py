@@ -20,15 +20,14 @@ from contrada.model.algebra.notification import PRIORITY_DEFAULT
 
 def end_us(envelope: Envelope) -> float:
     """Returns the time from which a published notification is too late to be read."""
-    if envelope.ttl_us is None or delivery_class(envelope.delivery).is_reliable:
+    if envelope.ttl_us is None or _is_reliable(envelope):
         return inf
     assert envelope.time_us is not None, "it was published"
     return envelope.time_us + envelope.ttl_us
 
 
-def _rank(envelope: Envelope) -> int:
-    is_reliable = delivery_class(envelope.delivery).is_reliable
-    return PRIORITY_DEFAULT if is_reliable else envelope.priority
+def _is_reliable(envelope: Envelope) -> bool:
+    return delivery_class(envelope.delivery).is_reliable
 
 
 class _ClientBacklog:
@@ -56,7 +55,10 @@ class _ClientBacklog:
         del self.waiting[id_]
         if id_ not in good:
             return "late"
-        first = max(good, key=lambda each: _rank(good[each]))  # The oldest of the highest.
+        ranks = {
+            each: PRIORITY_DEFAULT if _is_reliable(of) else of.priority for each, of in good.items()
+        }
+        first = max(ranks, key=ranks.__getitem__)  # The oldest of the highest.
         return None if first == id_ else "out of turn"
 
 

@@ -9,6 +9,7 @@ was before any registration.
 
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from contrada.lab.simulation.timeliness import check_reads
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
 from contrada.routing.delegation import SubscribePattern
-from contrada.routing.router import Router, RouterStatistics, Strategy
+from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 
 VALIDATED_BROKERS_MAX: Final = 12
@@ -102,7 +103,10 @@ def _run(script: steps.Script, network: SimulatedNetwork) -> Iterator[Violation]
     empty = _holdings(fresh)
     yield from _compare_tables(fresh, network)
     _probe(script, network)
-    _announce_time(network)
+    # All publications are older than the slack then.
+    network.schedule.run(network.schedule.now_us + SLACK_US + 1)
+    network.advance_time()
+    network.schedule.run()
     yield from _find_leftovers(empty, network)
 
 
@@ -249,13 +253,6 @@ def _probe(script: steps.Script, network: SimulatedNetwork) -> None:
         network.schedule.run()
 
 
-def _announce_time(network: SimulatedNetwork) -> None:
-    """Announces the time when all publications are older than the slack."""
-    network.schedule.run(network.schedule.now_us + SLACK_US + 1)
-    network.advance_time()
-    network.schedule.run()
-
-
 def _find_leftovers(
     empty: Sequence[tuple[object, ...]], network: SimulatedNetwork
 ) -> Iterator[Violation]:
@@ -268,13 +265,13 @@ def _find_leftovers(
             yield Violation("left over", f"{broker} holds {here}, not {there}")
 
 
+_HOLDINGS: Final = attrgetter(
+    *("neighbours", "subscriptions", "advertisements", "filters", "offers", "merging"),
+    *("patterns.patterns", "patterns.delegated", "patterns.filters", "patterns.runs"),
+    "patterns.waiting",
+)
+
+
 def _holdings(network: SimulatedNetwork) -> list[tuple[object, ...]]:
-    return [_held(_running(network, each).statistics()) for each in range(len(network.routers))]
-
-
-def _held(statistics: RouterStatistics) -> tuple[object, ...]:
-    each = statistics
-    asked = each.subscriptions, each.advertisements
-    of = each.patterns
-    patterns = of.patterns, of.delegated, of.filters, of.runs, of.waiting
-    return each.neighbours, *asked, each.filters, each.offers, each.merging, patterns
+    servers = range(len(network.routers))
+    return [_HOLDINGS(_running(network, each).statistics()) for each in servers]

@@ -1,10 +1,4 @@
-"""Distributed asynchronous collections of obvents.
-
-    quotes = StrongSet(service, StockQuote)
-    await quotes.add(StockQuote("Telco", 80.0))
-    async with quotes.contains(print, lambda quote: quote.price < 100): ...
-    async with quotes.get() as consumer: quote = await consumer.get(timeout_s=5)
-    async with quotes.remove() as consumer: quote = await consumer.get()
+"""Distributed asynchronous collections of obvents: see docs/typed.md.
 
 Source: EPFL 2503 chapter 4.
 """

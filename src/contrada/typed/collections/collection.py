@@ -1,13 +1,8 @@
 """`Collection`: the operations of all collections of obvents, in each delivery class.
 
-A collection is an access point to a distributed space: the obvents of a type, or of a subject.
-`add` publishes an element; a query for the elements subscribes. A collection is asynchronous:
-elements arrive some time after they were added.
-
-A collection object *holds* the elements that it received lately. Inside its own `async with` it
-keeps the last `holds` elements, its own included; a persistent collection begins with those that it
-held when it was closed. So `contains` of a value covers the elements seen here, not those elsewhere
-or in transit.
+`add` publishes an element; a query for the elements subscribes. A collection object *holds* the
+last elements that it received inside its own `async with`; a persistent collection begins with
+those that it held when it was closed. So `contains` of a value covers the elements seen here.
 
 Source: EPFL 2503 §4.2, §4.3, §4.7.
 """

@@ -218,15 +218,13 @@ class CollectionSpace(Generic[T]):
                 Arrival(self._made(it), it, number, len(parts)) for number, it in enumerate(parts)
             )
 
-        filters = FilterSet((*own.filters, self._together()))
+        marks = () if self.cls is None else type_of(self.cls).required_marks
+        together = Filter({MARK: True, **{part_mark(it): True for it in marks}}) & self._under()
+        filters = FilterSet((*own.filters, together))
         return ElementRule(self.name, filters, "parts of joint notifications", holds, read=read)
 
     def _under(self) -> Filter:
         return Filter({}) if self.subject is None else self.subject.to_filters()
-
-    def _together(self) -> Filter:
-        marks = () if self.cls is None else type_of(self.cls).required_marks
-        return Filter({MARK: True, **{part_mark(it): True for it in marks}}) & self._under()
 
     def _made(self, found: Notification) -> T:
         if self.cls is None:

@@ -1,11 +1,8 @@
 """`Subject`: a path of names that classifies obvents and notifications.
 
-    Subject("/Chat/Insomnia")     this subject, with all nested ones
-    Subject("/Chat/*/en")         `*` matches one name
-
 A subject is the attribute `@subject` of notifications, a text that ends in a slash:
 `/Chat/Insomnia/`. So a subject with all nested subjects is one prefix, and covering in the algebra
-is nesting of subjects.
+is nesting of subjects. `/Chat/*/en` matches any one name at `*`.
 
 Source: EPFL 2503 §4.7.1, §3.7.1.
 """
@@ -70,7 +67,10 @@ class Subject:
         """Returns the filter of elements published under it; one constraint."""
         start = self.path.rstrip("/") + "/"
         if self._is_wild:
-            names = ("[^/]+" if it == _ANY else _quoted(it) for it in start.strip("/").split("/"))
+            names = (
+                "[^/]+" if it == _ANY else "".join("\\" + c if c in _SPECIAL else c for c in it)
+                for it in start.strip("/").split("/")
+            )
             pattern = "^/" + "/".join(names) + "/"
             return Filter({SUBJECT: matches(pattern if self.nested else pattern + "$")})
         return Filter({SUBJECT: prefix(start) if self.nested else eq(start)})
@@ -91,7 +91,3 @@ def subject_of(attributes: Mapping[str, Any]) -> str:
     """Returns the path of the only subject in attributes; "" for none or several."""
     found = attributes.get(SUBJECT, "")
     return found.rstrip("/") if isinstance(found, str) else ""
-
-
-def _quoted(name: str) -> str:
-    return "".join("\\" + it if it in _SPECIAL else it for it in name)

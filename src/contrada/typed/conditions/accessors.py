@@ -1,15 +1,11 @@
 """`Accessor`: the path from an obvent to the value that a condition compares.
 
     Invoke("get_market.get_name")  # methods, one after the other
-    Invoke("price_in", ("EUR",))  # with arguments: a tuple for each method
-    Access("market.name")  # fields
-    Invoke(Access("market"), "get_name")  # a method of a field's value
+    Invoke(Access("market"), "price_in", ("EUR",))  # a method of a field's value, with arguments
 
 An argument may be an accessor of the same obvent. Methods are given by name, or as functions; a
-function requires an object of the class that has it, and a subclass may override it.
-
-An accessor is one stage: a field or a method, and its operand, the accessor before it. So accessors
-with the same beginning share it. Accessors are immutable.
+function requires an object of the class that has it, and a subclass may override it. An accessor is
+one stage and its operand, the accessor before it: those with the same beginning share it.
 
 Source: EPFL 2503 §3.5.1, §3.5.3, §4.5.1; figures 4.9 to 4.11.
 """
@@ -18,6 +14,7 @@ import ast
 import keyword
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InvalidObventError
@@ -188,8 +185,9 @@ class Stage(Accessor):
 
     def _after(self, text: str) -> str:
         before = "" if self.of is WHOLE else f"{self.of}."
-        default = "" if self.default is NO_VALUE else f" else {self.default!r}"
-        return f"{before}{text}{default}" if not default else f"({before}{text}{default})"
+        if self.default is NO_VALUE:
+            return f"{before}{text}"
+        return f"({before}{text} else {self.default!r})"
 
 
 class Access(Stage):
@@ -283,8 +281,8 @@ class Invoke(Stage):
 
     def apply(self, found: Any, obvent: Any) -> Any:
         """Calls the method. Raises TypeError for a function of another class."""
-        if self.function is not None and not has_method(self.function, type(found)):
-            raise TypeError(f"{self.function.__qualname__} is no method of {type(found).__name__}")
+        if self.function is not None:
+            _require_method(self.function, found)
         if not self._of_accessors:
             return getattr(found, self.name)(*self.arguments)
         arguments = [it.eval(obvent) if isinstance(it, Accessor) else it for it in self.arguments]
@@ -323,19 +321,19 @@ class Invoke(Stage):
 
     def plain_expression(self, source: ConditionSource) -> ast.expr:
         """`….name(…)`."""
-        arguments = [
-            source.value(each, is_read=False)
-            if isinstance(each, Accessor)
-            else source.constant(each)
-            for each in self.arguments
-        ]
+        arguments = [operand(source, each) for each in self.arguments]
         found = source.value(self.of, is_read=self.function is None)
         if self.function is not None:
-            found = source.call(_ConformanceTest(self.function), found)
+            found = source.call(partial(_require_method, self.function), found)
         return ast.Call(ast.Attribute(found, self.name, ast.Load()), list(arguments), [])
 
     def __str__(self) -> str:
         return self._after(f"{self.name}({', '.join(map(text_of, self.arguments))})")
+
+
+def operand(source: ConditionSource, of: Any) -> ast.expr:
+    """Returns an argument or an expected value: that of an accessor, unread, or a constant."""
+    return source.value(of, is_read=False) if isinstance(of, Accessor) else source.constant(of)
 
 
 def accessor_of(given: Accessor | str) -> Accessor:
@@ -415,13 +413,8 @@ def _checked_methods(given: Any, cls: type[Any] | None) -> list[Any]:
     return found
 
 
-class _ConformanceTest:
-    """Returns an object of a class that has a function, and refuses others."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-
-    def __call__(self, found: Any) -> Any:
-        if not has_method(self.function, type(found)):
-            raise TypeError(f"{self.function.__qualname__} is no method of {type(found).__name__}")
-        return found
+def _require_method(function: Any, found: Any) -> Any:
+    """Returns an object of a class that has a function. Raises TypeError for others."""
+    if not has_method(function, type(found)):
+        raise TypeError(f"{function.__qualname__} is no method of {type(found).__name__}")
+    return found

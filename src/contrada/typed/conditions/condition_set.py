@@ -1,13 +1,8 @@
 """`ConditionSet`: many conditions on objects of one class, matched together.
 
-    conditions = ConditionSet(StockQuote)
-    conditions.add("anna", Less("price", 100.0))
-    conditions.matching(StockQuote("Telco", 80.0))  # ["anna"]
-
 A set matches in one of three forms, which give the same answers: an invocation *tree*; *static*
 filters; or an index of filters, *indexed*, with static filters for the conditions that filters do
-not express exactly. The first two are the thesis's. The default is static, and indexed from
-`INDEXED_MIN` different conditions on.
+not express exactly. The first two are the thesis's.
 
 Source: EPFL 2503 §4.5.4.
 """
@@ -134,7 +129,9 @@ class ConditionSet(Generic[K]):
         self._static.put(group)
         if self._index is not None:
             self._lift(group)
-        elif self._given is None and self._wants_index():
+            return
+        is_large = self._cls is not None and len(self._groups) >= INDEXED_MIN
+        if self._given is None and is_large and self._uses_kernels():
             self._index = self._new_index()
             for each in self._groups.values():
                 self._lift(each)
@@ -168,7 +165,10 @@ class ConditionSet(Generic[K]):
         if self._given is not None:
             return self._given
         index = self._index
-        return "indexed" if index is not None and len(index) >= _least(index) else "static"
+        if index is None:
+            return "static"
+        least = INDEXED_MIN + INDEXED_MIN_PER_ATTRIBUTE * index.attributes
+        return "indexed" if len(index) >= least else "static"
 
     def settle(self) -> None:
         """Compiles static filters and optimizes the index, as otherwise happens during matching.
@@ -184,10 +184,6 @@ class ConditionSet(Generic[K]):
     def _new_index(self) -> IndexedForm:
         assert self._cls is not None
         return IndexedForm(self._cls, is_compiled=self._uses_kernels())
-
-    def _wants_index(self) -> bool:
-        is_large = self._cls is not None and len(self._groups) >= INDEXED_MIN
-        return is_large and self._uses_kernels()
 
     def _uses_kernels(self) -> bool:
         if jit.is_pure() or self._compiled is False:
@@ -216,11 +212,6 @@ class ConditionSet(Generic[K]):
         if found is None:
             return self._static.matching(obvent)
         return found + self._rest.matching(obvent) if len(self._rest) else found
-
-
-def _least(index: IndexedForm) -> int:
-    """The number of conditions from which an index is used."""
-    return INDEXED_MIN + INDEXED_MIN_PER_ATTRIBUTE * index.attributes
 
 
 def _name(cls: type[Any] | None) -> str:

@@ -1,13 +1,9 @@
 """`Condition`: a test of an obvent by a subscriber, as an object; and its combinations.
 
     cheap = Less("price", 100.0) & Contains("company", "Telco")
-    near = Equals(Invoke("get_market.get_name"), "Zurich") | ~GreaterEqual("distance()", 10)
-    service.subscribe(StockQuote, cheap & near)
 
-A condition compares the value of an accessor with an expected value, or with the value of another
-accessor. If an evaluation raises, the whole condition of the subscription does not match, and the
-failure is counted. `&` and `|` evaluate their parts in order, and only as far as needed. Conditions
-are immutable.
+If an evaluation raises, the whole condition of the subscription does not match, and the failure is
+counted. `&` and `|` evaluate their parts in order, only as far as needed. Conditions are immutable.
 
 Source: EPFL 2503 §3.5.1, §4.5.2, §4.5.3; figures 4.12 to 4.14.
 """
@@ -29,6 +25,7 @@ from contrada.typed.conditions.accessors import (
     accessor_of,
     are_field_accessors,
     constant_key,
+    operand,
 )
 from contrada.typed.conditions.condition_source import (
     ConditionSource,
@@ -61,11 +58,8 @@ class Condition(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """Drops inherited derivations of a method that a class redefines: they would ignore it."""
         super().__init_subclass__(**options)
-        for own, derived in (
-            ("holds", "expression"),
-            ("holds", "conjuncts"),
-            ("test", "operation"),
-        ):
+        pairs = ("holds", "expression"), ("holds", "conjuncts"), ("test", "operation")
+        for own, derived in pairs:
             if own in vars(cls) and derived not in vars(cls):
                 base = Comparison if own == "test" else Condition
                 setattr(cls, derived, vars(base)[derived])
@@ -238,14 +232,8 @@ class Comparison(Condition):
 
     def expression(self, source: ConditionSource) -> ast.expr:
         """Returns the comparison of both sides as an expression."""
-        expected = self.expected
         found = source.value(self.accessor, is_read=self.reads_value)
-        other = (
-            source.value(expected, is_read=False)
-            if isinstance(expected, Accessor)
-            else source.constant(expected)
-        )
-        return self.operation(found, other, source)
+        return self.operation(found, operand(source, self.expected), source)
 
     def __str__(self) -> str:
         return f"{self.accessor} {self.sign} {text_of(self.expected)}"
@@ -352,8 +340,7 @@ class IsInstance(Comparison):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         if not isinstance(self.expected, type):
-            reason = f"IsInstance{given!r}: expected a class"
-            raise InvalidObventError("any", reason)
+            raise InvalidObventError("any", f"IsInstance{given!r}: expected a class")
 
     def test(self, found: Any, expected: Any) -> Any:
         """`isinstance`."""
@@ -414,12 +401,9 @@ class Compare(Comparison):
             check_order(*sides, str(self))
 
     def __str__(self) -> str:
-        by = (
-            ""
-            if self.comparator is None
-            else f" by {getattr(self.comparator, '__name__', 'a comparator')}"
-        )
-        return f"{self.accessor} {self.sign} {text_of(self.expected)}{by} gives {self.result}"
+        name = getattr(self.comparator, "__name__", "a comparator")
+        by = "" if self.comparator is None else f" by {name}"
+        return f"{super().__str__()}{by} gives {self.result}"
 
 
 _NATURAL: Final[dict[int, type[ast.cmpop]]] = {-1: ast.Lt, 0: ast.Eq, 1: ast.Gt}

@@ -156,7 +156,8 @@ class _ReaderSource:
                 continue
             self._number += 1
             variable = f"v{self._number}"
-            yield _assignment(variable, ast.Attribute(of, declared.name, ast.Load()))
+            value = ast.Attribute(of, declared.name, ast.Load())
+            yield ast.Assign([ast.Name(variable, ast.Store())], value)
             objects = [it for it in declared.alternatives if it.kind is FieldKind.OBJECT]
             if objects:
                 yield from self._object(objects[0].type, variable, path)
@@ -166,19 +167,16 @@ class _ReaderSource:
     def _object(self, cls: type[Any], variable: str, path: str) -> Iterator[ast.stmt]:
         inner = list(self.fields(shape_of(cls), ast.Name(variable, ast.Load()), f"{path}."))
         none = ast.parse(f"found[{path!r}] = None").body
-        yield ast.If(_expression(f"{variable} is None"), none, inner or [ast.Pass()])
+        is_none = ast.parse(f"{variable} is None", mode="eval").body
+        yield ast.If(is_none, none, inner or [ast.Pass()])
 
     def _scalar(self, declared: Field, variable: str, path: str) -> Iterator[ast.stmt]:
         kinds = [each.kind for each in declared.alternatives]
         name = f"write{self._number}"
         self.names[name] = _value_writer(declared.alternatives)
         plain = _PLAIN.get(kinds[0]) if len(kinds) == 1 else None
-        if plain is None:
-            yield from ast.parse(f"{variable} = {name}({variable})").body
-        else:
-            yield from ast.parse(
-                f"if type({variable}) is not {plain}: {variable} = {name}({variable})"
-            ).body
+        unless = "" if plain is None else f"if type({variable}) is not {plain}: "
+        yield from ast.parse(f"{unless}{variable} = {name}({variable})").body
         yield from ast.parse(f"found[{path!r}] = {variable}").body
 
 
@@ -209,11 +207,3 @@ def _time(value: datetime) -> datetime:
     if type(value.tzinfo) is not timezone:
         raise UnusualError
     return value
-
-
-def _assignment(name: str, value: ast.expr) -> ast.stmt:
-    return ast.Assign([ast.Name(name, ast.Store())], value)
-
-
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body

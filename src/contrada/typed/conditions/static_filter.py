@@ -167,13 +167,9 @@ def static_function(groups: Iterable[ConditionGroup]) -> Matching:
 
 def _test_statement(source: "_SharedSource", group: ConditionGroup, number: int) -> ast.stmt:
     """`if …: add(key)`, in a `try`: a condition that raises does not match."""
-    test = group.condition.expression(source)
-    if len(group.keys) == 1:
-        name, take = f"k{number}", ast.parse(f"add(k{number})").body
-        source.names[name] = group.keys[0]
-    else:
-        name, take = f"k{number}", ast.parse(f"found += k{number}").body
-        source.names[name] = group.keys
+    test, is_one = group.condition.expression(source), len(group.keys) == 1
+    source.names[f"k{number}"] = group.keys[0] if is_one else group.keys
+    take = ast.parse(f"add(k{number})" if is_one else f"found += k{number}").body
     return _guarded([ast.If(test, take, [])], ast.parse("failed()").body)
 
 

@@ -87,8 +87,7 @@ def call_type(declared: Any, name: str, function: Any, arguments: Sequence[Any],
     found = []
     for cls in _classes(declared):
         if function is not None and not has_method(function, cls):
-            reason = f"{place}: {function.__qualname__} is no method of it"
-            raise _refusal(cls, reason)
+            raise _refusal(cls, f"{place}: {function.__qualname__} is no method of it")
         held = inspect.getattr_static(cls, name, _MISSING)
         if held is _MISSING and hasattr(cls, "__getattr__"):
             continue
@@ -126,17 +125,16 @@ def _returned(
 
 def check_order(declared: Any, other: Any, place: str) -> None:
     """Raises InvalidObventError for two types of values without an order, as numbers and text."""
-    mine, its = (set(map(_order_of, _classes(each))) for each in (declared, other))
+    mine, its = (
+        {
+            next((kinds for kinds in _NEITHER_ORDERED if issubclass(cls, kinds)), None)
+            for cls in each
+        }
+        for each in (_classes(declared), _classes(other))
+    )
     if mine and its and None not in mine | its and mine.isdisjoint(its):
         reason = f"{place}: {name_of(declared)} and {name_of(other)} have no order"
         raise InvalidObventError(name_of(declared), reason)
-
-
-def _order_of(cls: type[Any]) -> tuple[type, ...] | None:
-    for kinds in _NEITHER_ORDERED:
-        if issubclass(cls, kinds):
-            return kinds
-    return None
 
 
 def _takes(annotation: Any, given: Any) -> bool:

@@ -108,17 +108,15 @@ def _recorded_sum(path: Path) -> Callable[..., Any]:
     def sum_(items: Any, /, start: Any = 0) -> Any:
         added = [start, *items]
         # Python 3.12 compensates the rounding of a sum if all its doubles are real.
-        if any(isinstance(it, float) or _is_double(it) for it in added) and any(
-            isinstance(it, Recorded) for it in added
-        ):
+        is_double = any(
+            isinstance(it, float) or (isinstance(it, NumberValue) and not it._contrada_is_int)
+            for it in added
+        )
+        if is_double and any(isinstance(it, Recorded) for it in added):
             path.give_up("a sum of doubles is not lifted")
         return sum(added[1:], start)
 
     return sum_
-
-
-def _is_double(value: object) -> bool:
-    return isinstance(value, NumberValue) and not value._contrada_is_int
 
 
 def _classes(path: Path, given: Any) -> Iterator[type]:

@@ -14,6 +14,7 @@ Source: EPFL 2503 §6.6.1 (filters that cover what they represent).
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -70,28 +71,24 @@ class CompilationStep(NamedTuple):
     reason: str
 
 
+@dataclass(slots=True, eq=False)
 class Option:
     """One continuation of a fork."""
 
-    __slots__ = ("answer", "boxes", "sets")
-
-    def __init__(self, answer: Any, sets: Sets) -> None:
-        self.answer = answer
-        self.sets = sets
-        self.boxes: list[Sets] = []
+    answer: Any
+    sets: Sets
+    boxes: list[Sets] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class Fork:
     """A place where paths part. `known` is the set of the tested attribute before it."""
 
-    __slots__ = ("at", "is_weak", "known", "name", "options")
-
-    def __init__(self, name: str, options: list[Option], known: ValueSet | None, is_weak: bool):
-        self.name = name
-        self.options = options
-        self.known = known
-        self.is_weak = is_weak
-        self.at = 0
+    name: str
+    options: list[Option]
+    known: ValueSet | None = None
+    is_weak: bool = False
+    at: int = 0
 
     def fold(self) -> list[Sets]:
         """Returns the boxes of all options, within their sets."""
@@ -166,7 +163,7 @@ class Path:
             within = {each: self._narrow(each, values) for each, values in sets.items()}
             if not any(map(_shows_empty, within.values())):
                 options.append(Option(answer, within))
-        return self._take(Fork(name, options, None, False))
+        return self._take(Fork(name, options))
 
     def test(
         self,
@@ -257,9 +254,8 @@ class Path:
         for option in fork.options[fork.at :]:
             option.boxes = [{}]  # No constraint: the filters match more, never less.
         self.is_cut = True
-        step = CompilationStep(
-            None, "", None, f"more than PATHS_MAX = {PATHS_MAX} ways through the code"
-        )
+        reason = f"more than PATHS_MAX = {PATHS_MAX} ways through the code"
+        step = CompilationStep(None, "", None, reason)
         self.steps.setdefault(_key(step), step)
 
 

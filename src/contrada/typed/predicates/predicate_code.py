@@ -13,7 +13,7 @@ Source: EPFL 2503 §5.3.4 (restrictions on closures).
 
 import dis
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 from typing import Any, Final
@@ -95,21 +95,21 @@ Refusal = tuple[str, CodeType, int]
 """The reason why runs cannot be recorded, and its instruction."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CodeAnalysis:
-    """The analysis of one code object, with those nested in it.
+    """The analysis of one code object, with those nested in it; not changed once it is made.
 
     `refusal` is the reason why its runs cannot be recorded. `copy` is the code to run, None with a
     refusal.
     """
 
-    copy: CodeType | None
-    refusal: Refusal | None
-    names: frozenset[str]
-    identities: tuple[tuple[Chain, CodeType, int], ...]
-    tests_identity: bool
-    has_handlers: bool
-    is_live: bool
+    copy: CodeType | None = None
+    refusal: Refusal | None = None
+    names: set[str] = field(default_factory=set)
+    identities: list[tuple[Chain, CodeType, int]] = field(default_factory=list)
+    tests_identity: bool = False
+    has_handlers: bool = False
+    is_live: bool = False
 
 
 @lru_cache(maxsize=ANALYSES_CACHED_MAX)
@@ -142,12 +142,7 @@ class _CodeAnalyzer:
         self.is_inner = is_inner
         self.instructions = [it for it in dis.get_instructions(code) if it.opname != "CACHE"]
         self.by_offset = {it.offset: it for it in self.instructions}
-        self.refusal: Refusal | None = None
-        self.names: set[str] = set()
-        self.identities: list[tuple[Chain, CodeType, int]] = []
-        self.tests_identity = False
-        self.has_handlers = False
-        self.is_live = False
+        self.found = CodeAnalysis()
         self.only_in = self._only_in()
 
     def analysis(self) -> CodeAnalysis:
@@ -160,24 +155,15 @@ class _CodeAnalyzer:
         for place, each in enumerate(self.instructions):
             self._look(place, each)
         constants = tuple(map(self._constant, range(len(self.code.co_consts))))
-        copy = None
-        if self.refusal is None:
-            table = b"" if self.has_handlers else self.code.co_exceptiontable
-            copy = self.code.replace(co_consts=constants, co_exceptiontable=table)
-        return CodeAnalysis(
-            copy,
-            self.refusal,
-            frozenset(self.names),
-            tuple(self.identities),
-            self.tests_identity,
-            self.has_handlers,
-            self.is_live,
-        )
+        if self.found.refusal is None:
+            table = b"" if self.found.has_handlers else self.code.co_exceptiontable
+            self.found.copy = self.code.replace(co_consts=constants, co_exceptiontable=table)
+        return self.found
 
     def _look(self, place: int, each: dis.Instruction) -> None:
         name, at = each.opname, each.offset
         if name in _IDENTITY:
-            self.tests_identity = True
+            self.found.tests_identity = True
             if name == "IS_OP":
                 self._identity(place, at)
         elif (name == "CALL_INTRINSIC_1" and each.arg in _INTRINSICS) or (
@@ -185,29 +171,26 @@ class _CodeAnalyzer:
         ):
             return
         elif name in ("STORE_DEREF", "DELETE_DEREF"):
-            self.is_live = True
+            self.found.is_live = True
             self._refuse(f"it stores {each.argval!r} of an outer function", at)
         elif name not in _PLAIN:
-            self.is_live = self.is_live or "GLOBAL" in name
+            self.found.is_live = self.found.is_live or "GLOBAL" in name
             self._refuse(_WORDS.get(name, f"it has an instruction {name}"), at)
         if name in ("LOAD_ATTR", "LOAD_METHOD"):
-            self._attribute(each.argval, at)
+            if each.argval.startswith(("__", "_contrada_")) or each.argval in _DENIED:
+                self._refuse(f"it takes the attribute {each.argval!r}", at)
             before = self.instructions[place - 1]
             if before.opname == "LOAD_GLOBAL" and before.argval in _CHANGING:
                 self._refuse(f"it takes {each.argval!r} of class {before.argval}", at)
         elif name == "LOAD_GLOBAL":
-            self.names.add(each.argval)
-            self.is_live = self.is_live or each.argval in _LIVE
+            self.found.names.add(each.argval)
+            self.found.is_live = self.found.is_live or each.argval in _LIVE
         elif name in ("POP_EXCEPT", "CHECK_EXC_MATCH"):
-            self.has_handlers = True
+            self.found.has_handlers = True
         if "JUMP" in name and each.argval is not None and each.argval <= at:
             target = self.by_offset.get(each.argval)
             if target is None or target.opname != "FOR_ITER":
                 self._refuse("it has a `while` loop", at)
-
-    def _attribute(self, name: str, at: int) -> None:
-        if name.startswith(("__", "_contrada_")) or name in _DENIED:
-            self._refuse(f"it takes the attribute {name!r}", at)
 
     def _identity(self, place: int, at: int) -> None:
         """Notes the right operand of `is` if it is a name; otherwise it must be a constant."""
@@ -225,7 +208,7 @@ class _CodeAnalyzer:
                 continue
             is_outer = before.argval not in self.code.co_cellvars
             if before.opname == "LOAD_GLOBAL" or (before.opname == "LOAD_DEREF" and is_outer):
-                self.identities.append(((before.argval, *attributes), self.code, at))
+                self.found.identities.append(((before.argval, *attributes), self.code, at))
                 return
             break
         self._refuse("`is` compares with what is not None, True, False or an enum's member", at)
@@ -249,14 +232,14 @@ class _CodeAnalyzer:
 
     def _inner(self, code: CodeType) -> CodeType:
         inner = _CodeAnalyzer(code, is_inner=True).analysis()
-        self.names |= inner.names
-        self.identities += inner.identities
-        self.tests_identity = self.tests_identity or inner.tests_identity
-        self.has_handlers = self.has_handlers or inner.has_handlers
-        self.is_live = self.is_live or inner.is_live
-        self.refusal = self.refusal or inner.refusal
+        self.found.names |= inner.names
+        self.found.identities += inner.identities
+        self.found.tests_identity = self.found.tests_identity or inner.tests_identity
+        self.found.has_handlers = self.found.has_handlers or inner.has_handlers
+        self.found.is_live = self.found.is_live or inner.is_live
+        self.found.refusal = self.found.refusal or inner.refusal
         return inner.copy or code
 
     def _refuse(self, reason: str, at: int) -> None:
-        if self.refusal is None:
-            self.refusal = (reason, self.code, at)
+        if self.found.refusal is None:
+            self.found.refusal = (reason, self.code, at)

@@ -1,9 +1,5 @@
 """`lift`: a predicate as filters, with the part that stays at the subscriber.
 
-    lifted = lift(shape_of(StockQuote), lambda q: 80 < q.price < 100 and "Telco" in q.company)
-    lifted.filters  # company contains 'Telco' and price (> 80 and < 100)
-    lifted.is_exact  # True
-
 The filters match everything that the predicate accepts, and nothing else if they are exact. If they
 are not, the predicate decides on the received objects. A run that reads an unrecorded value ends
 only its own path through the code.

@@ -220,7 +220,8 @@ class TextValue(ScalarValue):
     def __contains__(self, part: Any) -> bool:
         cls: Any = self._contrada_class
         if isinstance(part, Recorded) or (cls is bytes and not isinstance(part, bytes)):
-            self._contrada_refuse(f"`in` with {_kind_of(part)} is not lifted")
+            kind = "another field" if isinstance(part, Recorded) else type(part).__name__
+            self._contrada_refuse(f"`in` with {kind} is not lifted")
 
         def verdict() -> Verdict:
             if not isinstance(part, cls):
@@ -247,10 +248,6 @@ class TextValue(ScalarValue):
         return self._contrada_test(
             lambda: _split_texts(build, texts), lambda it: getattr(it, method)(given)
         )
-
-
-def _kind_of(part: Any) -> str:
-    return "another field" if isinstance(part, Recorded) else type(part).__name__
 
 
 def _utf8(text: str | bytes) -> bytes:
