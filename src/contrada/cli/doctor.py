@@ -5,6 +5,7 @@ import importlib.util
 import platform
 import time
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -87,7 +88,11 @@ def doctor(
     contrada doctor --config contrada.toml --json
     """  # noqa: D301 - click reads the escape
     has_fault = False
-    for each in _findings(addresses, config, approach):
+    for each in chain(
+        _installed(),
+        () if config is None else _configured(Path(config)),
+        chain.from_iterable(_broker(address, approach) for address in addresses),
+    ):
         has_fault = has_fault or each.level == "fault"
         if as_json:
             click.echo(msgspec.json.encode(each).decode())
@@ -97,16 +102,6 @@ def doctor(
                 click.echo(f"{'':7}  -> {each.todo}")
     if has_fault:
         raise click.exceptions.Exit(EXIT_UNREACHABLE)
-
-
-def _findings(
-    addresses: tuple[str, ...], config: str | None, approach: Approach
-) -> Iterator[Finding]:
-    yield from _installed()
-    if config is not None:
-        yield from _configured(Path(config))
-    for address in addresses:
-        yield from _broker(address, approach)
 
 
 def _installed() -> Iterator[Finding]:

@@ -237,7 +237,11 @@ def _node_of(
         space = AddressSpace.of_hosts(port_bits=_PORT_BITS, version=version)
         digits = space.of_host(host, port, port_bits=_PORT_BITS)
     elif address is not None:
-        digits = _digits(address)
+        try:
+            digits = tuple(int(digit) for digit in address.split("."))
+        except ValueError:
+            reason = "an address: digits joined by dots, for example 3.0.21, or `ip`"
+            raise InvalidValueError(address, reason) from None
     group = GossipGroup(protocol, _parameters(protocol, space, **parameters), GroupPolicy(), space)
     return GossipNode(
         secret,
@@ -278,14 +282,6 @@ async def _placed(places: tuple[str, ...], at: str | None) -> str:
     if port == 0:
         port = 49_152 + secrets.randbelow(16_384)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _digits(text: str) -> LogicalAddress:
-    try:
-        return tuple(int(digit) for digit in text.split("."))
-    except ValueError:
-        reason = "an address: digits joined by dots, for example 3.0.21, or `ip`"
-        raise InvalidValueError(text, reason) from None
 
 
 def _participate(

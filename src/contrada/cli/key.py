@@ -5,12 +5,7 @@ from pathlib import Path
 import click
 
 from contrada.cli import shared_options as options
-from contrada.service.security.signing_keys import (
-    new_private_key,
-    private_key_in,
-    public_text,
-    write_private_key,
-)
+from contrada.service.security import signing_keys
 
 _KEY_FILE = click.argument("path", metavar="FILE", type=options.NEW_FILE)
 
@@ -34,13 +29,13 @@ def make(path: Path) -> None:
 
     FILE is PEM, as from `openssl genpkey -algorithm ed25519`. An existing key is not overwritten.
     """
-    made = new_private_key()
-    write_private_key(made, path)
-    click.echo(public_text(made))
+    made = signing_keys.new_private_key()
+    signing_keys.write_private_key(made, path)
+    click.echo(signing_keys.public_text(made))
 
 
 @key.command()
 @_KEY_FILE
 def show(path: Path) -> None:
     """Print the public key of the private key in FILE, for --verify."""
-    click.echo(public_text(private_key_in(path)))
+    click.echo(signing_keys.public_text(signing_keys.private_key_in(path)))

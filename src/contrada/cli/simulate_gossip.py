@@ -11,19 +11,7 @@ from rich.table import Table
 from contrada.cli import shared_options as options
 from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
 from contrada.cli.table_output import output, progress_bar
-from contrada.lab.gossip_rounds.gossip_figures import (
-    NEARLY_ALL,
-    AnalysedPoint,
-    FigureRow,
-    GossipFigure,
-    GossipPoint,
-    analyse_all,
-    draw_figure,
-    figures,
-    plans_of,
-    rows_of,
-    write_csv,
-)
+from contrada.lab.gossip_rounds import gossip_figures
 from contrada.lab.gossip_rounds.gossip_runs import disseminate_all
 
 POINT_RUNS_MAX: Final = 100_000
@@ -35,7 +23,7 @@ COLUMNS: Final = {
     "from, to": "where the mean of any number of runs is, with 95 of 100",
     "refined": "the refined analysis",
     "as printed": "the thesis' equations as printed",
-    "nearly all": f"runs that reach {NEARLY_ALL:.0%} of the interested or more",
+    "nearly all": f"runs that reach {gossip_figures.NEARLY_ALL:.0%} of the interested or more",
     "messages": "of a run, on average",
 }
 """The columns of a figure; the first one is the parameter that the figure varies."""
@@ -45,7 +33,7 @@ COLUMNS: Final = {
 @click.option(
     *("--figure", "names"),
     multiple=True,
-    type=click.Choice(tuple(figures())),
+    type=click.Choice(tuple(gossip_figures.figures())),
     help="Figure to draw; repeatable. [default: all]",
 )
 @click.option(
@@ -94,23 +82,23 @@ def gossip(
     contrada simulate gossip --figure 6.7 --runs 100 --loss 0.05
     """  # noqa: D301 - click reads the escape
     group = {name: value for name, value in given.items() if value is not None}
-    every = figures(group)
+    every = gossip_figures.figures(group)
     chosen = [figure for name, figure in every.items() if not names or name in names]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    plans = plans_of(chosen, runs, seed)
+    plans = gossip_figures.plans_of(chosen, runs, seed)
     points = {point for figure in chosen for point in figure.points}
-    analysed: dict[GossipPoint, AnalysedPoint] = {}
+    analysed: dict[gossip_figures.GossipPoint, gossip_figures.AnalysedPoint] = {}
     with progress_bar() as progress:
         task = progress.add_task("runs", total=len(plans))
         ran = sweep_results(plans, disseminate_all, engine, jobs, lambda: progress.advance(task))
         outcomes = {outcome.plan: outcome for outcome in ran}
         task = progress.add_task("analysis", total=len(points))
-        for each in analyse_all(chosen, jobs):
+        for each in gossip_figures.analyse_all(chosen, jobs):
             analysed[each.point] = each
             progress.advance(task)
     for figure in chosen:
-        rows = rows_of(figure, runs, seed, outcomes, analysed)
+        rows = gossip_figures.rows_of(figure, runs, seed, outcomes, analysed)
         if as_json:
             for row in rows:
                 click.echo(msgspec.json.encode(row).decode())
@@ -118,12 +106,12 @@ def gossip(
             output().print(_table(figure, rows))
         if out is not None:
             table, chart = (out / f"figure-{figure.name}.{each}" for each in ("csv", form))
-            write_csv(rows, table)
-            draw_figure(figure, rows, chart)
+            gossip_figures.write_csv(rows, table)
+            gossip_figures.draw_figure(figure, rows, chart)
             click.echo(f"{table}\n{chart}", err=True)
 
 
-def _table(figure: GossipFigure, rows: Sequence[FigureRow]) -> Table:
+def _table(figure: gossip_figures.GossipFigure, rows: Sequence[gossip_figures.FigureRow]) -> Table:
     title = f"Figure {figure.name}: {figure.title}, {rows[0].runs} runs a point"
     table = Table(title=f"{title}\n{figure.group}")
     for heading in (figure.varied, *COLUMNS):

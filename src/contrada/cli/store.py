@@ -11,13 +11,7 @@ from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
 from contrada.cli.table_output import output
 from contrada.errors import InputError
-from contrada.service.stores.store_copies import (
-    StoreShown,
-    back_up,
-    look_at,
-    restore,
-    shown_as_json,
-)
+from contrada.service.stores import store_copies
 
 DAMAGED: Final = 1
 """The status for a damaged store."""
@@ -47,7 +41,7 @@ def backup(place: str, file: Path) -> None:
     The copy has everything that the broker has confirmed. It is checked, and FILE appears when all
     of it is on disk. An existing file is not overwritten, and a damaged store is not copied.
     """
-    _print_summary(back_up(place, file))
+    _print_summary(store_copies.back_up(place, file))
 
 
 @store.command("restore")
@@ -62,7 +56,7 @@ def restore_(file: Path, place: str) -> None:
     """
     if place == MEMORY:
         raise InputError("PLACE", "found 'memory:', expected where a store stays: a file, or a URL")
-    _print_summary(restore(file, place))
+    _print_summary(store_copies.restore(file, place))
 
 
 @store.command()
@@ -72,7 +66,7 @@ def check(place: str) -> None:
 
     The status is 1 if a part is damaged, and 2 if the store cannot be read.
     """
-    shown = look_at(place, deep=True)
+    shown = store_copies.look_at(place, deep=True)
     for where, why in shown.damaged.items():
         click.echo(f"damaged: {where}: {why}")
     if shown.damaged:
@@ -89,9 +83,9 @@ def show(place: str, as_json: bool) -> None:
     `@spool` holds the certified notifications that some owner has not logged yet; the other logs
     are durable subscriptions.
     """
-    shown = look_at(place, deep=False)
+    shown = store_copies.look_at(place, deep=False)
     if as_json:
-        click.echo(shown_as_json(shown))
+        click.echo(store_copies.shown_as_json(shown))
         return
     table = Table(title=shown.place)
     for name in ("log", "first", "next", "records", "acknowledged", "bytes", "last"):
@@ -105,7 +99,7 @@ def show(place: str, as_json: bool) -> None:
         click.echo(f"damaged: {where}: {why}")
 
 
-def _print_summary(shown: StoreShown) -> None:
+def _print_summary(shown: store_copies.StoreShown) -> None:
     records = sum(of.records for of in shown.logs)
     size = sum(of.held_bytes for of in shown.logs)
     click.echo(

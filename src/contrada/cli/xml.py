@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.fetcher import Fetcher, is_address, shown_source
 from contrada.integrations.feeds.name_client import NAMES_WAIT_S, Names
 from contrada.integrations.feeds.naming_service import NamingService
-from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer, plain_time
+from contrada.integrations.files import Record, Renderer, plain_time
 from contrada.model import Filter, Notification
 from contrada.service.loop_guards import checked_timeout, first_of
 
@@ -60,15 +60,31 @@ _reading_options: Final = options.joined(
 class _Rendering:
     """Renders documents one after another; reports bad ones and repeated elements."""
 
-    def __init__(self, reading: ReadOptions, format_name: str | None) -> None:
-        self.reading, self._format_name = reading, format_name
+    def __init__(
+        self, sources: tuple[str, ...], format_name: str | None, given: dict[str, Any]
+    ) -> None:
+        for source in sources:
+            if not is_address(source) and not Path(source).is_file():
+                reason = f"found {source!r}, which is no file and no http(s) address"
+                raise click.UsageError(reason)
+        self.reading = reading_of(**given)
+        self._sources, self._format_name = sources, format_name
         self._renderers: dict[str, Renderer] = {}
         self.read = self.bad = 0
 
-    async def each(self, sources: tuple[str, ...]) -> AsyncIterator[Iterator[Record]]:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs the work on the records; reports, and exits with status 2 after bad documents."""
+        try:
+            run(work)
+        finally:
+            self._report()
+        if self.bad:
+            raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+    async def each(self) -> AsyncIterator[Iterator[Record]]:
         """Yields the records of each file or HTTP address. Raises InputError."""
         async with Fetcher() as fetcher:
-            for source in sources:
+            for source in self._sources:
                 content: Path | bytes = Path(source)
                 if is_address(source):
                     content = (await fetcher.fetch(source)).data or b""
@@ -80,9 +96,11 @@ class _Rendering:
                 self.read += 1
                 yield each
             else:
-                self._report_bad(each)
+                self.bad += 1
+                if self.bad <= DOCUMENTS_BAD_SHOWN_MAX:
+                    click.echo(f"{each.error()}{hint_for(each)}", err=True)
 
-    def end(self) -> None:
+    def _report(self) -> None:
         """Reports bad documents, repeated elements, and lost parts."""
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad}", err=True)
@@ -105,20 +123,6 @@ class _Rendering:
             self._renderers[format_name] = Renderer(self.reading, format_name)
         return self._renderers[format_name]
 
-    def _report_bad(self, bad: BadRecord) -> None:
-        self.bad += 1
-        if self.bad <= DOCUMENTS_BAD_SHOWN_MAX:
-            click.echo(f"{bad.error()}{hint_for(bad)}", err=True)
-
-
-def _rendering(
-    sources: tuple[str, ...], format_name: str | None, given: dict[str, Any]
-) -> _Rendering:
-    for source in sources:
-        if not is_address(source) and not Path(source).is_file():
-            raise click.UsageError(f"found {source!r}, which is no file and no http(s) address")
-    return _Rendering(reading_of(**given), format_name)
-
 
 @xml.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
@@ -135,18 +139,13 @@ def render(sources: tuple[str, ...], format_name: str | None, **given: Any) -> N
     contrada xml render slashdot.xml --strategy index
     contrada xml render slashdot.xml --strategy xslt --stylesheet stories.xsl
     """  # noqa: D301 - click reads the escape
-    rendering = _rendering(sources, format_name, given)
+    rendering = _Rendering(sources, format_name, given)
 
     async def show() -> None:
-        async for records in rendering.each(sources):
+        async for records in rendering.each():
             sys.stdout.writelines(f"{json_line(each.notification)}\n" for each in records)
 
-    try:
-        run(show())
-    finally:
-        rendering.end()
-    if rendering.bad:
-        raise click.exceptions.Exit(EXIT_BAD_INPUT)
+    rendering.run(show())
 
 
 @xml.command()
@@ -176,7 +175,7 @@ def send(
     contrada xml send slashdot.xml --strategy daemon
     contrada xml send https://example.org/slashdot.xml --strategy index --names
     """  # noqa: D301 - click reads the escape
-    rendering = _rendering(sources, format_name, given)
+    rendering = _Rendering(sources, format_name, given)
     check_named(rendering.reading, names)
     service = connect(to, approach, publisher=publisher, reconnect=False)
     is_named = names or given["strategy"] == "daemon"
@@ -185,19 +184,14 @@ def send(
         async with service:
             sender = Sender(service, Names(service) if is_named else None, all_names=names)
             try:
-                async for records in rendering.each(sources):
+                async for records in rendering.each():
                     await sender.send(records)
             finally:
                 sent = sender.statistics()
                 named = f", told {sent.told} names" if is_named else ""
                 click.echo(f"published {sent.sent}{named}")
 
-    try:
-        run(publish())
-    finally:
-        rendering.end()
-    if rendering.bad:
-        raise click.exceptions.Exit(EXIT_BAD_INPUT)
+    rendering.run(publish())
 
 
 @xml.command()

@@ -15,17 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from contrada.errors import ExtensionError, InvalidFilterError, LimitError, UnknownOperatorError
-from contrada.model.languages import casefold
-from contrada.model.languages.automaton import (
-    AUTOMATA_CACHED_MAX,
-    BYTES,
-    DEAD,
-    Automaton,
-    determinise,
-    difference,
-    is_sound,
-    search_automaton,
-)
+from contrada.model.languages import automaton, casefold
 from contrada.model.languages.tally import Tally
 from contrada.model.languages.work_budget import Work
 
@@ -76,7 +66,7 @@ class Operator:
         """Whether a notification's value satisfies the operator with a filter's constant."""
         raise NotImplementedError(f"operator {self.name!r} defines no apply")
 
-    def automaton(self, constant: bytes) -> Automaton | None:
+    def automaton(self, constant: bytes) -> automaton.Automaton | None:
         """Returns the automaton of the accepted texts if they are a regular set, else None.
 
         Its rows are `bytes` or `array`; a malformed one counts as none.
@@ -193,7 +183,7 @@ def implied_atom(atom: Atom) -> Atom | None:
     return None if operator is None else _implied(operator, atom.constant)
 
 
-@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
+@lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
 def _implied(operator: Operator, constant: bytes) -> Atom | None:
     try:
         answer: Atom | None = operator.implied(constant)
@@ -217,10 +207,10 @@ def _is_proved(atom: Atom, implied: object) -> bool:
     if whole is None or part is None:
         return False
     with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
-        return difference(whole, part).fates[0] == DEAD
+        return automaton.difference(whole, part).fates[0] == automaton.DEAD
 
 
-def automaton_of(atom: Atom) -> Automaton | None:
+def automaton_of(atom: Atom) -> automaton.Automaton | None:
     """Returns the atom's automaton, built once; None for an opaque or unknown atom.
 
     Raises LimitError.
@@ -232,13 +222,13 @@ def automaton_of(atom: Atom) -> Automaton | None:
     return built
 
 
-@lru_cache(maxsize=AUTOMATA_CACHED_MAX)
-def _automaton(operator: Operator, constant: bytes) -> Automaton | LimitError | None:
+@lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
+def _automaton(operator: Operator, constant: bytes) -> automaton.Automaton | LimitError | None:
     """As `automaton_of`; caches that a limit was reached, too, since that took longest."""
     try:
         with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
-            answer: Automaton | None = operator.automaton(constant)
-            if answer is None or registry.is_own(operator) or is_sound(answer):
+            answer: automaton.Automaton | None = operator.automaton(constant)
+            if answer is None or registry.is_own(operator) or automaton.is_sound(answer):
                 return answer
     except LimitError as error:
         return error.with_traceback(None)
@@ -250,7 +240,7 @@ def _automaton(operator: Operator, constant: bytes) -> Automaton | LimitError | 
 
 def sequence_automaton(
     parts: Sequence[Sequence[bytes]], *, anything_before: bool, anything_after: bool
-) -> Automaton:
+) -> automaton.Automaton:
     """Returns the automaton of a sequence of parts, each one of several spellings.
 
     `anything_before` and `anything_after` allow any bytes around the sequence.
@@ -258,7 +248,7 @@ def sequence_automaton(
     edges: list[list[tuple[frozenset[int], int]]] = [[]]
     state = 0
     if anything_before:
-        edges[0].append((BYTES, 0))
+        edges[0].append((automaton.BYTES, 0))
     for spellings in parts:
         end = len(edges)
         edges.append([])
@@ -271,8 +261,8 @@ def sequence_automaton(
             edges[at].append((frozenset((spelling[-1],)), end))
         state = end
     if anything_after:
-        edges[state].append((BYTES, state))
-    return determinise(edges, frozenset((0,)), frozenset((state,)))
+        edges[state].append((automaton.BYTES, state))
+    return automaton.determinise(edges, frozenset((0,)), frozenset((state,)))
 
 
 _FITS: Final[dict[tuple[bool, bool], Callable[[bytes, bytes], bool]]] = {
@@ -310,10 +300,10 @@ class PlainOperator(Operator):
             return self._fits(casefold.fold(value), casefold.fold(constant))
         return self._fits(value, constant)
 
-    def automaton(self, constant: bytes) -> Automaton:
+    def automaton(self, constant: bytes) -> automaton.Automaton:
         """Returns an automaton; with case it has one state per byte of the constant, and one."""
         if not self.nocase:
-            return search_automaton(constant, anything_after=not self.ends)
+            return automaton.search_automaton(constant, anything_after=not self.ends)
         return sequence_automaton(
             [casefold.spellings(character) for character in constant.decode()],
             anything_before=not self.begins,

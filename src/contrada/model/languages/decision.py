@@ -179,13 +179,7 @@ def exclude(one: Language, two: Language) -> bool:
 
     No automaton is built. A no may be wrong. Cost: the pairs, at most `PAIRS_ASKED_MAX`.
     """
-    if pairs_of(one, two) > PAIRS_ASKED_MAX:
-        return False
-    try:
-        with Work("PAIRS_ASKED_MAX", PAIRS_ASKED_MAX):
-            return _exclude(one, two)
-    except LimitError:
-        return False
+    return pairs_of(one, two) <= PAIRS_ASKED_MAX and is_contradiction(Every((one, two)))
 
 
 def pairs_of(one: Language, two: Language) -> int:

@@ -203,14 +203,10 @@ class _RegexReader:
         return EMPTY if empty else Repeat(part, least, most)
 
     def count(self) -> tuple[int, int | None] | None:
-        """Reads the counts of `* + ? {…}`, or returns None."""
+        """Reads `*`, `+`, `?`, `{n}`, `{n,}` or `{n,m}`; any other brace is a character."""
         for token, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self.takes(token):
                 return count
-        return self.braces()
-
-    def braces(self) -> tuple[int, int | None] | None:
-        """Reads `{n}`, `{n,}` or `{n,m}`; any other brace is a character."""
         match = _COUNTS.match(self.pattern, self.at)
         if match is None:
             return None
@@ -324,8 +320,13 @@ class _RegexReader:
         """Returns the character that an escape stands for."""
         if token in _CONTROLS:
             return _CONTROLS[token]
-        if token == "x":
-            return self.hexadecimal()
+        if token == "x":  # `\x7f` or `\x{10ffff}`
+            match = _HEXADECIMAL.match(self.pattern, self.at)
+            code = -1 if match is None else int(match[1] or match[2], 16)
+            if match is None or code > characters.CHARACTER_LAST or 0xD800 <= code <= 0xDFFF:
+                raise self.error("a character's code as \\x7f or \\x{10ffff} was expected")
+            self.at = match.end()
+            return code
         if token == "0":
             digits = self.pattern[self.at : self.at + 2]
             octal = digits[: next((i for i, d in enumerate(digits) if d not in "01234567"), 2)]
@@ -334,15 +335,6 @@ class _RegexReader:
         if token.isascii() and not token.isalnum():
             return ord(token)
         raise self.error(f"the escape \\{token} is unknown")
-
-    def hexadecimal(self) -> int:
-        r"""Reads `\x7f` or `\x{10ffff}`, after the x."""
-        match = _HEXADECIMAL.match(self.pattern, self.at)
-        code = -1 if match is None else int(match[1] or match[2], 16)
-        if match is None or code > characters.CHARACTER_LAST or 0xD800 <= code <= 0xDFFF:
-            raise self.error("a character's code as \\x7f or \\x{10ffff} was expected")
-        self.at = match.end()
-        return code
 
     def bracketed(self) -> Ranges:
         """Returns a class, after its opening bracket."""
@@ -361,8 +353,13 @@ class _RegexReader:
 
     def member(self) -> Ranges:
         """Returns a character, a range, or a named class within a class."""
-        if self.pattern.startswith("[:", self.at):
-            return self.posix()
+        if self.pattern.startswith("[:", self.at):  # `[:name:]` or `[:^name:]`
+            name, closing, _ = self.pattern[self.at + 2 :].partition(":]")
+            ranges = characters.POSIX.get(name.removeprefix("^"))
+            if not closing or ranges is None:
+                raise self.error("an unknown class [:…:]")
+            self.at += len(name) + 4
+            return self.others(ranges) if name.startswith("^") else ranges
         low = self.class_character()
         if not isinstance(low, int):
             return low
@@ -387,15 +384,6 @@ class _RegexReader:
             ranges = _PERL[token.lower()]
             return ranges if token.islower() else self.others(ranges)
         return self.code(token)
-
-    def posix(self) -> Ranges:
-        """Reads `[:name:]` or `[:^name:]`."""
-        name, closing, _ = self.pattern[self.at + 2 :].partition(":]")
-        ranges = characters.POSIX.get(name.removeprefix("^"))
-        if not closing or ranges is None:
-            raise self.error("an unknown class [:…:]")
-        self.at += len(name) + 4
-        return self.others(ranges) if name.startswith("^") else ranges
 
 
 _HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2})")

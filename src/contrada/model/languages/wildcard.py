@@ -15,15 +15,6 @@ from contrada.model.languages.atoms import Atom, Operator, registry
 from contrada.model.languages.automaton import Automaton
 from contrada.model.languages.regex_machine import MACHINE_STATES_MAX, Machine
 from contrada.model.languages.regex_operator import Plain, first_of, machine_of
-from contrada.model.languages.regex_syntax import (
-    AT_END,
-    AT_START,
-    Anything,
-    Chars,
-    Look,
-    Sequence,
-    Tree,
-)
 
 SHAPES_CACHED_MAX: Final = 8_192
 """Compiled wildcards that are cached. Beyond it: the least recently used is compiled again."""
@@ -87,7 +78,7 @@ class Wildcard(Operator):
     def first(self, constant: bytes) -> bytes | None:
         """Returns the shortest text: nothing for a star, one character for a question mark."""
         parts = _tree(constant, nocase=self.nocase).parts[1:-1]
-        return first_of(Sequence(parts)) if Anything() in parts else None
+        return first_of(regex_syntax.Sequence(parts)) if regex_syntax.Anything() in parts else None
 
     def automaton(self, constant: bytes) -> Automaton:
         """Returns all texts of the shape."""
@@ -161,20 +152,20 @@ def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
     return tuple(map(bytes, texts))
 
 
-_ONE: Final = Chars(characters.complement(()))
+_ONE: Final = regex_syntax.Chars(characters.complement(()))
 
 
-def _tree(constant: bytes, *, nocase: bool = False) -> Sequence:
+def _tree(constant: bytes, *, nocase: bool = False) -> regex_syntax.Sequence:
     """Returns the shape as a regular expression of the whole text."""
-    parts: list[Tree] = [Look(AT_START)]
+    parts: list[regex_syntax.Tree] = [regex_syntax.Look(regex_syntax.AT_START)]
     for token in tokens_of(constant):
         if token == "*":
-            parts.append(Anything())
+            parts.append(regex_syntax.Anything())
         elif token == "?":
             parts.append(_ONE)
         else:
             parts.append(regex_syntax.character(ord(token[-1]), nocase=nocase))
-    return Sequence((*parts, Look(AT_END)))
+    return regex_syntax.Sequence((*parts, regex_syntax.Look(regex_syntax.AT_END)))
 
 
 registry.add(Wildcard("wildcard"), Wildcard("wildcard nocase", nocase=True))

@@ -18,7 +18,6 @@ from lark.exceptions import UnexpectedEOF, UnexpectedToken
 from lark.lark import PostLex
 
 from contrada.errors import (
-    ContradaError,
     InvalidFilterError,
     InvalidNameError,
     LimitError,
@@ -118,12 +117,12 @@ class _FilterBuilder(Transformer[Token, Any]):
     def within(self, number: Any, unit: Token) -> int:
         scale = UNITS_US.get(unit)
         if scale is None:
-            raise _at(unit, ParseError, f"unit {str(unit)!r}", "one of " + " ".join(UNITS_US))
+            raise _at(unit, f"unit {str(unit)!r}", "one of " + " ".join(UNITS_US))
         value = Decimal(number)
         # Compared first: a larger number could overflow in the product, or take long.
         span_us = value * scale if 0 <= value <= INT_MAX else None
         if span_us is None or span_us > INT_MAX or span_us != span_us.to_integral_value():
-            raise _at(number, ParseError, str(number), "a time in whole microseconds")
+            raise _at(number, str(number), "a time in whole microseconds")
         return int(span_us)
 
     def conjunction(self, *terms: Formula) -> tuple[Formula, ...]:
@@ -134,12 +133,12 @@ class _FilterBuilder(Transformer[Token, Any]):
 
     def negated(self, word: Token, term: Formula) -> Formula:
         if _has_variable(term):
-            raise _at(word, ParseError, "a variable in a `not`", "conditions without variables")
+            raise _at(word, "a variable in a `not`", "conditions without variables")
         return negation(term)
 
     def bound(self, name: Token, operator: Token, variable: Token) -> Formula:
         if operator != "=":
-            raise _at(operator, ParseError, f"`{operator} {variable}`", "`=` before a variable")
+            raise _at(operator, f"`{operator} {variable}`", "`=` before a variable")
         return Member(binding(variable, _name(name)), PRESENT)
 
     def advertisement(self, *members: Member) -> dict[str, list[ValueSet]]:
@@ -167,7 +166,7 @@ class _FilterBuilder(Transformer[Token, Any]):
         (operator,) = by_type.values()
         if negation and operator in NEGATED:
             expected = f"an operator; write {NEGATED[operator]}"
-            raise _at(operator, ParseError, repr(f"not {operator}"), expected)
+            raise _at(operator, repr(f"not {operator}"), expected)
         name = _LONG_NAMES.get(operator) or sets.SYNONYMS.get(operator, str(operator))
         if negation and name == "in":
             name, negation = "not in", None
@@ -213,7 +212,7 @@ def _name(token: Token) -> str:
     try:
         return check_name(text)
     except InvalidNameError as error:
-        raise _at(token, ParseError, repr(text), f"a name ({error.reason})") from None
+        raise _at(token, repr(text), f"a name ({error.reason})") from None
 
 
 def _build_set(
@@ -229,7 +228,7 @@ def _build_set(
     except UnknownOperatorError as error:
         known = " ".join(dict.fromkeys((*sets.OPERATORS, *error.known)))
         known = _with_hint(known, hint_for_operator(operator))
-        raise _at(operator, ParseError, f"unknown operator {str(operator)!r}", known) from error
+        raise _at(operator, f"unknown operator {str(operator)!r}", known) from error
 
 
 def _arguments(token: Token) -> tuple[Value, ...]:
@@ -263,7 +262,7 @@ def _value(token: Token) -> Value:
     try:
         return bytes.fromhex(token[2:-1])
     except ValueError:
-        raise _at(token, ParseError, str(token), 'hexadecimal digits, as in x"0aff"') from None
+        raise _at(token, str(token), 'hexadecimal digits, as in x"0aff"') from None
 
 
 def _number(token: Token) -> int | float:
@@ -271,11 +270,11 @@ def _number(token: Token) -> int | float:
         value = float(token)
         if math.isfinite(value) or token.endswith("inf"):
             return value
-        raise _at(token, ParseError, str(token)[:40], "a number within the doubles, or inf")
+        raise _at(token, str(token)[:40], "a number within the doubles, or inf")
     number = int(token) if len(token) <= 20 else INT_MAX + 1
     if INT_MIN <= number <= INT_MAX:
         return number
-    raise _at(token, ParseError, str(token)[:40], "an integer of 64 bits")
+    raise _at(token, str(token)[:40], "an integer of 64 bits")
 
 
 def _time(token: Token) -> datetime:
@@ -284,7 +283,7 @@ def _time(token: Token) -> datetime:
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise _at(token, ParseError, str(token), f"a time with {TIME}")
+        raise _at(token, str(token), f"a time with {TIME}")
     return time
 
 
@@ -301,7 +300,7 @@ def _unescaped(token: Token) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _at(token, ParseError, "a lone surrogate", "text") from None
+        raise _at(token, "a lone surrogate", "text") from None
     return text
 
 
@@ -314,11 +313,11 @@ def _character(token: Token, match: re.Match[str]) -> str:
     elif letter in _ESCAPED:
         return _ESCAPED[letter]
     expected = r"\n \r \t \\ \" \' \uXXXX or \UXXXXXXXX"
-    raise _at(token, ParseError, f"the escape {match[0]}", expected)
+    raise _at(token, f"the escape {match[0]}", expected)
 
 
-def _at(token: Token, kind: type[ParseError], found: str, expected: str) -> ContradaError:
-    return kind(token.line or 1, token.column or 1, found, expected)
+def _at(token: Token, found: str, expected: str) -> ParseError:
+    return ParseError(token.line or 1, token.column or 1, found, expected)
 
 
 _EXPECTED: Final = {
