@@ -149,10 +149,10 @@ class SubscriptionQueue(Generic[P]):
         "_arrived",
         "_bounds",
         "_budget",
-        "_bytes",
         "_entries",
         "_line",
         "finished",
+        "held_bytes",
         "keeper",
         "when_full",
     )
@@ -169,7 +169,8 @@ class SubscriptionQueue(Generic[P]):
         """A `budget` bounds several queues; `clock` is read for entries with a time to live."""
         self.when_full: WhenFull = when_full
         self._entries: deque[QueueEntry[P]] | Backlog[P] | None = None
-        self._bytes = 0
+        self.held_bytes = 0
+        """The bytes of all entries."""
         bounds = _Bounds(notifications_max, bytes_max, clock)
         self._bounds = _USUAL if bounds == _USUAL else bounds
         self._budget = budget
@@ -182,11 +183,6 @@ class SubscriptionQueue(Generic[P]):
 
     def __len__(self) -> int:
         return len(self._entries) if self._entries else 0
-
-    @property
-    def held_bytes(self) -> int:
-        """The bytes of all entries."""
-        return self._bytes
 
     def offer(self, entry: QueueEntry[P]) -> bool:
         """Adds an entry if there is room now and no publisher in line before it."""
@@ -267,8 +263,8 @@ class SubscriptionQueue(Generic[P]):
         entries = self._entries
         batch: list[P] = []
         size = 0
-        if type(entries) is deque and len(entries) <= count_max and self._bytes <= bytes_max:
-            batch, size = [item for item, _, _ in entries], self._bytes
+        if type(entries) is deque and len(entries) <= count_max and self.held_bytes <= bytes_max:
+            batch, size = [item for item, _, _ in entries], self.held_bytes
             entries.clear()
         while entries and len(batch) < count_max and size < bytes_max:
             item, bytes_, _ = entries.popleft()
@@ -297,7 +293,7 @@ class SubscriptionQueue(Generic[P]):
         """Finishes and empties the queue; returns the number of its entries."""
         held = len(self)
         self._entries = None
-        self._taken(self._bytes)
+        self._taken(self.held_bytes)
         self.finish()
         return held
 
@@ -308,19 +304,13 @@ class SubscriptionQueue(Generic[P]):
         elif held is None or not (held or type(held) is deque):
             held = self._entries = deque()
         held.extend(entries)
-        self._bytes += size
+        self.held_bytes += size
         if self._budget is not None:
             self._budget.change(size)
         if not is_plain:
             self._expire()
         if self._arrived is not None:
             self._arrived.set()
-
-    def _ranked(self, held: Iterable[QueueEntry[P]] | Backlog[P]) -> Backlog[P]:
-        """The entries, ordered by priority from now on."""
-        if not isinstance(held, Backlog):
-            held = self._entries = Backlog(held)
-        return held
 
     def _fits(self, size: int) -> bool:
         return self._has_room(size) or (self._expire() and self._has_room(size))
@@ -332,19 +322,19 @@ class SubscriptionQueue(Generic[P]):
         return entries < self._bounds.notifications and self._has_bytes(size)
 
     def _has_bytes(self, size: int) -> bool:
-        if self._bytes + size > self._bounds.bytes_:
+        if self.held_bytes + size > self._bounds.bytes_:
             return False
         return self._budget is None or self._budget.admits(size, self, self._relieve)
 
     def _taken(self, size: int) -> None:
-        self._bytes -= size
+        self.held_bytes -= size
         if self._budget is not None:
             self._budget.change(-size)
         if self._line is None:
             return
         # A waiting publisher wakes for an eighth of the queue, not for each single entry.
         most = self._bounds
-        if len(self) * 8 <= most.notifications * 7 and self._bytes * 8 <= most.bytes_ * 7:
+        if len(self) * 8 <= most.notifications * 7 and self.held_bytes * 8 <= most.bytes_ * 7:
             self._relieve()
 
     # --- what is dropped ----------------------------------------------------------------------
@@ -386,7 +376,7 @@ class SubscriptionQueue(Generic[P]):
         if not held or (above <= PRIORITY_DEFAULT and not isinstance(held, Backlog)):
             return False
         if is_oldest and priority == PRIORITY_DEFAULT and isinstance(held, deque):  # All are alike.
-            below, pop = self._bytes, held.popleft
+            below, pop = self.held_bytes, held.popleft
         else:
             backlog = self._ranked(held)
             below, pop = backlog.size_below(above), backlog.pop_oldest if is_oldest else backlog.pop
@@ -428,6 +418,12 @@ class SubscriptionQueue(Generic[P]):
             return
         finally:
             line.room = None
+
+    def _ranked(self, held: Iterable[QueueEntry[P]] | Backlog[P]) -> Backlog[P]:
+        """The entries, ordered by priority from now on."""
+        if not isinstance(held, Backlog):
+            held = self._entries = Backlog(held)
+        return held
 
     def _relieve(self) -> None:
         """Wakes the publishers that wait for room, since there is ample."""

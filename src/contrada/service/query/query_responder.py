@@ -141,35 +141,30 @@ class QueryResponder:
 
     def answer(self, sources: Iterable[str], ask: Ask) -> None:
         """Starts the given sources on a query."""
-        key = (ask.asker, ask.identity)
         known = [self._sources[each] for each in sources if each in self._sources]
+        reason = ""
         try:
             if len(self._working) >= self.limits.queries_answered_max:
                 raise LimitError("queries_answered_max", self.limits.queries_answered_max)
             work = _AnsweringWork(self, ask)
+            if known:
+                self._working[ask.asker, ask.identity] = work
+                work.begin(known)
+                return
+            # They were withdrawn meanwhile.
         except ContradaError as error:
-            self._refuse(ask, known, str(error))
-            return
-        if not known:  # They were withdrawn meanwhile.
-            self._refuse(ask, known, "")
-            return
-        self._working[key] = work
-        work.begin(known)
-
-    def _refuse(self, ask: Ask, sources: Iterable["HeldSource"], reason: str) -> None:
-        """Reports each source as failed; later, since the client must learn their names first."""
-        reports = (SourceReport(each.name, SourceState.FAILED, reason=reason) for each in sources)
-        last = Answer(ask.asker, ask.identity, reports=(*reports,), is_last=True)
+            reason = str(error)
+        # Later, since the client must learn the names of the sources first.
+        failures = [SourceReport(each.name, SourceState.FAILED, reason=reason) for each in known]
+        last = Answer(ask.asker, ask.identity, reports=(*failures,), is_last=True)
         asyncio.get_running_loop().call_soon(self.transport.send, last)
 
     def receive(self, message: More | Cancel) -> None:
         """Handles more credit, or the end, of a query."""
         work = self._working.get((message.asker, message.identity))
-        if work is None:
-            return
-        if isinstance(message, More):
+        if isinstance(message, More) and work is not None:
             work.grant(message.count)
-        else:
+        elif work is not None:
             work.cancel()
 
     def is_waited_for(self, ask: Ask) -> bool:
@@ -247,18 +242,14 @@ class HeldSource(SourceOffer):
         async with self._changing:
             if not self._described or self._ended:
                 raise ServiceError("describe a source inside its own `async with`")
-            await self._describe(
-                None if description is None else self._responder.offers_of(description)
-            )
+            offers = None if description is None else self._responder.offers_of(description)
+            await self._describe(offers)
 
     async def _describe(self, offers: tuple[Offer, ...] | None) -> None:
-        if offers is None:
-            await self._put(await self._worked_out())
-            if self._refreshing is None and not self._ended:
-                self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
-            return
-        await self._put(offers)
-        if self._refreshing is not None:
+        await self._put(await self._worked_out() if offers is None else offers)
+        if offers is None and self._refreshing is None and not self._ended:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+        elif offers is not None and self._refreshing is not None:
             self._refreshing.cancel()
             self._refreshing = None
 
@@ -319,7 +310,7 @@ class _AnsweringWork:
     def begin(self, sources: list[HeldSource]) -> None:
         """Starts all of the sources."""
         for each in sources:
-            task = asyncio.get_running_loop().create_task(self._run(each))
+            task = asyncio.create_task(self._run(each))
             task.add_done_callback(partial(self._stopped_at_once, each.name))
             self._left[each.name] = task
 
