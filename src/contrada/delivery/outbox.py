@@ -36,7 +36,7 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.notes import Notes, encoder, unpack
 from contrada.delivery.store import OWN_LOGS, LogRecord, Store
-from contrada.delivery.streams import NumberedRun, Outgoing
+from contrada.delivery.streams import Outgoing
 from contrada.errors import CannotPublishError, StoreError
 from contrada.model import Notification
 
@@ -284,8 +284,12 @@ class Outbox:
                 continue
             of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, RESEND_US_MAX)
             for run in of.outgoing.again(self._limits.resend_max):
-                shipments += _shipments_of(owner, of.incarnation, run)
-                last = run.first + len(run.items) - 1
+                last = run.before
+                for number, (it, _) in enumerate(run.items, run.first):
+                    ids = next(each.ids for each in it.to if each.owner == owner)
+                    to = Destination(owner, of.incarnation, last, number, ids)
+                    shipments.append(Shipment((to,), it.body, it.context))
+                    last = number
                 of.again_to = last if of.outgoing.held > self._limits.resend_max else 0
         return shipments
 
@@ -333,16 +337,6 @@ class Outbox:
     def spooled(self) -> int:
         """The records of the spool that some owner has not taken."""
         return len(self._open)
-
-
-def _shipments_of(owner: str, incarnation: int, run: NumberedRun[_Posted]) -> Iterator[Shipment]:
-    before = run.before
-    for number, (shipment, _) in enumerate(run.items, run.first):
-        ids = next(each.ids for each in shipment.to if each.owner == owner)
-        yield Shipment(
-            (Destination(owner, incarnation, before, number, ids),), shipment.body, shipment.context
-        )
-        before = number
 
 
 def _size(body: Payload) -> int:

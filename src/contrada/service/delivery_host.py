@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from contrada.delivery import delivery_messages as messages
-from contrada.delivery.access_point import Confirmed, Failed
+from contrada.delivery.access_point import Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
@@ -138,7 +138,9 @@ class DeliveryHost:
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
         self._groups = GroupCommitter(store, self._show)
-        self._deadlines = Deadlines(lambda: self.server.due_us, self._tick, now_us)
+        self._deadlines = Deadlines(
+            lambda: self.server.due_us, lambda: self._take(self.server.tick(now_us())), now_us
+        )
         try:
             for each in self.server.subscriptions():
                 terms = self.server.logs.terms(each)
@@ -203,9 +205,8 @@ class DeliveryHost:
         """As `read`, in force once `committed` returns."""
         filters = self._find_or_create(said)
         self.readers[said.consumer] = reader
-        self.consume(
-            said.consumer, messages.OpenLog(said.name, said.consumer, said.position, said.time_us)
-        )
+        opening = messages.OpenLog(said.name, said.consumer, said.position, said.time_us)
+        self.consume(said.consumer, opening)
         return filters
 
     def leave(self, said: messages.CloseLog) -> None:
@@ -230,13 +231,11 @@ class DeliveryHost:
             return standing
         if terms is None or terms.is_durable != said.is_durable:
             if said.filters is None:
-                raise DeliveryError(
-                    f"there is no durable subscription {name!r}; say its filters to begin it"
-                )
+                missing = f"there is no durable subscription {name!r}"
+                raise DeliveryError(f"{missing}; say its filters to begin it")
             if said.position not in (None, 1):
-                raise DeliveryError(
-                    f"{name!r}: {said.position}: it begins only now, with position 1"
-                )
+                began = "it begins only now, with position 1"
+                raise DeliveryError(f"{name!r}: {said.position}: {began}")
             retention = said.retention or Retention()
             self.create(name, said.filters, retention, is_durable=said.is_durable)
             return FilterSet(said.filters.filters)
@@ -366,22 +365,19 @@ class DeliveryHost:
         for each in effects:
             if isinstance(each, HandRecords | SendMessage):
                 visible.append(each)
+                continue
+            waiting = self._publishing.pop(each.token)
+            if waiting.done():  # Who published it was cancelled.
+                continue
+            if isinstance(each, Failed):
+                waiting.set_exception(each.error)
             else:
-                self._answer(each)
+                waiting.set_result(each.fresh)
         for name in self.server.take_ended():
             if self.server.logs.terms(name) is None:  # Otherwise the name is in use again.
                 self._forget(name)
         self._groups.add(visible)
         self._deadlines.look()
-
-    def _answer(self, outcome: Confirmed | Failed) -> None:
-        waiting = self._publishing.pop(outcome.token)
-        if waiting.done():  # Who published it was cancelled.
-            return
-        if isinstance(outcome, Failed):
-            waiting.set_exception(outcome.error)
-        else:
-            waiting.set_result(outcome.fresh)
 
     def _show(self, effects: Sequence[VisibleEffect]) -> None:
         for each in effects:
@@ -391,9 +387,6 @@ class DeliveryHost:
                     reader.receive(each.message)
             elif self._tell is not None:
                 self._tell(each.to, each.message)
-
-    def _tick(self) -> None:
-        self._take(self.server.tick(self._now_us()))
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -86,13 +86,19 @@ class DurableReader(DurableSubscription[T]):
         self._service, self._filters = service, filters
         self._reader, self._residue = reader, residue
         # None is the same as nothing said.
-        self._options: dict[str, Any] = {
-            name: said for name, said in options.items() if said is not None
-        }
-        self._is_durable = "durable" in self._options
-        self._prefetch: int = self._options.get("prefetch", service.service_limits.prefetch_max)
-        self._check()
-        self._name: str = self._options.get("durable", "")
+        given: dict[str, Any] = {name: it for name, it in options.items() if it is not None}
+        for name, (kind, words) in _KINDS.items():
+            if name in given and not isinstance(given[name], kind):
+                raise ServiceError(f"{name} = {given[name]!r}: expected {words}")
+        self._options, self._is_durable = given, "durable" in given
+        if self._is_durable == bool(given.get("reliable")):
+            raise ServiceError("a standing subscription is either durable='name' or reliable=True")
+        if not self._is_durable and filters is None:
+            raise ServiceError("a subscription in memory needs filters")
+        if "from_position" in given and "from_time" in given:
+            raise ServiceError("read from_position or from_time, not from both")
+        self._prefetch: int = given.get("prefetch", service.service_limits.prefetch_max)
+        self._name: str = given.get("durable", "")
         self._client = ""
         self._host: LogHost | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,21 +115,8 @@ class DurableReader(DurableSubscription[T]):
         self._unreadable: list[int] = []  # a heap of what it has and cannot read
         self._done: list[int] = []
         self._is_flush_due = False
-        self._delivered = 0
-        self._reconnects = 0
+        self._delivered = self._reconnects = 0
         self._dropped: Counter[str] = Counter()
-
-    def _check(self) -> None:
-        options = self._options
-        for name, (kind, words) in _KINDS.items():
-            if name in options and not isinstance(options[name], kind):
-                raise ServiceError(f"{name} = {options[name]!r}: expected {words}")
-        if self._is_durable == bool(options.get("reliable")):
-            raise ServiceError("a standing subscription is either durable='name' or reliable=True")
-        if not self._is_durable and self._filters is None:
-            raise ServiceError("a subscription in memory needs filters")
-        if "from_position" in options and "from_time" in options:
-            raise ServiceError("read from_position or from_time, not from both")
 
     @property
     def name(self) -> str:
@@ -322,9 +315,8 @@ class DurableReader(DurableSubscription[T]):
         if self._failure is not None:
             raise self._failure
         if self._has_ended:
-            raise ServiceClosedError(
-                "this reader is closed; what it did not acknowledge comes again"
-            )
+            again = "what it did not acknowledge comes again"
+            raise ServiceClosedError(f"this reader is closed; {again}")
         if self._host is None:
             raise ServiceError("use a subscription inside its own `async with`")
         for each in positions:

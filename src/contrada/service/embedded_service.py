@@ -186,14 +186,11 @@ class EmbeddedService(BaseService):
             await self.dispatcher.wait(pending, 0)  # These queues are full: it is counted.
         await self._timekeeper.ended()  # So is what it waited for.
         if self._host is not None:
-            await self._close_store(self._host)
-
-    async def _close_store(self, host: "DeliveryHost") -> None:
-        try:
-            await host.aclose()
-        finally:
-            if isinstance(self._store, str | Path):
-                await off_loop(host.store.close)  # type: ignore[union-attr]
+            try:
+                await self._host.aclose()
+            finally:
+                if isinstance(self._store, str | Path):
+                    await off_loop(self._host.store.close)  # type: ignore[union-attr]
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification; see `Service.publish`."""

@@ -129,16 +129,13 @@ def look_at(place: str | Path, *, deep: bool) -> StoreShown:
             for number, of in heads.items():
                 for fault in _faults(of, tables.records(number, of.first)):
                     damaged[f"{of.name}, {fault.position}"] = fault.reason
-    logs = [_shown(of) for of in heads.values()]
-    return StoreShown(shown_place, sorted(logs, key=lambda of: of.name), dict(kinds), damaged)
-
-
-def _shown(of: TableLog) -> LogShown:
-    extent = of.extent
-    done = sum(end - max(first, of.first) for first, end in of.acknowledged)
-    done -= extent.next - extent.first - extent.records
-    size = extent.held_bytes
-    return LogShown(of.name, of.first, of.next, extent.records, size, done, of.time_us)
+    logs = []
+    for of in sorted(heads.values(), key=lambda of: of.name):
+        done = sum(end - max(first, of.first) for first, end in of.acknowledged)
+        records, size = of.extent.records, of.extent.held_bytes
+        done -= of.next - of.first - records
+        logs.append(LogShown(of.name, of.first, of.next, records, size, done, of.time_us))
+    return StoreShown(shown_place, logs, dict(kinds), damaged)
 
 
 def _faults(of: TableLog, rows: Iterator[tuple[int, int, bytes, int]]) -> Iterator[Damaged]:

@@ -181,7 +181,10 @@ class TableStore(ABC):
         with self._changing:
             if not self.has_room(size):
                 raise StoreFullError(f"{self.place}: too much waits to be written")
-            of = self._logs.get(log) or self._new(log)
+            of = self._known(log)
+            if of is None:
+                stored.check_log_name(log)
+                of = self._logs[log] = TableLog(log, next(self._numbers))
             first, number = of.next, of.number
             for (position, time, data, summed), before in of.append(records, time_us):
                 of.rows.append((number, position, before, time, data, summed))
@@ -190,13 +193,6 @@ class TableStore(ABC):
             self._waiting_bytes += size
             self._group.heads[log] = of
         return first
-
-    def _new(self, name: str) -> TableLog:
-        stored.check_log_name(name)
-        if name in self.damaged:
-            raise StoreError(f"{self.place}, {name!r}: {self.damaged[name]}")
-        self._logs[name] = of = TableLog(name, next(self._numbers))
-        return of
 
     def read(self, log: str, first: int, count: int) -> list[stored.StoredRecord]:
         """See `Store.read`."""
