@@ -285,7 +285,7 @@ async def test_costly_notifications_are_delivered_too(is_decided: bool) -> None:
         assert await publisher.publish_batch(sent) == count
         assert [(await anext(events))["a"] for _ in range(count // 2)] == [*range(0, count, 2)]
         (it,) = brokers[0].neighbours
-        await until(lambda: it._queue.credit == limits.link_credit_bytes)
+        await until(lambda: it.queue.credit == limits.link_credit_bytes)
         decided = brokers[0].statistics().safe_answers.get("holds: NOTIFICATION_WORK_MAX", 0)
         assert is_decided or decided
 

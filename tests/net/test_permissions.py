@@ -559,7 +559,7 @@ async def test_a_restricted_neighbour_reads_and_writes_within_its_permissions() 
             mine = [each["n"] for each in found if len(each.body)]
             assert mine == [n for n in range(600) if n % 50 < 5]
             links = [*near.neighbours]
-            await until(lambda: links[0].in_flight == 0)
+            await until(lambda: links[0].queue.in_flight == 0)
             got: list[Any] = []
             while not got or got[-1] != 99:
                 each = await anext(heard_here)

@@ -10,12 +10,12 @@ from contrada.net.wire import tokens
 from contrada.net.wire.tokens import (
     TOKEN_CHARS_MAX,
     TokenCheck,
-    check_record,
     is_token,
     name_in,
     new_token,
     publisher_under,
     record_of,
+    record_parts,
 )
 from tests.asynchronous import on_loop, until
 
@@ -53,7 +53,7 @@ def test_a_token_is_recognized_by_its_digest_alone() -> None:
 def test_a_digest_has_one_form(record: str) -> None:
     """A file could make a broker take any time, or take anything for a token."""
     with pytest.raises(InvalidValueError, match="expected scrypt"):
-        check_record(record)
+        record_parts(record)
 
 
 @pytest.mark.parametrize(

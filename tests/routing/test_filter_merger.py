@@ -171,7 +171,10 @@ def assert_same_tables(world: World, one: Network, other: Network) -> None:
     """Compares filters by link and owner, within the advertisements there."""
     for a, b in one.links:
         here, there = one.routers[a], other.routers[a]
-        next_hops = {*here.next_hops_of(Neighbour(f"{b}")), *there.next_hops_of(Neighbour(f"{b}"))}
+        next_hops = {
+            *here._forwarding.next_hops_of(Neighbour(f"{b}")),
+            *there._forwarding.next_hops_of(Neighbour(f"{b}")),
+        }
         for next_hop in sorted(next_hops):
             filters, again = here.filters_of(next_hop), there.filters_of(next_hop)
             if world.strategy is Strategy.ADVERTISEMENTS and (b, a, True) not in parents(world):

@@ -143,7 +143,7 @@ class World:
                 network.routers[a].offers_of(next_hop),
             )
             for a, b in network.links
-            for next_hop in network.routers[a].next_hops_of(Neighbour(f"{b}"))
+            for next_hop in sorted(network.routers[a]._forwarding.next_hops_of(Neighbour(f"{b}")))
         }
 
 

@@ -122,14 +122,14 @@ def test_links_that_are_used_close_no_cycle(seed: int, general: bool) -> None:
     used = used_edges(edges, {}, general=general)
     assert used == used_edges(list(reversed(edges)), {}, general=general)
     if general:
-        assert {each for each in edges if each.is_between_peers} <= used
+        assert {each for each in edges if each.role is Role.PEER} <= used
     else:
-        peers = {each for each in used if each.is_between_peers}
-        assert peers == used_edges([e for e in edges if e.is_between_peers], {}, general=False)
+        peers = {each for each in used if each.role is Role.PEER}
+        assert peers == used_edges([e for e in edges if e.role is Role.PEER], {}, general=False)
     for edge in edges:
         rest = [each for each in used if each != edge]
         is_joined = edge.b in distances(weights_of(rest), edge.a)
-        free = general and edge.is_between_peers
+        free = general and edge.role is Role.PEER
         assert free or is_joined != (edge in used)
 
 

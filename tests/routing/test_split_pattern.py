@@ -129,7 +129,7 @@ def test_the_end_of_a_segment_leaves_its_notifications() -> None:
     pattern.end_segment(segment)
     assert not pattern.segments
     assert len(pattern) == 2
-    assert [piece.place for piece in pattern.take_all()] == [1, 2]
+    assert [piece.place for piece in pattern.take_out(0, len(pattern.pattern.filters))] == [1, 2]
 
 
 def test_a_part_reports_every_start() -> None:

@@ -134,7 +134,7 @@ class InterestForwarder:
             return next_hops
         # In a shared tree, notifications travel the same tree as their filters.
         sources = {
-            next_hop: next_hop if self._topology.is_shared else next_hop.neighbour
+            next_hop: next_hop if self._topology.shared else next_hop.neighbour
             for next_hop in next_hops
         }
         able = {each for each in set(sources.values()) if self._may_match_offers(each, node)}

@@ -356,10 +356,6 @@ class Router:
         """Returns the advertisements of a client or neighbour, or of one next hop."""
         return self._offers.products_of(origin)
 
-    def next_hops_of(self, neighbour: Neighbour) -> list[NextHop]:
-        """Returns the next hops with registrations of a neighbour: one for each owner."""
-        return sorted(self._forwarding.next_hops_of(neighbour))
-
     def offers(self) -> list[Offer]:
         """Returns the advertisements of clients, children and peers; a parent forwards none."""
         return [

@@ -21,7 +21,7 @@ from contrada.routing.links.link_states import LinkStates
 from contrada.routing.links.shortest_paths import downstream_neighbours, weights_of
 from contrada.routing.links.topology import Topology
 from contrada.routing.router import Strategy
-from contrada.routing.router_messages import Neighbour, NextHop
+from contrada.routing.router_messages import Neighbour, NextHop, Role
 
 KIND = Kind("general", Strategy.SUBSCRIPTIONS)
 SETTLED_US = 10_000_000
@@ -64,7 +64,7 @@ def test_a_server_for_which_all_links_cost_the_same_is_found(
     def choose_by_number(self: Topology, states: LinkStates) -> None:
         choose(self, states)
         if self.name == "0":
-            used = (edge for edge in states.graph.used if edge.is_between_peers)
+            used = (edge for edge in states.graph.used if edge.role is Role.PEER)
             self._mesh = weights_of(replace(edge, cost=1) for edge in used)
             self._trees = {
                 owner: frozenset(NextHop(Neighbour(name), owner) for name in below)

@@ -9,7 +9,7 @@ Source: PODC 2000 §4 (servers and the messages between them).
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, TypeAlias
@@ -69,7 +69,7 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         super().__init__(budget=connection.budget)
         self._limits = connection.broker.limits
         self.credit = self._limits.link_credit_bytes
-        self.in_flight = 0
+        self.in_flight = 0  # sent, and not processed by the neighbour
         self.sent = 0
         self.to = to
         self._connection = connection
@@ -203,7 +203,7 @@ class Link:
         self.is_down = False
         self._outbox: list[msgspec.Raw] = []
         self._parts = bytearray()
-        self._queue = _LinkQueue(connection, self.name)
+        self.queue = _LinkQueue(connection, self.name)
         broker = connection.broker
         self._limits = broker.limits
         self._ingress = IngressQueue(
@@ -219,7 +219,7 @@ class Link:
         is_trusted = permit is None or permit.principal.is_free_to_route
         # A neighbour with limited rights has its messages checked.
         self._permissions = None if permit is None or is_trusted else LinkPermissions(permit)
-        self._route = broker.dispatcher.link_up(event, self._queue, self._send, self._refuse)
+        self._route = broker.dispatcher.link_up(event, self.queue, self._send, self._refuse)
         # Shipments are not checked, so only a neighbour with all rights may send them.
         self._channel = (
             ReliableLinkChannel(connection, event.neighbour, broker.logs)
@@ -232,24 +232,9 @@ class Link:
         """Bytes of publications that are not processed, and of a message in parts."""
         return self._ingress.held_bytes + len(self._parts)
 
-    @property
-    def in_flight(self) -> int:
-        """Notifications that were sent and not processed by the neighbour."""
-        return self._queue.in_flight
-
-    @property
-    def sent(self) -> int:
-        """Notifications sent so far."""
-        return self._queue.sent
-
-    @property
-    def waiting(self) -> int:
-        """Notifications in the queue."""
-        return len(self._queue)
-
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Handles a frame; a returned generator has the remaining steps, one for each turn."""
-        queue = self._queue
+        queue = self.queue
         if isinstance(frame, HopCredit):
             queue.credit = min(queue.credit + max(frame.credit, 0), self._limits.link_credit_bytes)
             queue.in_flight = max(0, queue.in_flight - max(frame.count, 0))
@@ -313,7 +298,7 @@ class Link:
             pending = broker.dispatcher.receive(self._route, message)
             if pending:
                 waits = broker.dispatcher.wait(pending, self._limits.link_publish_wait_s)
-                broker.start_work(_await_pending(waits))
+                broker.start_work(waits)
             broker.logs.update_routes()
             yield
         if is_synchronized:
@@ -409,7 +394,7 @@ class Link:
             self.is_down = True
             self._drop_parts()
             self._route.close()
-            self._route.count_lost(ON_ITS_WAY, self._queue.in_flight)
+            self._route.count_lost(ON_ITS_WAY, self.queue.in_flight)
             self._ingress.when_idle(self._finish)
 
     def cut(self) -> None:
@@ -428,11 +413,6 @@ class Link:
     def forget(self) -> None:
         """Drops the unprocessed publications of the neighbour, counted."""
         self._route.count_lost(LINK_DOWN, self._ingress.forget())
-
-
-async def _await_pending(waits: Awaitable[int]) -> None:
-    """Waits until matches are in their queues, or counted as lost."""
-    await waits
 
 
 def _without_unknown(asked: Subscribe) -> Subscribe:

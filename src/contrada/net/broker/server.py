@@ -87,7 +87,9 @@ class Server(ConnectionHost):
 
     async def _hand_over(self) -> None:
         """Waits until no bytes are held and neighbours have processed all notifications."""
-        while self._held_bytes or self.logs.due or any(each.in_flight for each in self.neighbours):
+        while (
+            self._held_bytes or self.logs.due or any(it.queue.in_flight for it in self.neighbours)
+        ):
             await asyncio.sleep(_HANDOVER_LOOK_S)
 
     async def close(self) -> None:
@@ -100,7 +102,8 @@ class Server(ConnectionHost):
     def links(self, most: int | None = None) -> tuple[dict[str, int], dict[str, int]]:
         """Returns the sent and the queued notifications by link, of the first links by name."""
         links = sorted(self.neighbours, key=attrgetter("name"))[:most]
-        return {each.name: each.sent for each in links}, {each.name: each.waiting for each in links}
+        sent = {each.name: each.queue.sent for each in links}
+        return sent, {each.name: len(each.queue) for each in links}
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
         """Returns the handler of a connection. Raises FrameError where it is refused."""

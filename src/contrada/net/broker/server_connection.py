@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Awaitable, Coroutine, Generator
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from contrada.errors import ContradaError, FrameError, shortened
 from contrada.net.broker.broker_limits import BrokerLimits
@@ -31,6 +31,8 @@ WRITTEN_AT_ONCE_MAX: Final = 4
 after the input of all connections was read, so that each is written to once."""
 
 _LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class ConnectionHandler(Protocol):
@@ -118,7 +120,7 @@ class ConnectionHost(ABC):
         self._held_bytes = 0
         self._relief_due = False
         self._connections: set[ServerConnection] = set()
-        self._work: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[Any]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -144,7 +146,7 @@ class ConnectionHost(ABC):
         if not self._connections:
             self._empty.set()
 
-    def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def start_work(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Starts a task for a client; it survives the connection, and ends with the server."""
         task = asyncio.get_running_loop().create_task(work)
         self._work.add(task)

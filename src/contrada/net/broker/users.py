@@ -19,7 +19,7 @@ from msgspec import Struct
 from contrada.errors import ContradaError, InputError
 from contrada.model import FilterSet
 from contrada.model.domains.values import time_us_of
-from contrada.net.wire.tokens import check_record
+from contrada.net.wire.tokens import record_parts
 from contrada.service.security.principals import EVERYTHING, NOTHING, Principal
 from contrada.service.settings import checked, read_toml
 
@@ -100,7 +100,7 @@ class Users:
             try:
                 check_user_name(name)
                 if user.token:
-                    check_record(user.token)
+                    record_parts(user.token)
                 principals[name] = user.principal(name)
             except ContradaError as error:
                 raise InputError(source, f"users.{name}: {error}") from None

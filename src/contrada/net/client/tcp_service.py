@@ -141,7 +141,13 @@ class TcpService(BaseService):
         """Publishes many notifications, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
-        sorting = BatchSorter(self._publish_elsewhere, _encoder_for(self._stamp, delivery))
+
+        def encode(item: Item) -> Notification:
+            notification = with_delivery(notification_of(item), delivery or "")
+            return self._stamp.best_effort(notification)
+
+        encoder = trace_spans.trace_maker(self._stamp.packed if delivery is None else encode)
+        sorting = BatchSorter(self._publish_elsewhere, encoder)
 
         async def settle(batch: Batch) -> int:
             size = unsettled.pop(batch)
@@ -342,16 +348,6 @@ def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory
     stamp = EnvelopeFactory(publisher or publisher_under(token))
     stamp.stays = bool(publisher)
     return stamp
-
-
-def _encoder_for(stamp: EnvelopeFactory, delivery: str | None) -> Callable[[Any], Any]:
-    """Returns the function that encodes the items of a batch."""
-    encode = partial(_with_class, stamp, delivery or "")
-    return trace_spans.trace_maker(stamp.packed if delivery is None else encode)
-
-
-def _with_class(stamp: EnvelopeFactory, delivery: str, item: Item) -> Notification:
-    return stamp.best_effort(with_delivery(notification_of(item), delivery))
 
 
 def _to_notification(made: bytes | Notification) -> Notification:

@@ -37,14 +37,9 @@ def record_of(token: str, salt: bytes) -> str:
     return "$".join(("scrypt", *map(str, (_N, _R, _P)), _text(salt), _text(key)))
 
 
-def check_record(record: str) -> None:
-    """Raises InvalidValueError for an invalid record."""
-    _parts(record)
-
-
 def is_token(token: str, record: str) -> bool:
     """Returns whether a token has this record. Cost: some hundredths of a second."""
-    n, r, p, salt, key = _parts(record)
+    n, r, p, salt, key = record_parts(record)
     return hmac.compare_digest(_key(token, salt, n, r, p), key)
 
 
@@ -60,7 +55,8 @@ def publisher_under(token: str) -> str | None:
     return f"{name}/{secrets.token_hex(8)}" if name else None
 
 
-def _parts(record: str) -> tuple[int, int, int, bytes, bytes]:
+def record_parts(record: str) -> tuple[int, int, int, bytes, bytes]:
+    """Returns the parts of a record. Raises InvalidValueError for an invalid one."""
     try:
         kind, n, r, p, salt, key = record.split("$")
         found = int(n), int(r), int(p), _bytes(salt), _bytes(key)

@@ -292,7 +292,7 @@ class Assembler(HeldPatterns):
             return []
         neighbour = split.requester
         assert isinstance(neighbour, Neighbour)
-        watermark_us, pieces = split.watermark_us, split.take_all()
+        watermark_us, pieces = split.watermark_us, split.take_out(0, len(split.pattern.filters))
         message = delegation.ReturnPattern(split.identity, watermark_us, pieces)
         return [Send(neighbour, message), *self._remove(split)]
 

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, TypeAlias
 from contrada.model import Filter, Pattern
 from contrada.model.domains.values import TIME_MIN_US, key_of
 from contrada.patterns import Match
-from contrada.patterns.pattern_assembly import Assembly, Piece
+from contrada.patterns.pattern_assembly import Assembly
 from contrada.patterns.runs import RunBudget, SharedFilter
 from contrada.routing import delegation
 from contrada.routing.delegation import GATHERING, DelegationPhase
@@ -197,10 +197,6 @@ class SplitPattern(Assembly):
             self.watermark_at(own_us), has_all_starts=opening is None or not opening.is_away
         )
         return [Match(self.identity, by, run) for by, run in found]
-
-    def take_all(self) -> tuple[Piece, ...]:
-        """Removes and returns all pieces."""
-        return self.take_out(0, len(self.pattern.filters))
 
     def validate(self) -> int:
         """Checks the invariants. Returns the number of runs. Cost: all pieces."""

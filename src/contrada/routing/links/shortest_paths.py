@@ -168,11 +168,6 @@ class ConfirmedLink(msgspec.Struct, frozen=True, gc=False):
     role: Role
     cost: int
 
-    @property
-    def is_between_peers(self) -> bool:
-        """Whether it is part of a mesh."""
-        return self.role is Role.PEER
-
 
 class Graph:
     """The links of a network, and the used ones.
@@ -195,7 +190,7 @@ class Graph:
     def add(self, edge: ConfirmedLink) -> None:
         """Adds a link between two servers that have none."""
         self._edges[edge.a, edge.b] = edge
-        if not edge.is_between_peers:
+        if edge.role is not Role.PEER:
             self._parents += 1
         elif self.trees:
             self._costs[edge.a][edge.b] = self._costs[edge.b][edge.a] = edge.cost
@@ -212,7 +207,7 @@ class Graph:
         """Removes a link."""
         del self._edges[edge.a, edge.b]
         self._used = None
-        if not edge.is_between_peers:
+        if edge.role is not Role.PEER:
             self._parents -= 1
         elif self.trees:
             del self._costs[edge.a][edge.b], self._costs[edge.b][edge.a]

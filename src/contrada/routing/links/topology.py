@@ -95,7 +95,8 @@ class Topology:
         self.name = name
         self._limits = limits
         self._is_general = general
-        self._shared = trees
+        self.shared = trees
+        """The shared trees of a mesh, instead of one tree for each server."""
         self._own_tree = [tree_of(name, trees)] if trees else []
         self.adjacencies: dict[Neighbour, Adjacency] = {}
         self._states = (
@@ -245,11 +246,6 @@ class Topology:
     # --- next hops ----------------------------------------------------------------------------
 
     @property
-    def is_shared(self) -> bool:
-        """Whether a mesh has shared trees, instead of one tree for each server."""
-        return self._shared > 0
-
-    @property
     def _version(self) -> tuple[int, int]:
         """The versions of the links and link states on which the next hops depend."""
         return 0 if self._states is None else self._states.changes, len(self.adjacencies)
@@ -276,7 +272,7 @@ class Topology:
         owners = before.keys() | self._trees.keys()
         changed = {owner for owner in owners if before.get(owner) != self._trees.get(owner)}
         # Subscriptions of this server go along all shared trees.
-        is_moved = plain != self._plain or (self._shared and changed)
+        is_moved = plain != self._plain or (self.shared and changed)
         return changed | {self.name} if is_moved else changed
 
     def _choose_links(self, states: LinkStates) -> None:
@@ -290,7 +286,7 @@ class Topology:
                 self._refusals[neighbour] = Reason.UNCONFIRMED
             elif edge not in used:
                 self._refusals[neighbour] = Reason.LOOP
-        if self._shared:
+        if self.shared:
             self._trees = {
                 tree.label: frozenset(
                     NextHop(Neighbour(name), tree.label) for name in tree.neighbours_of(self.name)
@@ -298,7 +294,7 @@ class Topology:
                 for tree in graph.trees
             }
         elif self._is_general:
-            self._mesh = weights_of(edge for edge in used if edge.is_between_peers)
+            self._mesh = weights_of(edge for edge in used if edge.role is Role.PEER)
             before, self._below = self._below, downstream_neighbours(self._mesh, self.name)
             self._trees = {
                 owner: self._trees[owner]
@@ -314,7 +310,7 @@ class Topology:
 
     def check_owner(self, owner: str) -> None:
         """Refuses the label of an owner over a mesh link, if it is unknown or this server."""
-        if self._shared:
+        if self.shared:
             if owner not in self._trees:
                 raise RefusedError(Reason.WRONG_OWNER)
         else:
@@ -324,7 +320,7 @@ class Topology:
         """Refuses the label of a source over a mesh link, if it is empty or a loop."""
         if not 0 < len(source) <= LABEL_CHARS_MAX:
             raise RefusedError(Reason.WRONG_OWNER)
-        if source == self.name and not self._shared:
+        if source == self.name and not self.shared:
             raise RefusedError(Reason.LOOP)
 
     def owner_of(self, party: Party) -> str:
@@ -360,7 +356,7 @@ class Topology:
         up = self._up.difference(parties) if len(parties) == 1 else self._up
         if not self._is_general:
             return up
-        if not self._shared:
+        if not self.shared:
             owners = {self.owner_of(each) for each in parties}
             return up.union(*(self._trees.get(owner, _NOWHERE) for owner in owners))
         found = set(up)
@@ -386,8 +382,8 @@ class Topology:
             if len(self._tree_next_hops) >= self._limits.cached_sources_max:
                 self._tree_next_hops.clear()
             mesh: Iterable[NextHop]
-            if self._shared:
-                mesh = self._trees.get(tree_of(source, self._shared), ())
+            if self.shared:
+                mesh = self._trees.get(tree_of(source, self.shared), ())
             else:
                 steps = subtree_next_hops(self._mesh, source, self.name) if self._mesh else {}
                 mesh = (NextHop(Neighbour(name), owner) for owner, name in steps.items())
@@ -433,7 +429,7 @@ class Topology:
     def used(self) -> int:
         """The number of used links."""
         used = {each for each in self.adjacencies if each not in self._refusals}
-        if self._shared:
+        if self.shared:
             mesh = {next_hop.neighbour for tree in self._trees.values() for next_hop in tree}
             used = {each for each in used if each in mesh or not self.is_in_mesh(each)}
         return len(used)
