@@ -11,6 +11,7 @@ import inspect
 import typing
 from dataclasses import make_dataclass
 from functools import cached_property, lru_cache
+from types import SimpleNamespace
 from typing import Any, Final, Generic, TypeVar, cast
 
 from contrada.errors import InvalidObventError
@@ -96,7 +97,8 @@ class Tuple:
     def to_notification(self) -> Notification:
         """Returns the notification of these values. Raises InvalidObventError."""
         parts = Parts()
-        _codec_of_types(tuple(map(type, self.values))).write(_TupleValues(self.values), parts)
+        by_place = SimpleNamespace(**{str(at): value for at, value in enumerate(self.values)})
+        _codec_of_types(tuple(map(type, self.values))).write(by_place, parts)
         parts.attributes[_tuple_mark(len(self.values))] = True
         return parts.notification("tuple")
 
@@ -181,13 +183,6 @@ class _ProtocolType:
             elif not all(_is_within(each, required.alternatives) for each in held.alternatives):
                 return False
         return True
-
-
-class _TupleValues:
-    """The values of a tuple as attributes of an object, by position."""
-
-    def __init__(self, values: tuple[Any, ...]) -> None:
-        self.__dict__.update(zip(map(str, range(len(values))), values, strict=True))
 
 
 class _TupleType:

@@ -1,7 +1,7 @@
 """Worlds with times to live, priorities and pauses: they pass, and faults are found."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from contrada.lab.simulation.simulated_readers import ReaderEvent
 from contrada.lab.simulation.timeliness import check_reads
 from contrada.lab.simulation.world import do, network_of, run
 from contrada.lab.simulation.worlds import shrink
-from contrada.model import Envelope
+from contrada.model import Envelope, Notification
 from contrada.routing import notification_forwarder
 from contrada.routing.router import Strategy
 
@@ -45,13 +45,18 @@ def drop_timed(backlog: Backlog[Any], now_us: int) -> list[QueueEntry[Any]]:
     return [backlog._remove(*due[1:]) for due in backlog._expiring if backlog._is_queued(due)]
 
 
+def drop_all_timed(given: Sequence[Notification], now_us: int) -> Sequence[Notification]:
+    """Drops all notifications with a time to live."""
+    return tuple(each for each in given if each.envelope.ttl_us is None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "name", "instead", "what"),
     [
         (notification_forwarder, "_drop_expired", lambda given, now_us: given, "late"),
         (Backlog, "expire", lambda *_: [], "late"),
-        (notification_forwarder, "_is_expired", lambda *_: True, "lost"),
+        (notification_forwarder, "_drop_expired", drop_all_timed, "lost"),
         (Backlog, "expire", drop_timed, "unread"),
         (Backlog, "popleft", Backlog.pop, "out of turn"),
         (Backlog, "popleft", first_of_all, "out of turn"),

@@ -83,15 +83,14 @@ _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def _between(order: str, before: Cut, after: Cut) -> Cuts:
     """Returns the numbers below, at or above a constant with cuts around its equals."""
-    if order == "<":
-        return line.interval(FIRST, before)
-    if order == "<=":
-        return line.interval(FIRST, after)
-    if order == ">":
-        return line.interval(after, LAST)
-    if order == ">=":
-        return line.interval(before, LAST)
-    return line.interval(before, after)
+    begin, end = {
+        "<": (FIRST, before),
+        "<=": (FIRST, after),
+        ">": (after, LAST),
+        ">=": (before, LAST),
+        "==": (before, after),
+    }[order]
+    return line.interval(begin, end)
 
 
 def _place(constant: Any) -> tuple[int | float, bool]:
