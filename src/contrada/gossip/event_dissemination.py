@@ -226,9 +226,8 @@ class Dissemination:
             return False
         names = frozenset(announced.names or ())
         if not self._conduct.broadcasts and announced.level > 1:
-            held = self._membership.view.table(announced.level).get(
-                self._membership.view.digit(announced.level)
-            )
+            view = self._membership.view
+            held = view.table(announced.level).get(view.digit(announced.level))
             filters = [*desires] + ([held.filters] if held else [])
             if (
                 held is not None
@@ -352,9 +351,8 @@ class Dissemination:
             if len(asked) > self._limits.announced_names_max:
                 return Rumour(event, held.prob, held.round, held.level)
             names = tuple(sorted(asked))
-            event = Notification.from_attributes(
-                {name: event[name] for name in names if name in event}, b"", "", event.envelope
-            )
+            named = {name: event[name] for name in names if name in event}
+            event = Notification.from_attributes(named, b"", "", event.envelope)
         return Rumour(event, held.prob, held.round, held.level, names)
 
     def _descend(self, level: int, held: HeldRumour) -> None:
@@ -393,11 +391,8 @@ class Mail:
             for number in range(max(1, len(rumours), -(-len(known) // RUMOURS_SENT_MAX))):
                 at = number * RUMOURS_SENT_MAX
                 told = rumours[number] if number < len(rumours) else ()
-                yield (
-                    place,
-                    contact,
-                    Gossip(sender, told, known=tuple(known[at : at + RUMOURS_SENT_MAX])),
-                )
+                part = tuple(known[at : at + RUMOURS_SENT_MAX])
+                yield place, contact, Gossip(sender, told, known=part)
                 contact = None
 
 

@@ -99,10 +99,5 @@ def convergence_rounds(parameters: Parameters) -> int:
     the news of each level spread. Empty subsystems are silent at the top.
     """
     news = (parameters.levels + 1) * (REFRESH_ROUNDS + spread_rounds(parameters))
-    return (
-        max(
-            silence_rounds(parameters, 1) + PINGS_MAX + news,
-            silence_rounds(parameters, parameters.levels),
-        )
-        + 1
-    )
+    last, top = silence_rounds(parameters, 1), silence_rounds(parameters, parameters.levels)
+    return max(last + PINGS_MAX + news, top) + 1

@@ -218,9 +218,8 @@ class Hpmcast:
             case messages.Redirect():
                 self.membership.follow_redirect(message)
             case messages.Welcome():
-                return (
-                    [messages.Joined()] if self.membership.accept_welcome(message, now_us) else []
-                )
+                is_in = self.membership.accept_welcome(message, now_us)
+                return [messages.Joined()] if is_in else []
             case messages.TurnAway(_, reason):
                 if self.membership.accept_refusal():
                     return [messages.TurnedDown(event, reason)]
@@ -250,11 +249,8 @@ class Hpmcast:
         if acknowledged:
             effects.append(messages.SendGossip(place, messages.AckEvents(me, tuple(acknowledged))))
         if wanted:
-            effects.append(
-                messages.SendGossip(
-                    place, messages.AskWhole(me, tuple(wanted[: messages.RUMOURS_SENT_MAX]))
-                )
-            )
+            ids = tuple(wanted[: messages.RUMOURS_SENT_MAX])
+            effects.append(messages.SendGossip(place, messages.AskWhole(me, ids)))
         if message.digest:
             answer = self.membership.exchange.compare(message.sender, message.digest, now_us)
             if answer is not None:

@@ -118,11 +118,8 @@ class LineExchange:
                         wanted.append((stamp.level, stamp.digit))
         self._vote(sender)
         if seen and len(digest) < LINES_SENT_MAX:
-            aged += [
-                each
-                for each in self._view.aged_lines(lowest)
-                if (each.level, each.line.digit) not in seen
-            ]
+            lines = self._view.aged_lines(lowest)
+            aged += [each for each in lines if (each.level, each.line.digit) not in seen]
         if not (aged or stamps or wanted):
             return None
         return Update(self._contact, fit_lines(aged), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))

@@ -134,11 +134,8 @@ class ViewTable:
     def known(self) -> list[KnownContact]:
         """Returns all contacts of this level, in the order of addresses."""
         if self._known is None:
-            self._known = [
-                KnownContact(contact, held.filters)
-                for held in self.live()
-                for contact in held.line.delegates
-            ]
+            pairs = ((each, held.filters) for held in self.live() for each in held.line.delegates)
+            self._known = [KnownContact(*each) for each in pairs]
         return self._known
 
     def __iter__(self) -> Iterator[HeldLine]:
@@ -195,19 +192,13 @@ class View:
 
     def stamps(self, lowest: int) -> tuple[LineStamp, ...]:
         """Returns a digest: the versions of the lines from a level on."""
-        return tuple(
-            self.stamp_of(table.level, held)
-            for table in self.tables[lowest - 1 :]
-            for held in table
-        )
+        tables = self.tables[lowest - 1 :]
+        return tuple(self.stamp_of(table.level, held) for table in tables for held in table)
 
     def aged_lines(self, lowest: int) -> list[AgedLine]:
         """Returns the live lines from a level on, for a newcomer."""
-        return [
-            self.aged(table.level, held)
-            for table in self.tables[lowest - 1 :]
-            for held in table.live()
-        ]
+        tables = self.tables[lowest - 1 :]
+        return [self.aged(table.level, held) for table in tables for held in table.live()]
 
     def stamp_of(self, level: int, held: HeldLine) -> LineStamp:
         """Returns the version of a line of a level."""

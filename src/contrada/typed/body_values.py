@@ -79,15 +79,10 @@ def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyCodec:
     names = [name_of(each.type) for each in alternatives]
     if len(set(names)) < len(names):  # `list[int] | list[str]`, or classes of several modules.
         names = [str(each.type) for each in alternatives]
-    members = [
-        (name, _single(each, objects)) for name, each in zip(names, alternatives, strict=True)
-    ]
+    codecs = [_single(each, objects) for each in alternatives]
+    members = [*zip(names, codecs, strict=True)]
     if len(members) == 2 and FieldKind.NONE in (each.kind for each in alternatives):
-        (_, inner) = next(
-            it
-            for it, each in zip(members, alternatives, strict=True)
-            if each.kind is not FieldKind.NONE
-        )
+        inner = codecs[1] if alternatives[0].kind is FieldKind.NONE else codecs[0]
         return BodyCodec(
             lambda value: value is None or inner.holds(value),
             lambda value, depth: None if value is None else inner.write(value, depth),
@@ -157,9 +152,8 @@ def _collection(origin: type[Any], annotation: Any, objects: Objects) -> BodyCod
 
 def _is_several(value: Any) -> bool:
     """Whether it is restored with the same items: neither a text nor an iterator."""
-    return isinstance(value, collections.abc.Collection) and not isinstance(
-        value, str | bytes | bytearray | collections.abc.Mapping
-    )
+    is_text = isinstance(value, str | bytes | bytearray | collections.abc.Mapping)
+    return isinstance(value, collections.abc.Collection) and not is_text
 
 
 def _fixed_tuple(annotations: tuple[Any, ...], objects: Objects) -> BodyCodec:
@@ -201,9 +195,8 @@ def _by_msgspec(annotation: Any) -> BodyCodec:
     """Returns the codec of types that msgspec converts: named tuples, typed dictionaries, paths."""
     info = msgspec.inspect.type_info(annotation)  # Raises TypeError for unknown types.
     if isinstance(info, msgspec.inspect.CustomType):
-        raise TypeError(
-            f"expected a value type or a class with fields, found {name_of(annotation)}"
-        )
+        expected = "expected a value type or a class with fields"
+        raise TypeError(f"{expected}, found {name_of(annotation)}")
 
     def read(value: Any) -> Any:
         try:
@@ -221,9 +214,11 @@ def _by_msgspec(annotation: Any) -> BodyCodec:
 
     kind = typing.get_origin(annotation) or annotation
     base = dict if typing.is_typeddict(kind) else kind
-    return BodyCodec(
-        lambda value: not isinstance(base, type) or isinstance(value, base), write, read
-    )
+
+    def holds(value: Any) -> bool:
+        return not isinstance(base, type) or isinstance(value, base)
+
+    return BodyCodec(holds, write, read)
 
 
 def _write_item(item: BodyCodec, value: Any, depth: int) -> Any:
@@ -246,9 +241,8 @@ def _write_builtin(value: Any, depth: int) -> Any:
 
 def _check_depth(depth: int) -> None:
     if depth > OBVENT_NESTING_MAX:
-        raise ValueError(
-            f"nested deeper than OBVENT_NESTING_MAX = {OBVENT_NESTING_MAX}, or in itself"
-        )
+        limit = f"OBVENT_NESTING_MAX = {OBVENT_NESTING_MAX}"
+        raise ValueError(f"nested deeper than {limit}, or in itself")
 
 
 _BUILT_IN: Final = frozenset((bool, int, float, str, bytes))

@@ -222,9 +222,8 @@ class Handle(Generic[T]):
         """
         held = self._subscription
         if isinstance(held, DurableSubscription):
-            raise CannotSubscribeError(
-                "a durable subscription cannot be updated; deactivate it, and end it"
-            )
+            reason = "a durable subscription cannot be updated; deactivate it, and end it"
+            raise CannotSubscribeError(reason)
         if held is not None:
             await held.update(self._subject, where)
         self._where = where
@@ -250,10 +249,8 @@ class Handle(Generic[T]):
             if self._is_current(held):
                 raise  # Not by deactivation: the event loop ends.
         except ContradaError as error:
-            _LOG.warning(
-                "%(subject)s: its handle is active no longer: %(reason)s",
-                {"subject": self._subject, "reason": error},
-            )
+            facts = {"subject": self._subject, "reason": error}
+            _LOG.warning("%(subject)s: its handle is active no longer: %(reason)s", facts)
             raise
         finally:
             await calls.finished()
@@ -297,9 +294,8 @@ class Handle(Generic[T]):
         self._failed += 1
         kind = type(item).__name__
         level = logging.WARNING if self._failed == 1 else logging.DEBUG
-        _LOG.log(
-            level, "the handler of %(kind)s raised: %(reason)r", {"kind": kind, "reason": error}
-        )
+        facts = {"kind": kind, "reason": error}
+        _LOG.log(level, "the handler of %(kind)s raised: %(reason)r", facts)
         if self._on_error is None:
             return
         try:
@@ -307,10 +303,8 @@ class Handle(Generic[T]):
         except (Exception, asyncio.CancelledError) as further:  # the subscriber's own code
             if _is_cancelled():
                 raise
-            _LOG.warning(
-                "on_error of the handler of %(kind)s raised: %(reason)r",
-                {"kind": kind, "reason": further},
-            )
+            facts = {"kind": kind, "reason": further}
+            _LOG.warning("on_error of the handler of %(kind)s raised: %(reason)r", facts)
 
 
 class _CallsByClass(HandlerCalls):

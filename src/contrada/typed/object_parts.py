@@ -136,9 +136,8 @@ def _made(known: type[Any]) -> type[Any]:
 
 def _stub(known: type[Any], name: str) -> Any:
     def abstract(self: object, *_: object, **__: object) -> Any:
-        raise NotImplementedError(
-            f"{known.__qualname__}.{name} is abstract; its class is not known"
-        )
+        method = f"{known.__qualname__}.{name}"
+        raise NotImplementedError(f"{method} is abstract; its class is not known")
 
     held: Callable[..., Any] | property = inspect.getattr_static(known, name)
     return property(abstract) if isinstance(held, property) else abstract

@@ -296,9 +296,8 @@ class _ReadPlan:
         types = tuple(map(type, found))
         if types not in self.plain_types:
             try:
-                found = tuple(
-                    it.restore(value) for it, value in zip(self._scalars, found, strict=True)
-                )
+                pairs = zip(self._scalars, found, strict=True)
+                found = tuple(it.restore(value) for it, value in pairs)
             except ValueError as error:
                 raise InvalidObventError(type_name, str(error)) from None
             if _are_plain(self._scalars, types):

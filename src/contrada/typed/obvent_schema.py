@@ -231,9 +231,8 @@ class _SchemaReader:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if schema.get("type") != "object" or not isinstance(properties, Mapping):
             raise self.refusal(place, "expected the schema of an object, with properties")
-        inherited = {
-            each.name for base in bases if is_declared(base) for each in shape_of(base).fields
-        }
+        declared_bases = filter(is_declared, bases)
+        inherited = {each.name for base in declared_bases for each in shape_of(base).fields}
         fields: list[Any] = []
         for key, inner in properties.items():
             if key in inherited:

@@ -155,19 +155,16 @@ class ReceivedType:
         self.marks = type_marks(names)
         carried = set(self.marks)
         # Only these are read: an unusable class elsewhere does no harm.
-        marked = [
-            it for it in descendants_of(subscribed.cls) if carried.issuperset(required_marks_of(it))
-        ]
+        below = descendants_of(subscribed.cls)
+        marked = [it for it in below if carried.issuperset(required_marks_of(it))]
         known = [type_of(it) for it in marked]
         # The class with the most ancestors; among equals, the first by name.
         self.kind = min(known, key=lambda it: (-len(it.required_marks), it.name))
         self.is_known = carried.issubset(self.kind.marks)
         if not self.is_known:
             strange = [it for it in self.marks if class_named(it[len(MARK_PREFIX) :]) is None]
-            logger.info(
-                "%(marks)s: received as %(kind)s",
-                {"marks": ", ".join(strange), "kind": self.kind.name},
-            )
+            facts = {"marks": ", ".join(strange), "kind": self.kind.name}
+            logger.info("%(marks)s: received as %(kind)s", facts)
 
 
 def read_obvent(cls: type[Any], notification: Notification) -> Any:

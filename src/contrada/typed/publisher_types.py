@@ -42,9 +42,8 @@ class Published:
         made = notification_of(self.item)
         classes = (each for each in known_of(type(self.by)).__mro__ if each not in _OF_ALL)
         marks = {publisher_mark(name): True for each in classes for name in given_names(each)}
-        return Notification.from_attributes(
-            {**made.attributes, **marks}, made.body, made.content_type, made.envelope
-        )
+        attributes, content = {**made.attributes, **marks}, (made.body, made.content_type)
+        return Notification.from_attributes(attributes, *content, made.envelope)
 
     def chosen_dissemination(self) -> str | None:
         """Returns the dissemination of the item, if its class names one."""

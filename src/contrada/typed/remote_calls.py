@@ -83,10 +83,8 @@ class RemoteMethod:
             if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
                 raise InvalidObventError(self._place, f"{each}: name each argument")
         hints = typing.get_type_hints(function, include_extras=True)
-        self._arguments = [
-            self._codec_of(hints.get(each.name, Any))
-            for each in self._signature.parameters.values()
-        ]
+        names = self._signature.parameters
+        self._arguments = [self._codec_of(hints.get(name, Any)) for name in names]
         self._value = self._codec_of(hints.get("return", Any))
 
     def _codec_of(self, annotation: Any) -> BodyCodec:

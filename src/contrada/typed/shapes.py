@@ -182,13 +182,11 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
     reader.check_constructor({each.keyword for each in fields})
     keywords = {each.name: each.keyword for each in fields if each.keyword != each.name}
     if keywords:
-        return Shape(
-            cls,
-            fields,
-            lambda made, values: made(
-                **{keywords.get(name, name): it for name, it in values.items()}
-            ),
-        )
+
+        def make(made: type[Any], values: Mapping[str, Any]) -> Any:
+            return made(**{keywords.get(name, name): it for name, it in values.items()})
+
+        return Shape(cls, fields, make)
     taken = [
         each.name
         for each in inspect.signature(cls).parameters.values()
@@ -312,10 +310,8 @@ class _ShapeReader:
                 raise self.refusal(f"its constructor wants {each.name!r}, which is no field")
 
     def own_annotations(self) -> bool:
-        return any(
-            typing.get_origin(self.hints.get(name)) is not typing.ClassVar
-            for name in inspect.get_annotations(self.cls)
-        )
+        annotations = (self.hints.get(name) for name in inspect.get_annotations(self.cls))
+        return any(typing.get_origin(each) is not typing.ClassVar for each in annotations)
 
     def check(self, name: str, is_given: bool) -> None:
         if not is_given:

@@ -55,9 +55,8 @@ class Structural(Generic[T]):
     def _type(self) -> "_ProtocolType | _TupleType":
         declared = getattr(self, "__orig_class__", None)
         if declared is None:
-            raise InvalidObventError(
-                "Structural", "a type argument is missing: Structural[Priced]()"
-            )
+            reason = "a type argument is missing: Structural[Priced]()"
+            raise InvalidObventError("Structural", reason)
         structure = typing.get_args(declared)[0]
         if typing.get_origin(structure) is tuple:
             return _TupleType(typing.get_args(structure))

@@ -93,9 +93,8 @@ def publisher_mark(name: str) -> str:
 def type_marks(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the marks of an object's types in attribute names, without its publisher's."""
     published_by = mark_name(_PUBLISHED_BY)
-    return tuple(
-        it for it in names if it.startswith(MARK_PREFIX) and not it.startswith(published_by)
-    )
+    marks = (it for it in names if it.startswith(MARK_PREFIX))
+    return tuple(it for it in marks if not it.startswith(published_by))
 
 
 def required_marks_of(cls: type[Any]) -> tuple[str, ...]:

@@ -34,11 +34,7 @@ in 100."""
 
 ProtocolName: TypeAlias = Literal["hpmcast", "pmcast", "rfpbcast"]
 
-PROTOCOLS: Final[dict[str, type[Hpmcast]]] = {
-    "hpmcast": Hpmcast,
-    "pmcast": Pmcast,
-    "rfpbcast": Rfpbcast,
-}
+PROTOCOLS: Final = {"hpmcast": Hpmcast, "pmcast": Pmcast, "rfpbcast": Rfpbcast}
 
 _PLACE_EXPECTED: Final = "HOST:PORT, for example 10.0.0.7:7656 or [fd00::7]:7656"
 

@@ -84,9 +84,7 @@ class GroupBridge:
                 raise
             except (ServiceError, CannotPublishError) as error:
                 self.counts[f"{way}, refused"] += 1
-                _LOG.warning(
-                    "%(id)s does not go %(way)s: %(reason)s",
-                    {"id": event.envelope.id, "way": way, "reason": error},
-                )
+                facts = {"id": event.envelope.id, "way": way, "reason": error}
+                _LOG.warning("%(id)s does not go %(way)s: %(reason)s", facts)
             else:
                 self.counts[way] += 1

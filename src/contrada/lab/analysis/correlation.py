@@ -45,10 +45,8 @@ def gathered(parameters: Parameters) -> Floats:
     """
     holders, chances = np.array([0.0, 1.0]), []
     for level in range(1, parameters.levels + 1):
-        spreads = [
-            (weight, _spread(parameters, level, count))
-            for count, weight in enumerate(holders.tolist())
-        ]
+        pairs = enumerate(holders.tolist())
+        spreads = [(weight, _spread(parameters, level, count)) for count, weight in pairs]
         members = parameters.members(level)
         chances.append(sum(weight * each.mean for weight, each in spreads) / members)
         holders = np.zeros(parameters.redundancy + 1)

@@ -75,10 +75,8 @@ def level_interest(
     check_interest(interest)
     if level == 1 or not correlation:
         return float(delegate_interest(interest, float(parameters.branching ** (level - 1))))
-    nobody = sum(
-        weight * (1 - share) ** parameters.branching
-        for weight, share in tastes(interest, correlation)
-    )
+    shares = tastes(interest, correlation)
+    nobody = sum(weight * (1 - share) ** parameters.branching for weight, share in shares)
     return float(delegate_interest(1 - nobody, float(parameters.branching ** (level - 2))))
 
 

@@ -105,11 +105,8 @@ def expectation(parameters: Parameters, interest: float, correlation: float = 0.
             lines, rounds = _LevelSpread(parameters, share, level).after(lines)
         else:
             lines, rounds = _at_bottom(parameters, interest, correlation, lines)
-        part = sum(
-            weight
-            for line, weight in lines.items()
-            if line.infected or (level > 1 and line.publishes)
-        )
+        reaches = {it: it.infected or (level > 1 and it.publishes) for it in lines}
+        part = sum(weight for line, weight in lines.items() if reaches[line])
         levels.append(ExpectedLevel(level, part / reached, rounds / reached))
         reached = part
     total = sum(each.rounds for each in levels)

@@ -55,10 +55,8 @@ class GossipPoint(msgspec.Struct, frozen=True):
         """Returns its runs. Each point has its own seed: a common one would shift a whole curve."""
         what = msgspec.json.encode((self.parameters, self.interest, self.protocol))
         own = key_of(seed, zlib.crc32(what))
-        return [
-            GossipPlan(self.parameters, self.interest, own, run, self.protocol)
-            for run in range(runs)
-        ]
+        known = self.parameters, self.interest, own
+        return [GossipPlan(*known, run, self.protocol) for run in range(runs)]
 
     @property
     def until_all(self) -> bool:
@@ -208,9 +206,8 @@ def analyse(point: GossipPoint) -> AnalysedPoint:
     """Calculates a point: a pure function. Cost: up to some seconds."""
     group, interest = point.parameters, point.interest
     if not point.until_all:
-        return AnalysedPoint(
-            point, refined.reliability(group, interest), printed.reliability(group, interest)
-        )
+        both = (each.reliability(group, interest) for each in (refined, printed))
+        return AnalysedPoint(point, *both)
     # Figure 6.9: Pittel's asymptote, and the chain that it approximates.
     size, fanout = group.participants * interest, group.fanout * interest
     asymptote = pittel(size, fanout, loss=group.loss, crashes=group.crashes)

@@ -270,9 +270,8 @@ class _DisseminationRun:
         outsider = self._outsider(level)
         bound, key = threshold(group.loss), self._key(_LEVEL, level)
         sent = self._gossip(state, rounds, last, key, outsider, group.fanout, bound)
-        small = np.array(
-            [exchanges_digests(group, each) for each in range((group.digest or 0) + 1)]
-        )
+        sizes = range((group.digest or 0) + 1)
+        small = np.array([exchanges_digests(group, each) for each in sizes])
         extra = small[np.minimum(hits, group.digest or 0)]
         if extra.any():
             # A digest is sent, requested, and answered.

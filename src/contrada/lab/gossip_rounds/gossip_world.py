@@ -166,9 +166,8 @@ class GossipWorld:
         self._happen(place, messages.AddInterest(_ANYTHING, filters))
         period = self.parameters.period_us
         wait = period - (self.now_us - START_US) % period
-        self._push(
-            wait if self._in_step else 1 + self._rng.randrange(period), place, messages.Tick()
-        )
+        after = wait if self._in_step else 1 + self._rng.randrange(period)
+        self._push(after, place, messages.Tick())
         return participant
 
     # --- time ----------------------------------------------------------------------------------
@@ -204,9 +203,8 @@ class GossipWorld:
             if isinstance(effect, messages.SendGossip):
                 self._send(place, effect)
             elif isinstance(effect, messages.GiveEvent):
-                assert messages.event_id(effect.event) not in inhabitant.given, (
-                    "an event is given once"
-                )
+                identity = messages.event_id(effect.event)
+                assert identity not in inhabitant.given, "an event is given once"
                 inhabitant.given.add(messages.event_id(effect.event))
         if self._checks:
             participant.validate()
@@ -259,11 +257,8 @@ class GossipWorld:
                 actual = {held.line.digit: held.mark for held in table.live()}
                 expected = {held.line.digit: held.mark for held in truth.live()}
                 if actual != expected:
-                    wrong = sorted(
-                        digit
-                        for digit in actual.keys() | expected.keys()
-                        if actual.get(digit) != expected.get(digit)
-                    )
+                    digits = actual.keys() | expected.keys()
+                    wrong = sorted(it for it in digits if actual.get(it) != expected.get(it))
                     found.append(f"{place}: level {table.level}, lines {wrong}")
         return found
 

@@ -15,11 +15,8 @@ _GAMMA = np.uint64(random_draws.GAMMA)
 _MIX_1, _MIX_2 = np.uint64(random_draws.MIX_1), np.uint64(random_draws.MIX_2)
 _27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
-_WANTED, _UP, _INFECTED = (
-    np.uint8(round_arrays.WANTED),
-    np.uint8(round_arrays.UP),
-    np.uint8(round_arrays.INFECTED),
-)
+_WANTED, _UP = np.uint8(round_arrays.WANTED), np.uint8(round_arrays.UP)
+_INFECTED = np.uint8(round_arrays.INFECTED)
 
 
 def gossip(

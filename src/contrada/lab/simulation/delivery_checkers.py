@@ -38,9 +38,8 @@ def judge_delivery(delivery: DeliveryHistory, kept: DeliveryVerdict) -> Iterator
         for position, id_ in read.records.items():
             if logs[name].setdefault(position, id_) != id_:
                 yield Violation("replay", f"{name} gives {id_} at {position}, gave another")
-    in_order = {
-        name: [delivery.sent[of[position]] for position in sorted(of)] for name, of in logs.items()
-    }
+    sent = delivery.sent
+    in_order = {name: [sent[of[at]] for at in sorted(of)] for name, of in logs.items()}
     kept.read += sum(map(len, in_order.values()))
     for double in delivery.doubles:
         yield Violation("double", double)
@@ -73,11 +72,8 @@ def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
     """Whether records may have been dropped, or the subscription ended, for lack of room."""
     if subscription.retention.on_full is OnFull.REFUSE:
         return False
-    published = sum(
-        len(sent.brokers)
-        for sent in delivery.sent.values()
-        if subscription.filters.matches(sent.notification)
-    )
+    matches, all_sent = subscription.filters.matches, delivery.sent.values()
+    published = sum(len(sent.brokers) for sent in all_sent if matches(sent.notification))
     return published > subscription.retention.records_max
 
 

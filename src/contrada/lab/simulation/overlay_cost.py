@@ -177,9 +177,8 @@ class _PlanRun:
         publisher, at_us = self._published[delivered.id]
         far = (delivered.at_us - at_us) / COST_PER_LENGTH
         if self._is_central:
-            far += sum(
-                self._to_middle[self._places[each]] for each in (publisher, delivered.client)
-            )
+            clients = publisher, delivered.client
+            far += sum(self._to_middle[self._places[each]] for each in clients)
         return far
 
     def _all(self, names: list[str], act: Callable[[str], None]) -> None:
@@ -192,11 +191,8 @@ class _PlanRun:
 
     def _cost(self, *kinds: str) -> float:
         """Returns the lengths crossed by messages of some kinds."""
-        travelled = (
-            count * self._lengths[line]
-            for (line, kind), count in sorted(self._network.traffic.items())
-            if kind in kinds
-        )
+        traffic, lengths = sorted(self._network.traffic.items()), self._lengths
+        travelled = (count * lengths[line] for (line, kind), count in traffic if kind in kinds)
         return sum(travelled) + sum(self._carried[kind] for kind in kinds)
 
     def _carry(self, client: str, kind: str) -> None:
@@ -228,10 +224,8 @@ class _PlanRun:
 
     def _publish(self, name: str) -> None:
         number = len(self._network.history.published)
-        values: dict[str, Value] = {
-            "topic": self._topics[name],
-            "level": self._chance.randrange(LEVELS),
-        }
+        level = self._chance.randrange(LEVELS)
+        values: dict[str, Value] = {"topic": self._topics[name], "level": level}
         self._carry(name, "Publish")
         self._published[f"n{number}"] = name, self._network.schedule.now_us
         self._network.publish(name, Notification(values, envelope=Envelope(id=f"n{number}")))

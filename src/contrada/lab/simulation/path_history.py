@@ -107,11 +107,8 @@ class _UpLines:
         far = self._places(server, label)
         chain.append((server, far.get(server, 0)))
         while chain[-1][1]:
-            ahead = [
-                each
-                for each, length in self._mesh[server].items()
-                if far[each] + length == far[server]
-            ]
+            links = self._mesh[server].items()
+            ahead = [each for each, length in links if far[each] + length == far[server]]
             server = min(ahead, key=name_of)
             chain.append((server, far[server]))
         return chain

@@ -210,9 +210,8 @@ def _streams(
     if place == len(relevant) or relevant[place].order > span.end:
         return
     reached = _reached(network, lines, held.broker)
-    is_clean = pattern.every or all(
-        each.cause.ended is not None and each.cause.ended < held.begun for each in relevant[:place]
-    )
+    ends = (each.cause.ended for each in relevant[:place])
+    is_clean = pattern.every or all(it is not None and it < held.begun for it in ends)
     # Publications of the same moment may precede it in order.
     unsure_us = last_us = _time_us(relevant[place - 1]) if place else -inf
     stream: list[PublishedRecord] = []

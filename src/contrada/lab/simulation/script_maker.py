@@ -216,9 +216,9 @@ class _Maker:
         )
         values, delivery = random_values(self._chance), " ".join(words)
         id_ = self._named("p")
-        self._steps.append(
-            steps.PublishStep(self._now_us, self._last_publisher, id_, values, delivery=delivery)
-        )
+        publisher = self._last_publisher
+        step = steps.PublishStep(self._now_us, publisher, id_, values, delivery=delivery)
+        self._steps.append(step)
 
     def _subscribe_durably(self) -> None:
         """Creates a durable subscription."""
@@ -231,11 +231,8 @@ class _Maker:
             records_max = 5
         replay_max = self._chance.choice((0, 100))
         filters = random_filter(self._chance)
-        self._steps.append(
-            steps.OpenDurable(
-                self._now_us, *key, filters, is_durable, records_max, on_full, replay_max
-            )
-        )
+        given = self._now_us, *key, filters, is_durable
+        self._steps.append(steps.OpenDurable(*given, records_max, on_full, replay_max))
 
     def _read(self) -> None:
         """Attaches or detaches a reader."""

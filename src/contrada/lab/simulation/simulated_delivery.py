@@ -254,10 +254,8 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
             self.do(
                 broker, server.machine.connect_publisher(client, self._incarnations[client], now_us)
             )
-            self._incarnations[client] = {
-                **self._incarnations[client],
-                str(broker): server.machine.incarnation,
-            }
+            known = {str(broker): server.machine.incarnation}
+            self._incarnations[client] = {**self._incarnations[client], **known}
         for sent in list(self._unanswered[client].values()):
             self._publish_at(sent, broker)
         for name in self._subscribed[client]:
@@ -302,9 +300,8 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         sent.brokers.append(broker)
         token = len(self._tokens)
         self._tokens[token] = sent, self._connected[sent.client]
-        publication = server.machine.publish(
-            token, sent.client, [sent.notification], self._schedule.now_us
-        )
+        given = token, sent.client, [sent.notification]
+        publication = server.machine.publish(*given, self._schedule.now_us)
         self.do(broker, publication)
 
     def _known_to_all(self, sent: Sent) -> frozenset[str]:
@@ -322,9 +319,8 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
         if self._unanswered[sent.client].pop(sent.id, None) is not None:
             sent.is_accepted = error is None
             if error is None:  # So this server knows its past.
-                self._incarnations[sent.client] = {
-                    str(broker): self._incarnations[sent.client][str(broker)]
-                }
+                here = str(broker)
+                self._incarnations[sent.client] = {here: self._incarnations[sent.client][here]}
             is_certain = not (isinstance(error, CannotPublishError) and error.may_be_published)
             sent.error = error if is_certain else None
 
@@ -460,11 +456,8 @@ class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
             for name in list(self._subscribed[client]):
                 self.detach(client, name)
         run()
-        alive = [
-            each.name
-            for each in self.subscriptions.values()
-            if not (each.has_ended or each.is_lost)
-        ]
+        spans = self.subscriptions.values()
+        alive = [each.name for each in spans if not (each.has_ended or each.is_lost)]
         for auditor, position in (("auditor", None), ("replayer", 1)):
             broker = self._chance.randrange(len(self.servers))
             self.move(auditor, broker)

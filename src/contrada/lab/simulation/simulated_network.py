@@ -305,11 +305,8 @@ class SimulatedNetwork:
         settled = self._settled if self._open else self._order
         with self._cause(is_control=False) as cause:
             overlaps = self._open > 0
-            self.history.published.append(
-                PublishedRecord(
-                    stamped, client, broker, cause.begun, settled, overlaps, offers, cause
-                )
-            )
+            moment = cause.begun, settled, overlaps, offers, cause
+            self.history.published.append(PublishedRecord(stamped, client, broker, *moment))
             self._handle(broker, Received(Client(client), Publish((stamped,))), cause)
         return True
 

@@ -64,9 +64,8 @@ def run(script: steps.Script) -> Outcome:
     ]
     published = (each.notification.envelope for each in network.history.published)
     envelopes = {envelope.id: envelope for envelope in published}
-    outcome.violations += [
-        Violation(what, case) for what, case in check_reads(network.readers.noted, envelopes)
-    ]
+    reads = check_reads(network.readers.noted, envelopes)
+    outcome.violations += [Violation(what, case) for what, case in reads]
     outcome.violations += broken
     return outcome
 

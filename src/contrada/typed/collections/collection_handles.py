@@ -50,13 +50,8 @@ class CollectionMembership(Generic[T]):
             held: Readable[T] = durable_subscription(self.service, self.rule, options)
         else:
             held = self.subscribed(self.rule, options)
-        return ElementReader(
-            held,
-            self.arrived,
-            is_set=self.is_set,
-            acknowledges=acknowledges,
-            recent_max=self.limits.recent_max,
-        )
+        recent_max = self.limits.recent_max if self.is_set else None
+        return ElementReader(held, self.arrived, recent_max=recent_max, acknowledges=acknowledges)
 
     def subscribe(self, *_: object, durable: str = "", **__: object) -> ElementReader[T]:
         """Returns the reader of a handle, which calls this in the place of a service."""

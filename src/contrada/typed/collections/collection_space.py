@@ -68,9 +68,8 @@ def check_promises(
     lacking = [each for each in Quality if each in required - qualities_of(delivery)]
     if lacking:
         words = " and ".join(lacking)
-        raise InvalidObventError(
-            name, f"a {collection} promises {words}; its objects are published {delivery!r}"
-        )
+        reason = f"a {collection} promises {words}; its objects are published {delivery!r}"
+        raise InvalidObventError(name, reason)
 
 
 def delivery_of(required: AbstractSet[Quality]) -> str:
@@ -78,9 +77,8 @@ def delivery_of(required: AbstractSet[Quality]) -> str:
     if Quality.RELIABLE not in required:
         return BEST_EFFORT
     words = [Quality.CERTIFIED if Quality.CERTIFIED in required else Quality.RELIABLE]
-    words += [Quality.CAUSAL if Quality.CAUSAL in required else Quality.FIFO] * (
-        Quality.FIFO in required
-    )
+    if Quality.FIFO in required:
+        words.append(Quality.CAUSAL if Quality.CAUSAL in required else Quality.FIFO)
     total = [f"{Quality.TOTAL}:{ALL_SUBJECTS}"] if Quality.TOTAL in required else []
     return " ".join([*words, *total])
 

@@ -56,7 +56,8 @@ class _Unacknowledged:
 class ElementReader(DurableSubscription[T]):
     """The elements of a subscription; those of an ordinary one have the position 0.
 
-    `arrived` is called with the arrivals of each notification before the first is returned. With
+    `arrived` is called with the arrivals of each notification before the first is returned. A set
+    skips duplicates of the last `recent_max` notifications; None is for a bag. With
     `acknowledges` the subscription acknowledges by itself, at the request for the next record.
     """
 
@@ -65,13 +66,12 @@ class ElementReader(DurableSubscription[T]):
         held: Readable[T],
         arrived: Callable[[Sequence[Arrival[T]]], None],
         *,
-        is_set: bool,
         acknowledges: bool,
-        recent_max: int,
+        recent_max: int | None,
     ) -> None:
         self._held = held
         self._arrived = arrived
-        self._recent: dict[str, None] | None = {} if is_set else None
+        self._recent: dict[str, None] = {}
         self._recent_max = recent_max
         self._auto_acknowledges = acknowledges
         self._parts: deque[DurableRecord[T]] = deque()
@@ -144,12 +144,12 @@ class ElementReader(DurableSubscription[T]):
         return ()
 
     def _is_new(self, identity: str) -> bool:
-        recent = self._recent
-        if recent is None or not identity:
+        recent, most = self._recent, self._recent_max
+        if most is None or not identity:
             return True
         if identity in recent:
             return False
-        if len(recent) >= self._recent_max:
+        if len(recent) >= most:
             del recent[next(iter(recent))]
         recent[identity] = None
         return True
@@ -180,9 +180,7 @@ class ElementReader(DurableSubscription[T]):
         """Returns these to the queue for any reader, with all parts published together."""
         returned = [each for each in dict.fromkeys(positions) if each in self._open]
         for each in returned:
-            out = self._open.pop(each)
-            if self._recent is not None:
-                self._recent.pop(out.identity, None)
+            self._recent.pop(self._open.pop(each).identity, None)
         gone = set(returned)
         self._parts = deque(each for each in self._parts if each.position not in gone)
         if returned and isinstance(self._held, DurableSubscription):

@@ -143,9 +143,8 @@ class Stage(Accessor):
         """Counts its stages, and checks it against a class if one is given."""
         self.depth = 1 + max(each.depth for each in self.operands())
         if self.depth > STAGES_MAX:
-            raise InvalidObventError(
-                _name(cls), f"an accessor of more than STAGES_MAX = {STAGES_MAX} stages"
-            )
+            reason = f"an accessor of more than STAGES_MAX = {STAGES_MAX} stages"
+            raise InvalidObventError(_name(cls), reason)
         if cls is not None:
             self.check(cls)
 

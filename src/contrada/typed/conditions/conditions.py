@@ -225,10 +225,8 @@ class Comparison(Condition):
     def declared(self, cls: type[Any]) -> tuple[Any, Any]:
         """Returns the declared types of both sides."""
         expected = self.expected
-        return (
-            self.accessor.check(cls),
-            expected.check(cls) if isinstance(expected, Accessor) else type(expected),
-        )
+        other = expected.check(cls) if isinstance(expected, Accessor) else type(expected)
+        return self.accessor.check(cls), other
 
     def expression(self, source: ConditionSource) -> ast.expr:
         """Returns the comparison of both sides as an expression."""

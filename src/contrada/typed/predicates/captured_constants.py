@@ -92,13 +92,8 @@ def _is_scalar(value: object) -> bool:
     return type(value) in SCALARS
 
 
-_CODE: Final = (
-    types.FunctionType,
-    property,
-    classmethod,
-    staticmethod,
-    types.DynamicClassAttribute,
-)
+_METHODS: Final = (classmethod, staticmethod, property, types.DynamicClassAttribute)
+_CODE: Final = (types.FunctionType, *_METHODS)
 _HARMLESS: Final = frozenset(
     (
         *("__new__", "__new_member__", "_new_member_", "__init__", "_generate_next_value_"),
@@ -148,9 +143,5 @@ RunDict: Final = _run_class(
     dict, "RunDict", "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update"
 )
 _RUN_TYPES: Final[dict[type, Any]] = {
-    tuple: RunTuple,
-    list: RunList,
-    set: RunSet,
-    frozenset: RunFrozenset,
-    dict: RunDict,
+    each.__base__: each for each in (RunTuple, RunList, RunSet, RunFrozenset, RunDict)
 }

@@ -149,10 +149,8 @@ def _cut(rank: int, low: int, high: int, numbers: Callable[[int], Any]) -> Cut:
         return LAST
     if rank == low:
         return FIRST
-    here, before = (
-        plain_number(each) if isinstance(each, float) else each
-        for each in (numbers(rank), numbers(rank - 1))
-    )
+    pair = numbers(rank), numbers(rank - 1)
+    here, before = (plain_number(it) if isinstance(it, float) else it for it in pair)
     if len(repr(before)) < len(repr(here)):
         return line.cut_after((NUMBER, before))
     return line.cut_before((NUMBER, here))

@@ -9,6 +9,7 @@ Source: EPFL 2503 §5.3.4 (transparent filters).
 import builtins
 import math
 from abc import ABCMeta
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -133,12 +134,8 @@ def _classes(path: Path, given: Any) -> Iterator[type]:
 
 def outer_names(function: FunctionType, analysis: CodeAnalysis) -> dict[str, Any]:
     """Returns the global names that a function's code uses, with their present values."""
-    known, built_in = function.__globals__, vars(builtins)
-    return {
-        name: known[name] if name in known else built_in[name]
-        for name in analysis.names
-        if name in known or name in built_in
-    }
+    known = ChainMap(function.__globals__, vars(builtins))
+    return {name: known[name] for name in analysis.names if name in known}
 
 
 def cells(function: FunctionType) -> dict[str, Any]:
@@ -166,9 +163,8 @@ def copy_function(
         defaults = tuple(of(f"a default of {code.co_name}", each) for each in defaults)
     copy = FunctionType(code, names, function.__name__, defaults, new_cells)
     if function.__kwdefaults__:
-        copy.__kwdefaults__ = {
-            name: of(name, each) for name, each in function.__kwdefaults__.items()
-        }
+        named = function.__kwdefaults__.items()
+        copy.__kwdefaults__ = {name: of(name, each) for name, each in named}
     return copy
 
 

@@ -69,11 +69,7 @@ _WORDS: Final = {
 }
 
 # Frames give access to everything, and the clock gives another value each time.
-_DENIED: Final = _words(
-    """
-gi_frame gi_code cr_frame ag_frame tb_frame now utcnow today
-"""
-)
+_DENIED: Final = _words("gi_frame gi_code cr_frame ag_frame tb_frame now utcnow today")
 _CHANGING: Final = frozenset(("dict", "list", "set"))
 """Classes with methods that bypass the write protection of a run's constants."""
 

@@ -131,9 +131,8 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> C
         refusal = (UNKNOWN_IDENTITY, *analysis.identities[0][1:])
     if refusal is not None:
         reason, inner, at = refusal
-        return _unlifted(
-            make_frozen_copy(predicate), CompilationStep(CodePlace(inner, at), "", None, reason)
-        )
+        step = CompilationStep(CodePlace(inner, at), "", None, reason)
+        return _unlifted(make_frozen_copy(predicate), step)
     compiler = _PredicateCompiler(shape, predicate, analysis, type_name or _obvent_name)
     compiler.tests_identity, compiler.real_enums = analysis.tests_identity, enums or frozenset()
     for _ in range(COMPILATIONS_MAX):
@@ -151,9 +150,8 @@ def _obvent_name(cls: type) -> str | None:
 
 
 def _unlifted(predicate: Predicate, step: CompilationStep) -> CompiledPredicate:
-    return CompiledPredicate(
-        Filter.of_sets({}), False, predicate, _takes_envelope(predicate), (step,)
-    )
+    takes_envelope = _takes_envelope(predicate)
+    return CompiledPredicate(Filter.of_sets({}), False, predicate, takes_envelope, (step,))
 
 
 def _takes_envelope(predicate: Predicate) -> bool:

@@ -112,9 +112,8 @@ class ObjectValue(Recorded):
         is_final = getattr(function, "__final__", False) or cls.__dict__.get("__final__", False)
         if not is_final:
             called = f"{cls.__name__}.{name}"
-            self._contrada_refuse(
-                f"a subtype may override {called}; mark it, or the class, @typing.final"
-            )
+            remedy = "mark it, or the class, @typing.final"
+            self._contrada_refuse(f"a subtype may override {called}; {remedy}")
         method = MethodType(self._contrada_run.copy_of(function), self)
         return method() if is_property else method
 
@@ -184,10 +183,8 @@ def _choices(of: ObjectValue, declared: Field) -> list[Choice]:
     for place, name in enumerate(names):
         before: Sets = dict.fromkeys(names[:place], ABSENT)
         beside = default if len(names) == 1 else Default.NONE
-        choices += [
-            (value, {**before, name: values})
-            for value, values in _scalar_choices(run, declared, name, beside)
-        ]
+        found = _scalar_choices(run, declared, name, beside)
+        choices += [(value, {**before, name: values}) for value, values in found]
     # Absence is a choice of its own unless it was added to a value that equals the default.
     is_covered = len(names) == 1 and any(ABSENT.issubset(sets[names[0]]) for _, sets in choices)
     if default is not Default.NONE and not is_covered:
@@ -331,9 +328,5 @@ _SCALARS: Final[dict[FieldKind, tuple[type, Make, ValueSet]]] = {
     FieldKind.DURATION: (timedelta, value_kinds.DurationValue, INTEGERS),
     FieldKind.DECIMAL: (Decimal, value_kinds.DecimalValue, DOUBLES),
 }
-_KNOWN: Final = frozenset(_SCALARS) | {
-    FieldKind.NONE,
-    FieldKind.BOOL,
-    FieldKind.ENUM,
-    FieldKind.OBJECT,
-}
+_OTHERS: Final = {FieldKind.NONE, FieldKind.BOOL, FieldKind.ENUM, FieldKind.OBJECT}
+_KNOWN: Final = frozenset(_SCALARS) | _OTHERS

@@ -335,11 +335,8 @@ class DurationValue(ScalarValue):
     _contrada_false = timedelta()
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
-        return union(
-            of_cuts(number_cuts("==", each // MICROSECOND))
-            for each in others
-            if isinstance(each, timedelta)
-        )
+        durations = (each // MICROSECOND for each in others if isinstance(each, timedelta))
+        return union(of_cuts(number_cuts("==", each)) for each in durations)
 
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
         return of_cuts(number_cuts(order, other // MICROSECOND))
@@ -387,9 +384,8 @@ class MemberValue(ScalarValue):
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
         constants = tuple(others)
-        return union(
-            point for member, point in self._contrada_points.items() if member in constants
-        )
+        points = self._contrada_points.items()
+        return union(point for member, point in points if member in constants)
 
     def _contrada_real(self, words: str) -> Any:
         """Returns the member itself, another one in each run."""
