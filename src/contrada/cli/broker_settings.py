@@ -29,8 +29,7 @@ from contrada.net.wire.tls import Tls
 from contrada.service.settings import checked, read_toml
 from contrada.service.stores.store_location import check_store
 
-MEMORY: Final = "memory:"
-"""The value of `store` that keeps nothing on disk."""
+MEMORY: Final = "memory:"  # The value of `store` that keeps nothing on disk
 
 EVERYWHERE: Final = ("0.0.0.0", "::")
 """Hosts that no other machine can reach."""

@@ -24,8 +24,7 @@ from contrada.integrations.files import BadRecord, Record
 from contrada.net.wire.endpoint import TCP
 from contrada.service import Service
 
-EVERY_S: Final = 300.0
-"""Default seconds between two polls."""
+EVERY_S: Final = 300.0  # Default seconds between two polls
 
 BAD_SHOWN_MAX: Final = 20
 """Unreadable entries of one poll that are reported one by one. Beyond it: they are only counted."""

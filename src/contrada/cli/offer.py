@@ -20,8 +20,7 @@ from contrada.service.query.source import DataSource
 from contrada.service.query.source_description import FRESH_S
 from contrada.service.query.source_query import SourceQuery
 
-SHOWN_EVERY_S: Final = 0.25
-"""Seconds between two checks of the description."""
+SHOWN_EVERY_S: Final = 0.25  # Seconds between two checks of the description
 
 _EVERYTHING: Final = SourceQuery("everything")
 

@@ -13,8 +13,7 @@ from contrada.cli.table_output import output
 from contrada.errors import InputError
 from contrada.service.stores import store_copies
 
-DAMAGED: Final = 1
-"""The status for a damaged store."""
+DAMAGED: Final = 1  # The status for a damaged store
 
 
 @click.group()

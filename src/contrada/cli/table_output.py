@@ -17,8 +17,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
-PIPED_COLUMNS: Final = 160
-"""Columns of a table that is written to a file."""
+PIPED_COLUMNS: Final = 160  # Columns of a table that is written to a file
 
 
 def output(*, errors: bool = False) -> Console:

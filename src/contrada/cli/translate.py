@@ -29,8 +29,7 @@ from contrada.integrations.files.subscription_files import (
 from contrada.model.rule import RefusedRule, Rule
 from contrada.model.syntax.parser import TEXT_CHARACTERS_MAX
 
-PROGRESS_RULES: Final = 100
-"""Rules between two updates of the progress bar."""
+PROGRESS_RULES: Final = 100  # Rules between two updates of the progress bar
 
 
 @click.command()

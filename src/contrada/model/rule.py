@@ -13,8 +13,7 @@ NOT_FILTERS: Final = "filters alone cannot express it"
 """The reason that refuses a rule with a residue as a filter."""
 
 
-NO_TEXT: Final = "a rule that is no text"
-"""The reason that refuses a rule that is no text."""
+NO_TEXT: Final = "a rule that is no text"  # The reason that refuses a rule that is no text
 
 
 class Note(NamedTuple):

@@ -45,8 +45,7 @@ _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _decode_apart: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _decode_items: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
-SHORT_SPAN_BYTES: Final = 2_048
-"""Bytes of a span that is decoded without a look at its parts."""
+SHORT_SPAN_BYTES: Final = 2_048  # Bytes of a span that is decoded without a look at its parts
 
 _STR: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))

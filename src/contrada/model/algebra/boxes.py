@@ -27,8 +27,7 @@ FORMS_WORK_MAX: Final = 1_000_000
 """Pairs of operators compared in a decision without automata. Beyond it: LimitError; a rule is
 refused."""
 
-FORMS_UNASKED_WORK: Final = 10
-"""Steps that two sets count for that are too large to be compared."""
+FORMS_UNASKED_WORK: Final = 10  # Steps that two sets count for that are too large to be compared
 
 TEXT_WORK: Final = 100
 """Steps that a comparison with an expression on text counts for; a cut counts for one."""

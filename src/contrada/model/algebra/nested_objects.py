@@ -23,8 +23,7 @@ OBJECT_DEPTH_MAX: Final = 64
 """Nesting depth of the objects of a notification. Beyond it: LimitError; a line of JSON is a bad
 record."""
 
-JSON_TYPE: Final = "application/json"
-"""The content type of a body in JSON."""
+JSON_TYPE: Final = "application/json"  # The content type of a body in JSON
 
 _SEVERAL: Final = (list, tuple, set, frozenset)
 

@@ -44,8 +44,7 @@ ENVELOPE_NAMES: Final = ("@id", "@publisher", "@time")
 """The envelope's fields as attributes of filters. With names that begin with `MARK_PREFIX` they are
 reserved for the system."""
 
-MARK_PREFIX: Final = "@is."
-"""The prefix of type marks."""
+MARK_PREFIX: Final = "@is."  # The prefix of type marks
 
 RESERVED: Final = f"{' '.join(ENVELOPE_NAMES)} and {MARK_PREFIX}… are reserved"
 """The reason that refuses such a name to a user."""
@@ -79,7 +78,10 @@ def key_of(value: Value) -> Key:
     """
     kind = type(value)
     if kind is str:
-        return (TEXT, _utf8(value))  # type: ignore[arg-type]
+        try:
+            return (TEXT, value.encode())  # type: ignore[union-attr]
+        except UnicodeEncodeError:
+            raise InvalidValueError(value, "a lone surrogate is not text") from None
     if kind is int:
         if INT_MIN <= value <= INT_MAX:  # type: ignore[operator]
             return (NUMBER, value)  # type: ignore[return-value]
@@ -167,15 +169,10 @@ def successor(number: int | float) -> int | float | None:
 
 def predecessor(number: int | float) -> int | float | None:
     """Returns the largest number of int64 ∪ double below this one; None below -infinity."""
-    if number == -math.inf:
-        return None
-    ceiling = math.ceil(number) if number != math.inf else None
-    below = float(number)
-    if not below < number:
-        below = math.nextafter(below, -math.inf)
-    if ceiling is not None and INT_MIN <= ceiling - 1 <= INT_MAX and ceiling - 1 >= below:
-        return ceiling - 1
-    return plain_number(below)
+    above = successor(-number)
+    if above is None or type(above) is int:
+        return None if above is None else -above
+    return plain_number(-above)
 
 
 def plain_number(number: float) -> int | float:
@@ -223,13 +220,6 @@ def _float_key(value: float) -> Key:
     if value != value:
         return NAN_KEY
     return (NUMBER, plain_number(value))
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidValueError(text, "a lone surrogate is not text") from None
 
 
 def _unusual_key(value: object) -> Key:

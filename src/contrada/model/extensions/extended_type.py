@@ -19,8 +19,7 @@ from typing import Final
 from contrada.errors import ExtensionError
 from contrada.model.languages.atoms import Operator, registry
 
-ENTRY_POINTS: Final = "contrada.extensions"
-"""The group of entry points for extensions of packages."""
+ENTRY_POINTS: Final = "contrada.extensions"  # The group of entry points for extensions of packages
 
 
 class ExtendedOperator(Operator):

@@ -46,9 +46,7 @@ _WORK_PER_STEP: Final = 10_000
 _STATE_WORK: Final = 8  # Steps of work for a state
 _ROW_WORK: Final = 4  # Steps of work for a row of the smallest machine
 _BYTES_PER_STEP: Final = 20  # Bytes of a text that are looked up in a step
-
-MATCH: Final = 0
-"""The state where the expression has been found."""
+MATCH: Final = 0  # The state where the expression has been found
 
 Edge: TypeAlias = tuple[int, int, int]
 """The first and the last byte of a transition, and its next state."""
@@ -122,20 +120,14 @@ class _MachineStates:
             loop = self.state(free=(after,))
             self.edges[loop] = ((0, 255, loop),)
             return loop
-        entry = self.optional(tree.part, tree.least, tree.most, after)
+        entry = after
+        if tree.most is None:
+            entry = self.state()
+            self.free[entry] = (self.before(tree.part, entry), after)
+        for _ in range((tree.most or tree.least) - tree.least):
+            entry = self.state(free=(self.before(tree.part, entry), after))
         for _ in range(tree.least):
             entry = self.before(tree.part, entry)
-        return entry
-
-    def optional(self, part: regex_syntax.Tree, least: int, most: int | None, after: int) -> int:
-        """Returns the state before the optional repetitions."""
-        if most is None:
-            loop = self.state()
-            self.free[loop] = (self.before(part, loop), after)
-            return loop
-        entry = after
-        for _ in range(most - least):
-            entry = self.state(free=(self.before(part, entry), after))
         return entry
 
     def characters(self, ranges: Ranges, after: int) -> int:
@@ -144,15 +136,12 @@ class _MachineStates:
         for spans in (each for first, last in ranges for each in utf8_spans(first, last)):
             target = after
             for low, high in reversed(spans[1:]):
-                target = self.shared((low, high, target))
+                edge = (low, high, target)
+                if edge not in self._shared:
+                    self._shared[edge] = self.state((edge,))
+                target = self._shared[edge]
             edges.append((*spans[0], target))
         return self.state(tuple(edges))
-
-    def shared(self, edge: Edge) -> int:
-        """Returns the state with just this edge."""
-        if edge not in self._shared:
-            self._shared[edge] = self.state((edge,))
-        return self._shared[edge]
 
     def classified(self) -> tuple[bytes, bytes]:
         """Returns the kind of each byte, and a byte of each kind."""
@@ -247,7 +236,15 @@ class Machine:
         kinds = text.translate(self._kinds)
         for kind in kinds:  # without a test: a row that is not known leads to itself until the end
             row = row[kind]
-        return bool(self._walked(kinds)[-1] if row is self.unknown else row[-1])
+        if row is self.unknown:
+            row = self._first
+            for kind in kinds:
+                target: MachineRow = row[kind]
+                if target is self.unknown:
+                    spend(self._byte_work)
+                    target = self._next(row, kind)
+                row = target
+        return bool(row[-1])
 
     def automaton(self) -> Automaton:
         """Returns the minimal automaton of all texts with a match.
@@ -278,17 +275,6 @@ class Machine:
         self._rows: dict[object, MachineRow] = {}
         self._entries = 0
         self._first = self._row(self._start, _AFTER_START)
-
-    def _walked(self, kinds: bytes) -> MachineRow:
-        """Returns the row after a text; computes unknown rows on the way."""
-        row, unknown = self._first, self.unknown
-        for kind in kinds:
-            target: MachineRow = row[kind]
-            if target is unknown:
-                spend(self._byte_work)
-                target = self._next(row, kind)
-            row = target
-        return row
 
     def _next(self, row: MachineRow, kind: int) -> MachineRow:
         """Returns the row after one more byte."""

@@ -166,15 +166,10 @@ def _is_large(word: str) -> bool:
 
 
 def _hint_for_word(word: str, wanted: Collection[str]) -> str:
-    small = word.lower()
-    if "NUMBER" in wanted:
-        value = _VALUES.get(small)
-        return f"write `{value}`" if value else f"a text is written in quotes: '{word}'"
-    if small in _OPERATORS:
-        return _OPERATORS[small]
-    if _is_large(word):
-        return f"words are written small: `{small}`"
-    return ""
+    if "NUMBER" not in wanted:
+        return hint_for_operator(word)
+    value = _VALUES.get(word.lower())
+    return f"write `{value}`" if value else f"a text is written in quotes: '{word}'"
 
 
 def hint_for_operator(name: str) -> str:

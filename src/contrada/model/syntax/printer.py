@@ -237,23 +237,17 @@ _WHOLE: Final = {NUMBER: "<= inf", TIME: "<= @9999-12-31T23:59:59.999999Z", TEXT
 
 def _bound(cut: Key, word: str, word_before: str) -> str:
     """Returns the bound at a cut, by the value after it or before, whichever is shorter."""
-    before = _before(cut)
-    spellings = [f"{word} {value_text(cut)}"]
-    spellings += [] if before is None else [f"{word_before} {value_text(before)}"]
-    return min(spellings, key=len)
-
-
-def _before(cut: Key) -> Key | None:
-    """Returns the value just before a cut, if there is a nearest one."""
     tag, comparable = cut
+    before: int | float | bytes | None = None
     if tag == NUMBER:
-        below = values.predecessor(comparable)  # type: ignore[arg-type]
-        return None if below is None else (NUMBER, below)
-    if tag == TIME:
-        return (TIME, comparable - 1)  # type: ignore[operator]
-    if tag == TEXT and comparable.endswith(b"\0"):  # type: ignore[union-attr]
-        return (TEXT, comparable[:-1])  # type: ignore[index]
-    return None
+        before = values.predecessor(comparable)  # type: ignore[arg-type]
+    elif tag == TIME:
+        before = comparable - 1  # type: ignore[operator]
+    elif isinstance(comparable, bytes) and comparable.endswith(b"\0"):
+        before = comparable[:-1]
+    spellings = [f"{word} {value_text(cut)}"]
+    spellings += [] if before is None else [f"{word_before} {value_text((tag, before))}"]
+    return min(spellings, key=len)
 
 
 def _quoted(text: bytes) -> str:
