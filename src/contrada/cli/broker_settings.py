@@ -121,10 +121,7 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
 
 
 def settings_of(path: Path | None, flags: _FileSettings) -> BrokerSettings:
-    """Returns the settings of a file, if any, overridden by flags.
-
-    Raises InputError, AddressError, ServiceError.
-    """
+    """Returns the settings, overridden by flags. Raises InputError, AddressError, ServiceError."""
     if path is None:
         settings = checked("flags", flags, BrokerSettings)
         _check_reach(settings)

@@ -65,10 +65,7 @@ def approach_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def connect(address: str, approach: ConnectOptions = TCP, **given: Any) -> Service:
-    """As `contrada.connect`, with the limits of the environment, `CONTRADA_LIMITS_CLIENT_…`.
-
-    Raises InputError for wrong ones.
-    """
+    """As `contrada.connect`, with limits of the environment. Raises InputError for wrong ones."""
     if any(name.startswith(PREFIX) for name in os.environ):
         given["limits"] = read_limits({}, os.environ)
     return connections.connect(address, tls=approach.tls, token=approach.token, **given)

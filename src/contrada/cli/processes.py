@@ -38,9 +38,7 @@ class Processes:
         """Processes with output on standard output."""
 
     async def run(self, commands: Iterable[tuple[str, Sequence[str]]]) -> int:
-        """Starts the processes, waits for the end, and stops them; returns the status of the
-        command.
-        """
+        """Starts the processes, waits for the end, and stops them; returns the status."""
         loop = asyncio.get_running_loop()
         self._ending: asyncio.Future[int] = loop.create_future()
         for number in _STATUS:

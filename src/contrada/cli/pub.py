@@ -128,10 +128,7 @@ def pub(
 
 
 def _maker(reading: ReadOptions, *, keep: bool) -> Make:
-    """Returns the function that converts a line of JSON.
-
-    With options, lines are records of another program; without, perhaps output of `sub --json`.
-    """
+    """Converts a line of JSON: with options of another program, else perhaps of `sub --json`."""
     if reading == ReadOptions():
         return partial(notification_of_shown, keep=keep)
     return partial(notification_of_object, options=reading, keep=keep)

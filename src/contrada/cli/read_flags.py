@@ -122,10 +122,7 @@ def _pairs(texts: Iterable[str], *, empty: bool = False) -> dict[str, str]:
 
 
 def literal(text: str) -> Value:
-    """Returns the value of a literal, or the text itself.
-
-    Raises InputError for a malformed time.
-    """
+    """Returns the value of a literal, or the text. Raises InputError for a malformed time."""
     if "\n" in text:
         return text
     try:
@@ -144,10 +141,7 @@ def literal(text: str) -> Value:
 
 
 def named_text(pair: str, source: str, *, empty: bool = False) -> tuple[str, str]:
-    """Splits `NAME=VALUE`. Raises InputError, with its place, for other text.
-
-    With `empty` the name may be empty, like that of an unnamed column.
-    """
+    """Splits `NAME=VALUE`; with `empty` the name may be. Raises InputError with its place."""
     name, equals, text = pair.partition("=")
     if not equals or not (name or empty):
         raise InputError(source, f"found {pair!r}, expected NAME=VALUE")

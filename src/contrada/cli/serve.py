@@ -304,10 +304,7 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
 
 
 def _is_in_date(tls: Tls, otherwise: str) -> bool:
-    """Whether a certificate is valid by the clock; logs a warning otherwise.
-
-    Raises InputError.
-    """
+    """Whether a certificate is valid by the clock; logs a warning otherwise. Raises InputError."""
     if reason := tls.why_out_of_date():
         _LOG.warning(f"%(reason)s: {otherwise}", {"reason": reason})
     return not reason

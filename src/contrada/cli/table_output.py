@@ -49,10 +49,7 @@ def progress_bar() -> Progress:
 
 @contextmanager
 def progress_of_bytes(total: int | None, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields a function that shows the bytes read and the records done, on a terminal.
-
-    `total` is the number of all bytes, where that is known.
-    """
+    """Yields a function that shows bytes and records done, of `total` if known, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda read, done: None
         return

@@ -216,10 +216,7 @@ def check_attribute_name(name: object, value: object, *, system: bool) -> None:
 
 
 def normalize_values(name: str, value: object) -> Values:
-    """Returns the plain value; several distinct ones as a sorted tuple.
-
-    Raises InvalidNotificationError.
-    """
+    """Returns the value, or several sorted as a tuple. Raises InvalidNotificationError."""
     try:
         if not isinstance(value, list | tuple | set | frozenset):
             return normal(value)  # type: ignore[arg-type]

@@ -65,10 +65,7 @@ class BoxRelations:
         return side.is_empty
 
     def hull(self, side: ValueSet, *, backwards: bool) -> Cuts:
-        """Returns the hull of a set, computed once since each piece of a box needs it.
-
-        The caller counts the work.
-        """
+        """Returns the hull of a set, computed once. The caller counts the work."""
         key = (id(side), backwards)
         if key not in self._hulls:
             self._hulls[key] = side, hull(side, backwards=backwards)

@@ -79,11 +79,7 @@ class Selection(ABC):
         return filter_set(And((_condition(selection(other)), negation(_condition(self)))))
 
     def __invert__(self) -> "FilterSet":
-        """Returns the complement.
-
-        It also holds a notification with several values of an attribute one of which is not
-        selected.
-        """
+        """Returns the complement; of several values of an attribute one not selected is enough."""
         return filter_set(negation(_condition(self)))
 
     def __bool__(self) -> bool:
@@ -261,10 +257,7 @@ def selection(given: Selects) -> Filter | FilterSet:
 
 
 def filter_set(condition: Formula) -> FilterSet:
-    """Returns the filters of which one matches exactly where a condition holds.
-
-    Cost and errors: as `expression.conjunctions`.
-    """
+    """Returns the filters of a condition. Cost and errors: as `expression.conjunctions`."""
     return FilterSet(Filter(sets) for sets in conjunctions(condition))
 
 

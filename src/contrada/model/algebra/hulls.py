@@ -29,10 +29,7 @@ def folded_place(key: Key) -> Key:
 
 
 def components(hulls: Sequence[Cuts]) -> list[list[int]]:
-    """Groups the numbers of hulls that overlap, directly or through others between them.
-
-    Cost: a sort of their intervals.
-    """
+    """Groups the numbers of hulls that overlap, also through others. Cost: a sort."""
     pieces = sorted(
         (start, number, end)
         for number, cuts in enumerate(hulls)

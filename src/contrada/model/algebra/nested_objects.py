@@ -103,10 +103,7 @@ def _may_hold_more(member: Any) -> bool:
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
-    """Encodes a mapping as one line of JSON, in its order.
-
-    Raises InvalidNotificationError, LimitError.
-    """
+    """Encodes a mapping as JSON, in its order. Raises InvalidNotificationError, LimitError."""
     try:
         return msgspec.json.encode(_plain("", content, 0))
     except UnicodeEncodeError:

@@ -47,10 +47,7 @@ class Constraint:
         set_(self, "value_set", value_set)
 
     def matches(self, name: str, value: Value) -> bool:
-        """φ ⊏ α: whether the attribute has this name and a value that satisfies the operator.
-
-        Source: PODC 2000 §2.
-        """
+        """φ ⊏ α: whether an attribute satisfies the constraint. Source: PODC 2000 §2."""
         if name != self.name:
             return False
         try:
@@ -59,10 +56,7 @@ class Constraint:
             raise InvalidFilterError(self.operator, (value,), error.reason, name) from None
 
     def covers(self, other: "Constraint") -> bool:
-        """Whether every value that satisfies the other satisfies this one.
-
-        Source: CU-CS-946-03 §3; CU-CS-948-03 equation 5.
-        """
+        """Whether the other's values satisfy this. Source: CU-CS-946-03 §3; CU-CS-948-03 eq. 5."""
         return self.name == other.name and self.value_set.issuperset(other.value_set)
 
     def intersects(self, other: "Constraint") -> bool:

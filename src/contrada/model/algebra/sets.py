@@ -171,10 +171,7 @@ def text_not(of: ValueSet) -> ValueSet:
 
 
 def extension(operator: str, constant: str | bytes) -> ValueSet:
-    """Returns the texts that a registered operator accepts for a constant.
-
-    Raises UnknownOperatorError, or InvalidFilterError for an invalid constant.
-    """
+    """Returns the texts of an operator. Raises UnknownOperatorError, InvalidFilterError."""
     return _text_atom(operator, constant)
 
 

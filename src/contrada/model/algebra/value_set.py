@@ -63,10 +63,7 @@ class ValueSet:
 
     @staticmethod
     def parse(text: str) -> "ValueSet":
-        """Parses a set, as in `price (<3 | >7 | absent)` without the name.
-
-        Raises ParseError with line and column.
-        """
+        """Parses a set, as `(<3 | >7 | absent)`. Raises ParseError with line and column."""
         return notation.parse_as(ValueSet, text)
 
     def contains(self, value: Value) -> bool:
@@ -185,10 +182,7 @@ class ValueSet:
             return answer_exhausted(exhausted, "meets", answer=True)
 
     def shows_apart(self, other: "ValueSet") -> bool:
-        """Whether the sets are seen to have no common value. Builds no automaton.
-
-        A no may be wrong. Cost: see `decision.exclude`.
-        """
+        """Whether the sets visibly are apart; a no may be wrong. See `decision.exclude`."""
         if self.text is None and other.text is None:
             return not line.overlaps(self.line, other.line)
         (cuts_a, text_a), (cuts_b, text_b) = self.parts(), other.parts()

@@ -32,10 +32,7 @@ class ExtendedOperator(Operator):
 
 
 class ExtendedType:
-    """A named set of operators. Subclass it; set `name`, give `operators`.
-
-    Source: CU-CS-946-03 figure 1 (ExtendedType).
-    """
+    """A named set of operators, to subclass. Source: CU-CS-946-03 figure 1 (ExtendedType)."""
 
     name: str = ""
 
@@ -44,10 +41,7 @@ class ExtendedType:
         raise NotImplementedError(f"extended type {self.name!r} gives no operators")
 
     def define(self) -> None:
-        """Registers the operators, all or none. Doing it again does nothing.
-
-        Raises ExtensionError with the reason.
-        """
+        """Registers the operators, all or none; again does nothing. Raises ExtensionError."""
         operators = self.operators()
         for operator in operators:
             if not isinstance(operator, ExtendedOperator):
@@ -81,10 +75,7 @@ def load(name: str) -> ExtendedType:
 
 
 def load_entry_points() -> tuple[ExtendedType, ...]:
-    """Loads every extension of installed packages, sorted by name.
-
-    Raises ExtensionError as `load`, at the first failure, with the entry point.
-    """
+    """Loads the extensions of installed packages, sorted. Raises as `load`, at the first."""
     from importlib.metadata import entry_points  # it loads a parser of mails: only if needed
 
     points = {point.value: point for point in entry_points(group=ENTRY_POINTS)}

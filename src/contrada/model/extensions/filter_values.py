@@ -48,10 +48,7 @@ _Filters: TypeAlias = Filter | FilterSet
 
 
 class FilterIntersects(ExtendedOperator):
-    """Filters that have a notification in common with the constant.
-
-    Source: CU-CS-946-03 §7.3.
-    """
+    """Filters that have a notification in common with the constant. Source: CU-CS-946-03 §7.3."""
 
     name = "&&"
 

@@ -1,7 +1,4 @@
-"""`parse_term`: texts to terms, by the grammar `unify.lark`. Loaded with the first term.
-
-Source: CU-CS-946-03 §7.2, figure 5.
-"""
+"""`parse_term`: terms, by the grammar `unify.lark`. Source: CU-CS-946-03 §7.2, figure 5."""
 
 import pkgutil
 import re

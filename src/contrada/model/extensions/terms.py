@@ -81,10 +81,7 @@ Term: TypeAlias = Number | String | Variable | Function
 
 
 def encode(term: Term) -> bytes:
-    """Returns the encoding of a term: its text, in pre-order.
-
-    Source: CU-CS-946-03 §7.2 (serialization).
-    """
+    """Returns the text of a term, in pre-order. Source: CU-CS-946-03 §7.2 (serialization)."""
     return str(term).encode()
 
 
@@ -157,10 +154,7 @@ def on_side(term: Term, side: int) -> Term:
 
 
 class _Classes:
-    """Terms that must be equal, joined into classes; one of its terms represents a class.
-
-    The representative is a variable only if the class has nothing else.
-    """
+    """Terms joined into classes; one represents a class, a variable only if it has nothing else."""
 
     def __init__(self) -> None:
         self._next: dict[Term, Term] = {}

@@ -43,10 +43,7 @@ class Unifies(ExtendedOperator):
             raise InvalidFilterError(self.name, (constant,), str(error)) from None
 
     def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class. Cost: nearly linear in both terms.
-
-        Source: CU-CS-946-03 figure 6.
-        """
+        """See the class. Cost: nearly linear in both terms. Source: CU-CS-946-03 figure 6."""
         try:
             one, other = _term(constant), _term(value)
             spend(_UNIFYING_WORK * (len(constant) + len(value)))

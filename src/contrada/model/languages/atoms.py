@@ -67,17 +67,11 @@ class Operator:
         raise NotImplementedError(f"operator {self.name!r} defines no apply")
 
     def automaton(self, constant: bytes) -> automaton.Automaton | None:
-        """Returns the automaton of the accepted texts if they are a regular set, else None.
-
-        Its rows are `bytes` or `array`; a malformed one counts as none.
-        """
+        """Returns the automaton of the texts, its rows `bytes` or `array`; None if not regular."""
         return None
 
     def implied(self, constant: bytes) -> Atom | None:
-        """Returns an atom of `contains`, `suffix` or a `nocase` that this one implies, or None.
-
-        An index searches for it first if `automaton` proves it.
-        """
+        """Returns an atom of `contains`, `suffix` or `nocase` that this one implies, or None."""
         return None
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
@@ -85,10 +79,7 @@ class Operator:
         return (constant,)
 
     def first(self, constant: bytes) -> bytes | None:
-        """Returns the shortest accepted text (of these the lowest) if their length has no bound.
-
-        None if it is not known.
-        """
+        """Returns the shortest, lowest text if there is no longest; None if it is not known."""
         return None
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
@@ -158,10 +149,7 @@ registry: Final = Registry()
 
 
 def atom_of(operator: str, constant: bytes) -> Atom:
-    """Returns the atom of a registered operator, its constant checked.
-
-    Raises UnknownOperatorError, or InvalidFilterError, also if the check itself fails.
-    """
+    """Returns an atom, its constant checked. Raises UnknownOperatorError, InvalidFilterError."""
     try:
         registry.get(operator).check(constant)
     except (UnknownOperatorError, InvalidFilterError):
@@ -211,10 +199,7 @@ def _is_proved(atom: Atom, implied: object) -> bool:
 
 
 def automaton_of(atom: Atom) -> automaton.Automaton | None:
-    """Returns the atom's automaton, built once; None for an opaque or unknown atom.
-
-    Raises LimitError.
-    """
+    """Returns an atom's automaton, built once; None if opaque or unknown. Raises LimitError."""
     operator = registry.find(atom.operator)
     built = None if operator is None else _automaton(operator, atom.constant)
     if isinstance(built, LimitError):

@@ -86,10 +86,7 @@ class Automaton:
 
 
 class StateNumbers(dict[K, int]):
-    """States by number: a new one gets the next, and is added to `met`.
-
-    Raises LimitError beyond `STATES_MAX`.
-    """
+    """Numbers of states; new ones are added to `met`. Raises LimitError beyond STATES_MAX."""
 
     def __init__(self, start: K) -> None:
         super().__init__({start: 0})

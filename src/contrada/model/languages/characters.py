@@ -63,10 +63,7 @@ def join_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def fold_ranges(ranges: Ranges) -> Ranges:
-    """Returns the characters and all that fold like one of them.
-
-    Cost: linear in the ranges, and in those of their characters that have case.
-    """
+    """Returns the characters and all that fold like one. Cost: linear in those with case."""
     codes = _with_case()
     held: set[int] = set()
     for first, last in ranges:

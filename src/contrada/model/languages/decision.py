@@ -122,10 +122,7 @@ def _by_cases(language: Language, opaque: Sequence[Atom], work: Work) -> Decisio
 
 
 def automaton_for(language: Language) -> Automaton:
-    """Returns the minimal automaton of a language without opaque atoms.
-
-    Raises LimitError beyond `STATES_MAX`, ValueError at an opaque atom.
-    """
+    """Returns the minimal automaton. Raises LimitError, and ValueError at an opaque atom."""
     with Work("DECISION_WORK_MAX", DECISION_WORK_MAX):
         spend(_building_work(language))
         return automaton.product_of(*_prepare(language))
@@ -231,10 +228,7 @@ def _exclude(one: Language, two: Language) -> bool:
 
 
 def guess(language: Language) -> tuple[bytes, bytes, bytes]:
-    """Returns a likely text of the language: a beginning, a middle and an end that it requires.
-
-    Of alternatives it takes the first, and it ignores negations.
-    """
+    """Returns a likely beginning, middle and end of a text of the language; ignores negations."""
     if isinstance(language, Pieces):
         cut = language.cuts[0] if language.cuts else (0,)
         return (cut[1] if len(cut) == 2 else b""), b"", b""  # type: ignore[return-value]

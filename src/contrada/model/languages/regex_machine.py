@@ -247,10 +247,7 @@ class Machine:
         return bool(row[-1])
 
     def automaton(self) -> Automaton:
-        """Returns the minimal automaton of all texts with a match.
-
-        Raises LimitError beyond `STATES_MAX` or `FOLLOWED_MAX`.
-        """
+        """Returns the minimal automaton. Raises LimitError beyond STATES_MAX or FOLLOWED_MAX."""
         rows = [self._first]
         # By the states of rows, which may be dropped and made again meanwhile.
         numbers = StateNumbers(self._first[-2])

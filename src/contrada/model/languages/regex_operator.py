@@ -89,10 +89,7 @@ class Matches(Operator):
         return () if first is None else (first,)
 
     def first(self, constant: bytes) -> bytes | None:
-        """Returns the shortest such text, of equally short ones the lowest.
-
-        None if the expression has look-arounds.
-        """
+        """Returns the shortest such text, of these the lowest; None for look-arounds."""
         return first_of(tree_of(constant))
 
     def automaton(self, constant: bytes) -> Automaton:
@@ -113,10 +110,7 @@ ReadTree: TypeAlias = Callable[[bytes], regex_syntax.Tree]
 
 
 def machine_of(constant: bytes, read: ReadTree = tree_of) -> Machine:
-    """Returns the machine of an expression, or of another constant that `read` turns into a tree.
-
-    Raises the errors of `read`, and LimitError.
-    """
+    """Returns the machine of what `read` makes of a constant. Raises as `read`, and LimitError."""
     return _small_machine(constant, read) or _large_machine(constant, read)
 
 

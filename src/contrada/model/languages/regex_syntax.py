@@ -83,10 +83,7 @@ _FLAGS: Final = frozenset("imsU")
 
 
 def read(pattern: str) -> Tree:
-    """Returns the tree of a regular expression.
-
-    Raises InvalidFilterError with the fault, or the refused construct, and its position.
-    """
+    """Returns the tree of an expression. Raises InvalidFilterError with the fault and its place."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         reason = f"longer than PATTERN_CHARACTERS_MAX = {PATTERN_CHARACTERS_MAX} characters"
         raise InvalidFilterError("matches", (pattern,), reason)

@@ -117,10 +117,7 @@ _TOKEN: Final = re.compile(r"\\[*?\\]|[^\\]", re.DOTALL)
 
 
 def tokens_of(constant: str | bytes) -> list[str]:
-    """Returns `*`, `?`, and single characters, with a backslash if they had one.
-
-    Raises InvalidFilterError.
-    """
+    """Returns `*`, `?`, and single characters as written. Raises InvalidFilterError."""
     try:
         text = constant if isinstance(constant, str) else constant.decode()
     except UnicodeDecodeError:

@@ -113,10 +113,7 @@ budget: Final = _current.get
 
 
 def spend(steps: int) -> None:
-    """Counts steps before they are made. Free without a budget.
-
-    Raises Exhausted, which becomes a LimitError at the exhausted budget.
-    """
+    """Counts steps before they are made; free without a budget. Raises Exhausted."""
     work = _current.get()
     if work is not None:
         work.spend(steps)

@@ -1,7 +1,4 @@
-"""The text syntax: its grammar, its parser, its printer.
-
-An import of `contrada.model` makes the values of the algebra parse and print themselves.
-"""
+"""The text syntax. Its import makes the values of the algebra parse and print themselves."""
 
 from contrada.model.algebra.advertisement import Advertisement, Query
 from contrada.model.algebra.filter import Filter, FilterSet

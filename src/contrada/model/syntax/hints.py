@@ -1,7 +1,4 @@
-"""Hints for habits of other languages, added to parse errors.
-
-A hint is added to an error that is raised anyway; it never changes the result of a parse.
-"""
+"""Hints for habits of other languages, added to parse errors that are raised anyway."""
 
 import re
 from collections.abc import Collection

@@ -164,10 +164,7 @@ _kept_set: Final = lru_cache(maxsize=PLAIN_SETS_KEPT)(_new_set)
 
 
 class _SetReader:
-    """A parser for a set by the rules `set`, `union`, `intersection`, `inverse` of the grammar.
-
-    `_group` bounds its depth. A `~` behind another is left to lark.
-    """
+    """A parser for the rule `set` of the grammar; a `~` behind another is left to lark."""
 
     def __init__(self, text: str) -> None:
         self._text = text
