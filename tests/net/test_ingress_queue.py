@@ -39,7 +39,6 @@ class Workshop:
         request = Subscribe("1", FilterSet([Filter("n >= 0")]))
         self.dispatcher.subscribe(self.dispatcher.client(), request, self.queue)
         self.accepted: IngressQueue[int] = IngressQueue(
-            self.dispatcher,
             self.dispatcher.client(),
             self,
             answer=lambda number, answer: self.answers.append((number, answer)),

@@ -16,27 +16,14 @@ from msgspec.structs import replace
 from contrada.matching.packed import Bundle
 from contrada.model.algebra.product import product_covers
 from contrada.model.languages.work_budget import spend
+from contrada.routing import router_messages as messages
 from contrada.routing.admission import Admission
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.split_pattern import Action
 from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_limits import RouterLimits
-from contrada.routing.router_messages import (
-    VERSION,
-    Client,
-    Deliver,
-    Effect,
-    Neighbour,
-    Notifications,
-    Origin,
-    Publish,
-    Reason,
-    Received,
-    Refused,
-    RefusedError,
-    Send,
-)
+from contrada.routing.router_messages import Client, Effect, Notifications, Publish, RefusedError
 from contrada.routing.tables.next_hop_cache import ITSELF, NOBODY, NextHopCache, NextHops
 
 _FEW: Final = 8
@@ -71,7 +58,7 @@ class NotificationForwarder:
         self._assembler = assembler
 
     def publish(
-        self, origin: Origin, message: Publish, now_us: int
+        self, origin: messages.Origin, message: Publish, now_us: int
     ) -> tuple[list[Effect], list[Action]]:
         """Delivers notifications, and sends one copy over each link with interest.
 
@@ -80,7 +67,7 @@ class NotificationForwarder:
         matching.
         """
         # A client's own message, without hops and source, passes all of these checks.
-        is_fresh = not message.hops and not message.source and message.version == VERSION
+        is_fresh = not message.hops and not message.source and message.version == messages.VERSION
         if not is_fresh or type(origin) is not Client or origin.name == ITSELF.name:
             self._admission.check_forwarded(origin, message)
         effects: list[Effect] = []
@@ -96,7 +83,7 @@ class NotificationForwarder:
             message = replace(message, notifications=in_time)
         admitted, interests = self._admit(origin, message, interests, refused, effects)
         floods = self._forwarding.floods
-        onward: dict[Neighbour, list[Notifications]] = {}
+        onward: dict[messages.Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
         assembler = self._assembler
         is_one = len(admitted) == 1  # As mostly.
@@ -104,7 +91,8 @@ class NotificationForwarder:
         for interest, batch in runs:
             self.admitted += len(batch)
             effects += [
-                Deliver(client, identities, batch) for client, identities in interest.clients
+                messages.Deliver(client, identities, batch)
+                for client, identities in interest.clients
             ]
             if interest.next_hops or floods:
                 next_hops = None if floods else interest.next_hops
@@ -128,8 +116,8 @@ class NotificationForwarder:
         return effects, actions
 
     def _copies(
-        self, message: Publish, onward: dict[Neighbour, list[Notifications]]
-    ) -> Iterator[Send]:
+        self, message: Publish, onward: dict[messages.Neighbour, list[Notifications]]
+    ) -> Iterator[messages.Send]:
         """Yields one message for each link."""
         for neighbour in sorted(onward):
             source = self._topology.source_over(neighbour, message.source)
@@ -137,11 +125,11 @@ class NotificationForwarder:
                 further = replace(
                     message, notifications=copies, hops=message.hops + 1, source=source
                 )
-                yield Send(neighbour, further)
+                yield messages.Send(neighbour, further)
 
     def _admit(
         self,
-        origin: Origin,
+        origin: messages.Origin,
         message: Publish,
         interests: Sequence[NextHops],
         refused: dict[int, RefusedError],
@@ -159,8 +147,10 @@ class NotificationForwarder:
         if not refused:  # As mostly.
             return notifications, interests
         for number, why in sorted(refused.items()):
-            event = Received(origin, replace(message, notifications=(notifications[number],)))
-            effects.append(Refused(event, why.reason, why.error))
+            event = messages.Received(
+                origin, replace(message, notifications=(notifications[number],))
+            )
+            effects.append(messages.Refused(event, why.reason, why.error))
         admitted = [n for n in range(len(notifications)) if n not in refused]
         return tuple(notifications[n] for n in admitted), [interests[n] for n in admitted]
 
@@ -171,7 +161,7 @@ class NotificationForwarder:
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {
-            number: RefusedError(Reason.NOT_ADVERTISED)
+            number: RefusedError(messages.Reason.NOT_ADVERTISED)
             for number, each in enumerate(notifications)
             if not any(product_covers(offer, each) for offer in offers)
         }

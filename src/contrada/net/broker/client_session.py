@@ -24,7 +24,6 @@ from contrada.errors import (
     UnsatisfiableFilterError,
 )
 from contrada.matching.packed import Bundle
-from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.durable_session import DurableSession
@@ -162,7 +161,7 @@ class ClientSession:
         self._dispatcher = connection.broker.dispatcher
         self._client = self._dispatcher.client()
         self._queues: dict[str, _SessionQueue] = {}
-        self._offers = SessionOffers(connection, self._dispatcher, self._client)
+        self._offers = SessionOffers(connection, self._client)
         self._leaving: list[Route[Passed]] = []
         # Routes cut off. Apart from `_leaving`, whose last entry may be a route that is being
         # entered.
@@ -172,7 +171,7 @@ class ClientSession:
         self._queries: SessionQueries | None = None
         self._refusals: dict[int, NotPermittedError] = {}
         self._ingress = IngressQueue(
-            self._dispatcher, self._client, self._broker, answer=self._answer, end=connection.end
+            self._client, self._broker, answer=self._answer, end=connection.end
         )
 
     @property
@@ -205,7 +204,7 @@ class ClientSession:
 
     def _query_session(self) -> SessionQueries:
         if self._queries is None:
-            self._queries = SessionQueries(self.connection, self._dispatcher, self._client)
+            self._queries = SessionQueries(self.connection, self._client)
         return self._queries
 
     def _handle_durable(self, request: frames.LogRequest) -> Generator[None] | None:
@@ -472,7 +471,11 @@ class ClientSession:
         if self._broker.is_stopping:
             return  # Left unanswered: after the goodbye its client counts it as unknown.
         if not isinstance(message.notifications, Bundle):  # A bundle is best effort.
-            _check_best_effort(message.notifications)
+            for each in message.notifications:
+                if (delivery := each.envelope.delivery) != BEST_EFFORT:
+                    wanted = f"{delivery!r} wants a LogRequest"
+                    reason = f"a Request publishes at {BEST_EFFORT}; {wanted}"
+                    raise FrameError("unsupported", reason)
         try:
             self._ingress.add(request.number, request.wait_ms, message)
         except FrameError as error:
@@ -515,15 +518,6 @@ class ClientSession:
 
 def _not_in_force(identity: str) -> FrameError:
     return FrameError("unknown", f"subscription {identity} is not in force")
-
-
-def _check_best_effort(notifications: Sequence[Notification]) -> None:
-    """Raises FrameError for a delivery class above best effort, which a Request cannot provide."""
-    for each in notifications:
-        delivery = each.envelope.delivery
-        if delivery != BEST_EFFORT:
-            reason = f"a Request publishes at {BEST_EFFORT}; {delivery!r} wants a LogRequest"
-            raise FrameError("unsupported", reason)
 
 
 def _first_bytes(bytes_max: int, members: list[Raw]) -> list[Raw]:

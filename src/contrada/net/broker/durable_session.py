@@ -109,8 +109,11 @@ class _ReaderQueue:
             self._append(message, ENTRY_BYTES)
         elif message.records:
             permit = self._connection.permit
-            sent = [_sendable(each, permit) for each in message.records]
-            size = sum(self._append(each, _size_of(each)) for each in sent)
+            size = 0
+            for each in message.records:
+                sent = _sendable(each, permit)
+                item = sent.notification
+                size += self._append(sent, ENTRY_BYTES if item is None else size_of(item))
             count = len(message.records)
             self._asked = max(0, self._asked - count)
             self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
@@ -195,10 +198,6 @@ def _sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
     return LogEntry(record.position, record.time_us, None, record.attempt, reason)
 
 
-def _size_of(record: LogEntry) -> int:
-    return ENTRY_BYTES if record.notification is None else size_of(record.notification)
-
-
 @dataclass(slots=True, eq=False)
 class _PendingPublication:
     """An unanswered publication, in parts where all of it was too much work."""
@@ -227,7 +226,6 @@ class DurableSession:
         self._answers: list[tuple[int, msgspec.Raw]] = []
         self._answering: asyncio.Task[None] | None = None
         self._ingress = IngressQueue(
-            connection.broker.dispatcher,
             client,
             connection.broker,
             frames_max=self._limits.durable_requests_max,

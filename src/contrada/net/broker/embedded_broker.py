@@ -26,17 +26,11 @@ from contrada.net.broker.server import Server
 from contrada.net.wire.address import SCHEME_TLS, shown_addresses
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.patterns import Match
-from contrada.service import ConnectionState, ServiceStatistics
+from contrada.service import ConnectionState, ServiceStatistics, subscription_queue
 from contrada.service.delivery_host import NO_STORE
 from contrada.service.embedded_service import EmbeddedService, EmbeddedSubscription, LocalQueue
 from contrada.service.security.signatures import Signer
 from contrada.service.service_limits import CoreLimits
-from contrada.service.subscription_queue import (
-    PUBLISH_WAIT_S,
-    QueueSettings,
-    SubscriptionQueue,
-    size_of,
-)
 
 if TYPE_CHECKING:
     from contrada.service.delivery_host import DeliveryHost
@@ -53,7 +47,7 @@ class EmbeddedBroker(EmbeddedService):
         network: Membership,
         *,
         publisher: str | Signer | None = None,
-        publish_wait_s: float = PUBLISH_WAIT_S,
+        publish_wait_s: float = subscription_queue.PUBLISH_WAIT_S,
         store: str | Path | Store | None = None,
         on_connection: Callable[[ConnectionState], object] | None = None,
         tls: ssl.SSLContext | None = None,
@@ -162,7 +156,7 @@ class EmbeddedBroker(EmbeddedService):
         """Returns the stamped notifications. Raises LimitError where no frame can hold one."""
         stamped = self._stamp.stamped(notifications, now_us)
         for each in stamped:
-            if size_of(each) > _FITS_BYTES:
+            if subscription_queue.size_of(each) > _FITS_BYTES:
                 encode_content(each)
         return stamped
 
@@ -170,8 +164,8 @@ class EmbeddedBroker(EmbeddedService):
         self._timekeeper.wake(due_us)
 
     def queue_of(
-        self, subscription: EmbeddedSubscription[Any], settings: QueueSettings
-    ) -> SubscriptionQueue[Any]:
+        self, subscription: EmbeddedSubscription[Any], settings: subscription_queue.QueueSettings
+    ) -> subscription_queue.SubscriptionQueue[Any]:
         """Returns a new queue for a subscription."""
         return _DecidingQueue(self, subscription, settings)
 
@@ -191,7 +185,7 @@ class _DecidingQueue(LocalQueue):
         self,
         service: EmbeddedBroker,
         subscription: EmbeddedSubscription[Any],
-        settings: QueueSettings,
+        settings: subscription_queue.QueueSettings,
     ) -> None:
         super().__init__(service.now_us, settings, subscription.cut_off, service.service_limits)
         self._subscription = subscription

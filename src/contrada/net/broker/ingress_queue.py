@@ -44,6 +44,7 @@ class UndecidedNotification(bytes):
 class IngressHost(Protocol):
     """The services of a broker for an ingress queue."""
 
+    dispatcher: Dispatcher
     limits: BrokerLimits
 
     def start_work(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
@@ -59,7 +60,6 @@ class IngressQueue(Generic[N]):
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
         origin: Origin,
         broker: IngressHost,
         *,
@@ -68,7 +68,7 @@ class IngressQueue(Generic[N]):
         end: Callable[[FrameError], None],
     ) -> None:
         """`answer` gets the dropped pairs or the refusal; `end` a fault of this broker."""
-        self._dispatcher = dispatcher
+        self._dispatcher = broker.dispatcher
         self._origin = origin
         self._limits = broker.limits
         self._frames_max = frames_max or self._limits.publishes_pending_max

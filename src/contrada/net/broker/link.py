@@ -207,7 +207,6 @@ class Link:
         broker = connection.broker
         self._limits = broker.limits
         self._ingress = IngressQueue(
-            broker.dispatcher,
             event.neighbour,
             broker,
             # The credit allows no more.

@@ -290,7 +290,7 @@ class ServerConnection(Wire):
     def evict(self) -> None:
         """Ends a connection that holds too many bytes, and drops them at once."""
         reason = f"this broker holds too much; {self.held_bytes} bytes of it for you"
-        self._end(FrameError("overloaded", reason))
+        self.end(FrameError("overloaded", reason))
         self._withdraw_all()
         if self._handler is not None:
             self._handler.forget()
@@ -324,10 +324,6 @@ class ServerConnection(Wire):
     def fail(self, error: FrameError) -> None:
         """Sends the other side its fault; nothing is sent afterwards."""
         self._connection.fail(error)
-
-    def end(self, error: FrameError) -> None:
-        """Sends the other side its fault, and closes."""
-        self._end(error)
 
     def count_refused(self, code: str, error: ContradaError) -> str:
         """Counts and logs a refused request. Returns the reason."""
@@ -364,7 +360,7 @@ class ServerConnection(Wire):
                     self._turn_due = True
                     self.broker.start_work(self._resume_later(rest_s))
         except FrameError as error:
-            self._end(error)
+            self.end(error)
         finally:
             self._in_turn = False
             self.broker.rounds.end_turn()
@@ -438,9 +434,9 @@ class ServerConnection(Wire):
             if not (self.is_gone or self.is_closed):
                 self._welcome(found, hello)
         except FrameError as error:
-            self._end(error)
+            self.end(error)
         except Exception as fault:  # noqa: BLE001 - else it would wait for its hello for ever
-            self._end(internal_failure(fault))
+            self.end(internal_failure(fault))
         finally:
             self._is_unknown = False
         self._process()
@@ -512,14 +508,15 @@ class ServerConnection(Wire):
         super()._close_transport()
         self._account_unread()
 
-    def _end(self, error: FrameError) -> None:
+    def end(self, error: FrameError) -> None:
+        """Sends the other side its fault, and closes."""
         self.failure = str(error)
         self.broker.refused[error.code] += 1
         _LOG.info(
             "%(who)s %(peer)s is ended: %(reason)s",
             {"who": self.who, "peer": self.name, "code": error.code, "reason": error},
         )
-        super()._end(error)
+        super().end(error)
 
 
 def _place_of(peername: object) -> str:

@@ -30,12 +30,9 @@ _ANSWER: Final = object()
 class SessionOffers:
     """The advertisements of one client, and its subscription to changes."""
 
-    def __init__(
-        self, connection: ServerConnection, dispatcher: Dispatcher, client: Client
-    ) -> None:
-        self._connection = connection
-        self._dispatcher = dispatcher
-        self._client = client
+    def __init__(self, connection: ServerConnection, client: Client) -> None:
+        self._connection, self._client = connection, client
+        self._dispatcher = connection.broker.dispatcher
         self._identities: set[str] = set()
         self._queue: _OfferQueue | None = None
 

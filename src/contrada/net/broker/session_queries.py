@@ -17,7 +17,6 @@ from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.query_codec import ANSWER_BYTES_MAX, decode_query_message, split_answer
 from contrada.routing import router_messages as messages
 from contrada.routing.router_messages import Client, SourceReport, SourceState
-from contrada.service.dispatcher import Dispatcher
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import ENTRY_BYTES
@@ -30,19 +29,16 @@ _MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines ca
 class SessionQueries:
     """The queries and sources of one client."""
 
-    def __init__(
-        self, connection: ServerConnection, dispatcher: Dispatcher, client: Client
-    ) -> None:
-        self._connection = connection
-        self._dispatcher = dispatcher
-        self._client = client
+    def __init__(self, connection: ServerConnection, client: Client) -> None:
+        self._connection, self._client = connection, client
+        self._dispatcher = connection.broker.dispatcher
         self._sources: set[str] = set()
         self._asked: set[tuple[str, str]] = set()
         # For a user without all publish rights: the items of each source that was asked, by open
         # query; None for a failed source.
         self._item_counts: dict[tuple[str, str], dict[str, int | None]] = {}
         self._queue = _QueryQueue(connection)
-        dispatcher.listen(client, self._on_effect)
+        self._dispatcher.listen(client, self._on_effect)
 
     def handle(
         self, number: int, message: messages.Describe | messages.Undescribe | messages.Ask

@@ -23,16 +23,9 @@ from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, decode_match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Subscribe, Unsubscribe
-from contrada.service import WhenFull
+from contrada.service import WhenFull, subscription_queue
 from contrada.service.queued_subscription import UNREADABLE, UNSUBSCRIBED, QueuedSubscription
-from contrada.service.subscription_queue import (
-    ENTRY_BYTES,
-    EXPIRED,
-    QUEUE_FULL,
-    USUAL_QUEUE,
-    QueueSettings,
-    SubscriptionQueue,
-)
+from contrada.service.subscription_queue import ENTRY_BYTES, EXPIRED, QUEUE_FULL, SubscriptionQueue
 
 _CREDIT_STEPS: Final = 8
 """Parts in which credit is granted again."""
@@ -62,7 +55,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         residue: Callable[[Notification], bool] | None = None,
         pattern: Pattern | None = None,
         *,
-        settings: QueueSettings = USUAL_QUEUE,
+        settings: subscription_queue.QueueSettings = subscription_queue.USUAL_QUEUE,
     ) -> None:
         # A notification uses ENTRY_BYTES and its own.
         self.credit_bytes = settings.queue_bytes or service.reconnection.limits.credit_bytes

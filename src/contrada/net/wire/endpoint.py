@@ -83,7 +83,7 @@ class Wire(asyncio.Protocol):
             while (frame := self._connection.next()) is not None:
                 self._handle(frame)
         except FrameError as error:
-            self._end(error)
+            self.end(error)
         self._write_outgoing()
 
     def tick(self) -> None:
@@ -91,7 +91,7 @@ class Wire(asyncio.Protocol):
         try:
             self._connection.tick(self._loop.time())
         except FrameError as error:
-            self._end(error)
+            self.end(error)
         self._write_outgoing()
 
     def abort(self) -> None:
@@ -112,7 +112,7 @@ class Wire(asyncio.Protocol):
     def _handle(self, frame: Frame) -> None:
         """Handles a frame."""
 
-    def _end(self, error: FrameError) -> None:
+    def end(self, error: FrameError) -> None:
         """Sends the other side its fault, and closes."""
         if self._connection.state is not Phase.CLOSED:
             self._connection.fail(error)
@@ -233,10 +233,11 @@ class ClientWire(Wire):
             case _:
                 self._on_frame(frame)
 
-    def _end(self, error: FrameError) -> None:
+    def end(self, error: FrameError) -> None:
+        """Sends the broker its fault, and closes."""
         what = "of another version" if error.code == "version" else "not a broker, or a faulty one"
         self._reason = self._reason or f"{what}: {error}"
-        super()._end(error)
+        super().end(error)
 
     def _hang_up(self, reason: str) -> None:
         self._reason = self._reason or reason

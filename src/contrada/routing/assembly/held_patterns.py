@@ -28,24 +28,12 @@ from contrada.patterns import Match
 from contrada.patterns.pattern_engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reorder_buffer import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
-from contrada.routing.assembly.split_pattern import (
-    Action,
-    DelegatedSegments,
-    SplitPattern,
-    SubscribeSegment,
-    UnsubscribeSegment,
-)
+from contrada.routing import router_messages as messages
+from contrada.routing.assembly import split_pattern
+from contrada.routing.assembly.split_pattern import Action, DelegatedSegments, SplitPattern
 from contrada.routing.delegation import DelegationPhase, HandBack, ReportMatches
 from contrada.routing.links.topology import Topology
-from contrada.routing.router_messages import (
-    Client,
-    DeliverMatch,
-    Neighbour,
-    Offer,
-    Origin,
-    Role,
-    Send,
-)
+from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Offer, Origin, Send
 from contrada.routing.tables.poset import Node
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
@@ -101,7 +89,7 @@ class SourceMap:
         """Whether notifications from an origin count for patterns of a requester."""
         if isinstance(requester, Client) or origin != requester:
             return True
-        return self._topology.role(requester) is Role.CHILD
+        return self._topology.role(requester) is messages.Role.CHILD
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +332,7 @@ class HeldPatterns:
                 shared = split.subscribed[place] = self._filters.use(split.pattern.filters[place])
                 self._places.setdefault(shared.number, {})[split.number, place] = split
                 if shared.uses == 1:
-                    actions.append(SubscribeSegment(shared.number, shared.filter))
+                    actions.append(split_pattern.SubscribeSegment(shared.number, shared.filter))
         return actions
 
     def _unsubscribe_segments(self, split: SplitPattern, places: Iterable[int]) -> list[Action]:
@@ -356,7 +344,7 @@ class HeldPatterns:
             if not of_filter:
                 del self._places[shared.number]
             if self._filters.leave(shared):
-                actions.append(UnsubscribeSegment(shared.number))
+                actions.append(split_pattern.UnsubscribeSegment(shared.number))
         return actions
 
     # --- inspection ---------------------------------------------------------------------------

@@ -20,16 +20,10 @@ from itertools import pairwise
 from typing import Final
 
 from contrada.errors import LimitError
+from contrada.routing import router_messages as messages
 from contrada.routing.links.shortest_paths import ConfirmedLink, Graph
 from contrada.routing.router_limits import RouterLimits
-from contrada.routing.router_messages import (
-    LABEL_CHARS_MAX,
-    Adjacency,
-    LinkState,
-    Reason,
-    RefusedError,
-    Role,
-)
+from contrada.routing.router_messages import Adjacency, LinkState, Reason, RefusedError, Role
 
 LINKS_MAX: Final = 1_024
 """Links of a link state. Beyond it: refused, counted."""
@@ -65,7 +59,6 @@ class LinkStates:
         self.graph = Graph(general=general, trees=trees)
         self._states: dict[str, LinkState] = {name: LinkState(name, 0, ())}
         self._links: dict[str, Mapping[str, Adjacency]] = {name: {}}
-        self._named = 0  # links in all states
         self._renewals = 0
         self.changes = 0
 
@@ -92,7 +85,6 @@ class LinkStates:
             for origin in self._states.keys() - self._reachable().keys():
                 for edge in self._edges_of(origin):
                     self.graph.remove(edge)
-                self._named -= len(self._links[origin])
                 del self._states[origin], self._links[origin]
             error = self._limit_exceeded_by(state)
             if error is not None:
@@ -105,7 +97,8 @@ class LinkStates:
         if servers > limits.servers_max:
             return LimitError("servers_max", limits.servers_max, servers)
         known = self._links.get(state.origin, ())
-        links = self._named + len(state.links) - len(known) - len(self._links[self.name])
+        named = sum(map(len, self._links.values()))
+        links = named + len(state.links) - len(known) - len(self._links[self.name])
         if links > limits.known_links_max:
             return LimitError("known_links_max", limits.known_links_max, links)
         return None
@@ -126,7 +119,6 @@ class LinkStates:
 
     def _keep(self, state: LinkState) -> LinkState:
         before = self._edges_of(state.origin)
-        self._named += len(state.links) - len(self._links.get(state.origin, ()))
         self._states[state.origin] = state
         self._links[state.origin] = {link.name: link for link in state.links}
         after = self._edges_of(state.origin)
@@ -176,7 +168,6 @@ class LinkStates:
         """Checks the invariants; AssertionError names the broken one. Cost: all link states."""
         assert self._states.keys() == self._links.keys(), "a state is without its links"
         assert len(self._states) <= self._limits.servers_max, "too many servers are known"
-        assert self._named == sum(map(len, self._links.values())), "links are miscounted"
         for origin, state in self._states.items():
             assert origin == state.origin, "a state is misplaced"
             assert _is_valid(state), f"{state} makes no sense"
@@ -188,7 +179,7 @@ class LinkStates:
 def _is_valid(state: LinkState) -> bool:
     names = [link.name for link in state.links]
     return (
-        all(0 < len(name) <= LABEL_CHARS_MAX for name in (state.origin, *names))
+        all(0 < len(name) <= messages.LABEL_CHARS_MAX for name in (state.origin, *names))
         and 0 <= state.number < NUMBER_MAX
         and len(names) <= LINKS_MAX
         and state.origin not in names

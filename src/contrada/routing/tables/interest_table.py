@@ -19,15 +19,9 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from contrada.errors import LimitError
 from contrada.matching import Index
 from contrada.model import Product
+from contrada.routing import router_messages as messages
 from contrada.routing.router_limits import RouterLimits
-from contrada.routing.router_messages import (
-    Neighbour,
-    NextHop,
-    Party,
-    Reason,
-    RefusedError,
-    check_limit,
-)
+from contrada.routing.router_messages import Neighbour, NextHop, Party, Reason, RefusedError
 from contrada.routing.tables.covering_index import CoveringIndex, indexed
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 
@@ -81,7 +75,7 @@ class Registrations(Generic[E]):
 
     def check_room(self) -> None:
         """Refuses one more entry if the table is full."""
-        check_limit(self._limits, "registrations_max", self._count + 1)
+        messages.check_limit(self._limits, "registrations_max", self._count + 1)
 
     def get(self, party: Party, identity: str) -> E | None:
         """Returns an entry, or None."""
@@ -174,9 +168,9 @@ class InterestTable(Generic[P]):
 
     def check_room(self, size: int = 1) -> None:
         """Refuses `size` more products if a table is full."""
-        check_limit(self._limits, "filters_per_subscription_max", size)
+        messages.check_limit(self._limits, "filters_per_subscription_max", size)
         self.registrations.check_room()
-        check_limit(self._limits, "filters_max", self.poset.registration_count + size)
+        messages.check_limit(self._limits, "filters_max", self.poset.registration_count + size)
 
     def register(self, party: Party, identity: str, products: Iterable[P]) -> Nodes[P]:
         """Registers distinct products. Returns their nodes, to be routed, or none if they are
