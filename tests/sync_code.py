@@ -28,7 +28,7 @@ CLASSES: Final = {
 }
 """The classes of the interface and the bases of their twins."""
 
-SOURCES: Final = ("interface", "query_interface", "advertisements", "subscription_options")
+SOURCES: Final = ("interface", "query_interface", "subjects")
 
 CHOSEN: Final = ("Subscription", "DurableSubscription", "Answers")
 """The classes of resources that a method chooses by its arguments."""

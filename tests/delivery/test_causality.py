@@ -4,7 +4,7 @@ from contrada.delivery.causality import Causality, waits_for
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import CausalRow
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.notes import Notes
+from contrada.delivery.store import Notes
 
 
 def row(

@@ -8,7 +8,7 @@ from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
 from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.notes import Notes
+from contrada.delivery.store import Notes
 from contrada.errors import LimitError
 from tests.delivery.network import all_of, notice
 

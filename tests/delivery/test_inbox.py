@@ -9,7 +9,7 @@ from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import CausalRow, Context, Destination, Notice, Shipment
 from contrada.delivery.inbox import ArrivedShipment, Inbox
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.notes import Notes
+from contrada.delivery.store import Notes
 from tests.delivery.network import notice
 
 ME = "me"

@@ -4,7 +4,7 @@ import pytest
 
 from contrada.delivery.delivery_messages import DurableEntry
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.notes import Notes, unpack
+from contrada.delivery.store import Notes, unpack
 from contrada.model import FilterSet, Notification, to_msgpack
 from tests.delivery.network import all_of
 

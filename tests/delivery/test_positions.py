@@ -5,7 +5,7 @@ from itertools import pairwise
 import hypothesis.strategies as st
 from hypothesis import given
 
-from contrada.delivery.positions import Positions
+from contrada.delivery.store import Positions
 
 intervals = st.tuples(st.integers(0, 40), st.integers(0, 40))
 

@@ -5,8 +5,8 @@ import pytest
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Sequenced
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.notes import Notes
 from contrada.delivery.sequences import Sequences
+from contrada.delivery.store import Notes
 from contrada.errors import LimitError
 
 

@@ -16,8 +16,7 @@ from contrada.integrations.sources.table_source import TableSource
 from contrada.routing.router_messages import Offer
 from contrada.service import Service, SourceOffer
 from contrada.service.loop_guards import checked_timeout, first_of
-from contrada.service.query.source import DataSource
-from contrada.service.query.source_description import FRESH_S
+from contrada.service.query.source import FRESH_S, DataSource
 from contrada.service.query.source_query import SourceQuery
 
 SHOWN_EVERY_S: Final = 0.25  # Seconds between two checks of the description

@@ -35,7 +35,6 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.durable_table import Addressees, DurableTable
 from contrada.delivery.inbox import Inbox
-from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publishers import (
@@ -46,7 +45,7 @@ from contrada.delivery.publishers import (
     SequencerEpoch,
 )
 from contrada.delivery.sequences import Sequences
-from contrada.delivery.store import KEPT_BYTES_MAX, Store
+from contrada.delivery.store import KEPT_BYTES_MAX, Notes, Store
 from contrada.delivery.transit import Transit
 from contrada.errors import (
     CannotPublishError,

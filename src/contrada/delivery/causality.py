@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import CausalRow, Context
-from contrada.delivery.notes import Notes
+from contrada.delivery.store import Notes
 
 
 class Causality:

@@ -33,12 +33,11 @@ from contrada.delivery.delivery_messages import (
 from contrada.delivery.durable_log import DurableLogStatistics, OnFull, Retention
 from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.inbox import ArrivedShipment, Inbox
-from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.sequences import Sequences
 from contrada.delivery.shipment_handler import ShipmentHandler
-from contrada.delivery.store import Store
+from contrada.delivery.store import Notes, Store
 from contrada.delivery.store_renewal import RESTORED_GAP
 from contrada.delivery.transit import SendMessage, Transit
 from contrada.errors import DeliveryError, InvalidValueError, LimitError, ProtocolError

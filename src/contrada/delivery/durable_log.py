@@ -21,8 +21,7 @@ from sys import maxsize
 from typing import Final, NamedTuple
 
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.positions import Positions
-from contrada.delivery.store import Damaged, Extent, LogRecord, Store, StoredRecord
+from contrada.delivery.store import Damaged, Extent, LogRecord, Positions, Store, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
 RECORDS_MAX: Final = 1_000_000

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
-from contrada.delivery.notes import Notes
+from contrada.delivery.store import Notes
 from contrada.errors import CannotPublishError, LimitError
 from contrada.matching import Index
 from contrada.model import Notification

@@ -22,7 +22,7 @@ from typing import TypeAlias
 from contrada.delivery.causality import waits_for
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Context, Destination, Notice, Shipment, ToSequence
-from contrada.delivery.notes import Notes
+from contrada.delivery.store import Notes
 from contrada.delivery.streams import Incoming, NumberedRun
 
 ArrivedShipment: TypeAlias = tuple[Destination, Shipment]

@@ -34,8 +34,7 @@ from contrada.delivery.delivery_messages import (
     Shipment,
     ToSequence,
 )
-from contrada.delivery.notes import Notes, encoder, unpack
-from contrada.delivery.store import OWN_LOGS, LogRecord, Store
+from contrada.delivery.store import OWN_LOGS, LogRecord, Notes, Store, encoder, unpack
 from contrada.delivery.streams import Outgoing
 from contrada.errors import CannotPublishError, StoreError
 from contrada.model import Notification

@@ -31,8 +31,7 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, HandedRecord, Retention
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.notes import Notes
-from contrada.delivery.store import OWN_LOGS, LogRecord, Store, check_log_name, check_records
+from contrada.delivery.store import OWN_LOGS, LogRecord, Notes, Store, check_log_name, check_records
 from contrada.errors import (
     CannotPublishError,
     ContradaError,

@@ -22,8 +22,8 @@ from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AskPast, Past
 from contrada.delivery.durable_table import DurableTable
 from contrada.delivery.inbox import Inbox
-from contrada.delivery.notes import Notes
 from contrada.delivery.outbox import Outbox
+from contrada.delivery.store import Notes
 from contrada.errors import CannotPublishError, LimitError
 from contrada.model import Notification
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Context, Sequenced
-from contrada.delivery.notes import Notes
+from contrada.delivery.store import Notes
 from contrada.errors import LimitError
 
 

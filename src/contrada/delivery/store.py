@@ -1,4 +1,4 @@
-"""`Store`: the protocol of stores, with logs of records that survive a crash.
+"""`Store`: the protocol of stores, with logs of records and with `Notes` that survive a crash.
 
 A *log* has a name and records. A record has a position, one more than that of the record before, a
 time and bytes. It is kept until it is truncated. Acknowledged positions are stored with the log. A
@@ -13,11 +13,16 @@ Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (c
 
 import struct
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from contrada.delivery.positions import Positions
+import msgspec
+
 from contrada.errors import InvalidValueError, LimitError
+from contrada.model import from_msgpack, to_msgpack
+
+T = TypeVar("T")
 
 LOG_NAME_CHARS_MAX: Final = 255
 """Characters of the name of a log. Beyond it: InvalidValueError."""
@@ -169,6 +174,58 @@ def checksum(seed: int, position: int, time_us: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(_SUMMED.pack(position, time_us), seed))
 
 
+Interval = tuple[int, int]
+"""Positions from the first to before the second."""
+
+
+class Positions:
+    """A set of positions that grows. Invariant: intervals are in order, none empty, none touch.
+
+    Cost: adding costs a search and, in the middle, moving the intervals behind.
+    """
+
+    def __init__(self, intervals: Iterable[Interval] = ()) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+        for first, end in intervals:
+            self.add(first, end)
+
+    def add(self, first: int, end: int) -> int:
+        """Adds the positions from one to before another. Returns the number of new ones."""
+        if end <= first:
+            return 0
+        low = bisect_left(self._ends, first)  # the first interval that touches, or lies behind
+        high = bisect_right(self._firsts, end)  # behind the last one that touches
+        there = sum(self._ends[low:high]) - sum(self._firsts[low:high])
+        if low < high:
+            first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
+        self._firsts[low:high], self._ends[low:high] = [first], [end]
+        return end - first - there
+
+    def forget(self, before: int) -> None:
+        """Removes the positions before one."""
+        removed = bisect_right(self._ends, before)
+        del self._firsts[:removed], self._ends[:removed]
+        if self._firsts:
+            self._firsts[0] = max(self._firsts[0], before)
+
+    def __contains__(self, position: int) -> bool:
+        at = bisect_right(self._firsts, position) - 1
+        return at >= 0 and position < self._ends[at]
+
+    def __iter__(self) -> Iterator[Interval]:
+        return iter(zip(self._firsts, self._ends, strict=True))
+
+    def __len__(self) -> int:
+        """The number of intervals."""
+        return len(self._firsts)
+
+    def first_without(self, position: int) -> int:
+        """Returns the lowest position from this one on that is not in the set."""
+        at = bisect_right(self._firsts, position) - 1
+        return self._ends[at] if at >= 0 and position < self._ends[at] else position
+
+
 class LogHead:
     """The state of a log apart from its records."""
 
@@ -284,3 +341,34 @@ def _missing_entries(head: LogHead, first: int, end: int) -> list[Damaged]:
     first_kept = head.extent.first_kept
     missing = [at for at in range(first, end) if first_kept(at) == at]
     return [Damaged(at, "it is not there") for at in missing]
+
+
+class Notes:
+    """The notes in a store, as values of messages and of the model."""
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
+
+    def put(self, kind: str, name: str, value: object) -> None:
+        """Writes a note; None removes it."""
+        if self._store is not None:
+            self._store.note(f"{kind}/{name}", None if value is None else encoder.encode(value))
+
+    def of(self, kind: str, expected: type[T]) -> Iterator[tuple[str, T]]:
+        """Yields the names and values of a kind. Cost: all notes."""
+        decoder = msgspec.msgpack.Decoder(expected, dec_hook=unpack)
+        for note, value in dict(self._store.notes()).items() if self._store is not None else ():
+            found, _, name = note.partition("/")
+            if found == kind:
+                yield name, decoder.decode(value)
+
+
+def unpack(expected: type, data: Any) -> Any:
+    """Decodes a value of the model."""
+    thing = from_msgpack(data)
+    if not isinstance(thing, expected):
+        raise TypeError(f"expected {expected.__name__}, found {type(thing).__name__}")
+    return thing
+
+
+encoder: Final = msgspec.msgpack.Encoder(enc_hook=to_msgpack)

@@ -9,8 +9,7 @@ docs/delivery.md, "The store".
 
 from typing import Final
 
-from contrada.delivery.notes import Notes
-from contrada.delivery.store import OWN_LOGS, Store
+from contrada.delivery.store import OWN_LOGS, Notes, Store
 
 RESTORED_GAP: Final = 2**40
 """Numbers that a restored server leaves out of each sequence of numbers: more than it has assigned

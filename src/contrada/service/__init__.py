@@ -4,11 +4,13 @@
 callers into notifications and filters, so that every service accepts and refuses the same things.
 """
 
-from contrada.service.advertisements import Advertisements, OfferChange, Offering
 from contrada.service.interface import (
+    Advertisements,
     ConnectionState,
     Disseminates,
     DurableSubscription,
+    OfferChange,
+    Offering,
     Service,
     ServiceStatistics,
     Subscription,
@@ -30,18 +32,16 @@ from contrada.service.requests import (
     with_transmission,
 )
 from contrada.service.subjects import (
+    DurableOptions,
+    DurableRecord,
     EnvelopePredicate,
     Interest,
     Item,
     MatchInterest,
     Offered,
     Predicate,
-    Subscribable,
-)
-from contrada.service.subscription_options import (
-    DurableOptions,
-    DurableRecord,
     QueueOptions,
+    Subscribable,
     WhenFull,
 )
 

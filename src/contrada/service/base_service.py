@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Notification, Pattern
-from contrada.service.advertisements import Advertisements, Offering
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.interface import ConnectionState, Disseminates, Service, Subscription
+from contrada.service.interface import (
+    Advertisements,
+    ConnectionState,
+    Disseminates,
+    Offering,
+    Service,
+    Subscription,
+)
 from contrada.service.loop_guards import queue_settings_of
 from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
 from contrada.service.query_interface import (
@@ -29,8 +35,7 @@ from contrada.service.query_interface import (
 )
 from contrada.service.requests import check_options, dissemination_of, notification_of, offer_of
 from contrada.service.service_limits import ServiceLimits
-from contrada.service.subjects import Item, Offered
-from contrada.service.subscription_options import DurableOptions, QueueOptions
+from contrada.service.subjects import DurableOptions, Item, Offered, QueueOptions
 from contrada.service.subscription_queue import USUAL_QUEUE, QueueSettings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from contrada.delivery import delivery_messages as messages
 from contrada.delivery.durable_log import Retention
-from contrada.delivery.positions import Positions
+from contrada.delivery.store import Positions
 from contrada.errors import (
     ContradaError,
     DeliveryError,
@@ -36,7 +36,7 @@ from contrada.service.requests import filters_of, narrowing_of, residue_of
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.signatures import durable_reader_of_subject
 from contrada.service.service_limits import ServiceLimits
-from contrada.service.subscription_options import DurableOptions, DurableRecord
+from contrada.service.subjects import DurableOptions, DurableRecord
 from contrada.service.subscription_queue import EXPIRED, USUAL_QUEUE, QueueSettings
 
 DAMAGED: Final = "damaged"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overl
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.patterns import Match
-from contrada.service.advertisements import Advertisements, Offering
+from contrada.routing.router_messages import Offer
 from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.query_interface import (
     Answers,
@@ -28,6 +28,8 @@ from contrada.service.query_interface import (
     SourceOffer,
 )
 from contrada.service.subjects import (
+    DurableOptions,
+    DurableRecord,
     EnvelopePredicate,
     Handler,
     Interest,
@@ -37,12 +39,8 @@ from contrada.service.subjects import (
     OnError,
     Predicate,
     PublishOptions,
-    Subscribable,
-)
-from contrada.service.subscription_options import (
-    DurableOptions,
-    DurableRecord,
     QueueOptions,
+    Subscribable,
     WhenFull,
 )
 
@@ -255,6 +253,58 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
     @abstractmethod
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """The next record, within so many seconds; see `Subscription.next`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferChange:
+    """An advertisement that is on offer from now on, or no longer."""
+
+    offer: Offer
+    is_on_offer: bool
+
+
+class Offering(AsyncResource):
+    """An advertisement of a service; use it inside `async with`.
+
+    Source: PODC 2000 §2, `advertise` and `unadvertise`.
+    """
+
+    @property
+    @abstractmethod
+    def offer(self) -> Offer:
+        """The advertised notifications."""
+
+    @abstractmethod
+    async def unadvertise(self) -> None:
+        """Withdraws it. A second call does nothing."""
+
+    async def aclose(self) -> None:
+        """Ends it, as `unadvertise`."""
+        await self.unadvertise()
+
+
+class Advertisements(AsyncResource, AsyncIterator[OfferChange]):
+    """The advertisements on offer at a service, and their changes; iterate inside its `async with`.
+
+    The iteration gives each advertisement on offer, then each change. Equal advertisements of
+    several parties are given once. A change that is undone before it was read is not given. So the
+    queue never exceeds the advertisements on offer and those reported, and nothing is lost.
+
+    Source: PODC 2000 §2 (advertisements).
+    """
+
+    @property
+    @abstractmethod
+    def current(self) -> tuple[Offer, ...]:
+        """The advertisements on offer now. Cost: a copy of all."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Stops following; iteration ends."""
+
+    @abstractmethod
+    async def __anext__(self) -> OfferChange:
+        """The next change; ends when closed, or with the service after the queued changes."""
 
 
 class Disseminates(Protocol):

@@ -14,8 +14,7 @@ from collections.abc import (
 from typing import Any, Final, TypeVar, get_args
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.service.subjects import Item
-from contrada.service.subscription_options import WhenFull
+from contrada.service.subjects import Item, WhenFull
 from contrada.service.subscription_queue import BLOCK, PUBLISH_WAIT_S_MAX, QueueSettings
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable
 from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.routing.router_messages import Advertise, Client, Offer, Unadvertise
 from contrada.routing.tables.poset import form_of
-from contrada.service.advertisements import Advertisements, OfferChange, Offering
 from contrada.service.dispatcher import Dispatcher
+from contrada.service.interface import Advertisements, OfferChange, Offering
 from contrada.service.loop_guards import check_loop, running_loop
 
 

@@ -35,7 +35,7 @@ from contrada.routing.router_messages import Notifications
 from contrada.service.byte_budget import Budget
 from contrada.service.clock import wall_clock_us
 from contrada.service.service_limits import ServiceLimits
-from contrada.service.subscription_options import WhenFull
+from contrada.service.subjects import WhenFull
 
 P = TypeVar("P")
 

@@ -13,10 +13,12 @@ from typing import Any, Final, TypeVar, Unpack, overload
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.patterns import Match
 from contrada.routing.router_messages import Offer, SourceReport
-from contrada.service.advertisements import Advertisements, OfferChange, Offering
 from contrada.service.interface import (
+    Advertisements,
     ConnectionState,
     DurableSubscription,
+    OfferChange,
+    Offering,
     ServiceStatistics,
     Subscription,
     SubscriptionStatistics,
@@ -33,6 +35,8 @@ from contrada.service.query_interface import (
 )
 from contrada.service.service_thread import ServiceThread
 from contrada.service.subjects import (
+    DurableOptions,
+    DurableRecord,
     EnvelopePredicate,
     Interest,
     Item,
@@ -40,9 +44,9 @@ from contrada.service.subjects import (
     Offered,
     Predicate,
     PublishOptions,
+    QueueOptions,
     Subscribable,
 )
-from contrada.service.subscription_options import DurableOptions, DurableRecord, QueueOptions
 from contrada.service.sync_base import SyncHandled, SyncIterator, SyncResource, SyncServiceBase
 
 T = TypeVar("T")

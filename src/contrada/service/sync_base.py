@@ -12,10 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.service.advertisements import Advertisements
 from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.callbacks import checked_concurrency
-from contrada.service.interface import ConnectionState, DurableSubscription, Subscription
+from contrada.service.interface import (
+    Advertisements,
+    ConnectionState,
+    DurableSubscription,
+    Subscription,
+)
 from contrada.service.loop_guards import (
     check_items,
     checked_timeout,

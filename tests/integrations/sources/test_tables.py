@@ -28,7 +28,7 @@ from contrada.integrations.sources.source_pushdown import (
 from contrada.integrations.sources.table_source import TableSource
 from contrada.model import Advertisement, Filter, ValueSet
 from contrada.model.algebra.relations import meets
-from contrada.service.query import source_description
+from contrada.service.query import source as descriptions
 from contrada.service.query.source_query import SourceQuery
 from tests.integrations.sources.rows import (
     BOUNDS,
@@ -92,7 +92,7 @@ def test_sqlite_describes_the_range_of_many_values(monkeypatch: pytest.MonkeyPat
     """A description would be narrower than a column of several types."""
     values = (None, *NUMBERS, *TEXTS, *BLOBS)
     for limit in (0, 3, 1000):
-        monkeypatch.setattr(source_description, "DESCRIBED_VALUES_MAX", limit)
+        monkeypatch.setattr(descriptions, "DESCRIBED_VALUES_MAX", limit)
         monkeypatch.setattr(
             "contrada.integrations.sources.table_source.DESCRIBED_VALUES_MAX", limit
         )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidNotificationError, ServiceError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Filter, Notification
 from contrada.model.algebra.relations import meets
-from contrada.service.query import source_description as module
+from contrada.service.query import source as module
 from contrada.service.query.source import DataSource, FunctionSource, RecordSource
 from contrada.service.query.source_query import SourceQuery
 from tests.integrations.sources.rows import counted, is_described, questions

@@ -43,7 +43,7 @@ from contrada.model.domains import line
 from contrada.model.domains import values as domains
 from contrada.model.domains.line import HalfOpen
 from contrada.routing.router_messages import Offer
-from contrada.service.query import source_description as descriptions
+from contrada.service.query import source as descriptions
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.subjects import Offered
 

@@ -15,7 +15,7 @@ from contrada.integrations.sources.source_rows import key_in
 from contrada.model import ValueSet
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, of_keys
 from contrada.model.domains.values import NAN
-from contrada.service.query.source_description import DESCRIBED_VALUES_MAX, within
+from contrada.service.query.source import DESCRIBED_VALUES_MAX, within
 
 _TEXTS: Final = frozenset(("text", "varchar"))
 _RANGED: Final = _TEXTS | {

@@ -23,7 +23,7 @@ from contrada.model import Notification, ValueSet
 from contrada.model.algebra.value_set import NOTHING, of_keys
 from contrada.model.domains.values import BOOL, NUMBER, check_user_name, key_of
 from contrada.routing.router_messages import Offer
-from contrada.service.query.source_description import (
+from contrada.service.query.source import (
     DESCRIBED_VALUES_MAX,
     FRESH_S,
     Fresh,

@@ -38,7 +38,7 @@ from contrada.routing.router_messages import (
     failed,
 )
 from contrada.service.clock import wall_clock_us
-from contrada.service.query.source_description import FRESH_S
+from contrada.service.query.source import FRESH_S
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import Description, SourceLike, SourceOffer
 from contrada.service.requests import filters_of

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from contrada.delivery import store as stored
-from contrada.delivery.positions import Positions
+from contrada.delivery.store import Positions
 from contrada.errors import StoreError, StoreFullError
 
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024

@@ -19,7 +19,7 @@ from contrada.model.codec import notification_from_msgpack
 from contrada.model.rule import Rule
 from contrada.routing.router_messages import Offer
 from contrada.service import Offered
-from contrada.service.query.source_description import FRESH_S, Fresh
+from contrada.service.query.source import FRESH_S, Fresh
 from contrada.service.query.source_query import SourceQuery
 
 if TYPE_CHECKING:
