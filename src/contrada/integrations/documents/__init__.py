@@ -10,9 +10,13 @@ from contrada.integrations.documents.document_shape import (
     document_of,
     names_in,
 )
-from contrada.integrations.documents.element_tree import DOCUMENT_DEPTH_MAX, Element, parse_document
+from contrada.integrations.documents.element_tree import (
+    DOCUMENT_DEPTH_MAX,
+    Element,
+    named_texts,
+    parse_document,
+)
 from contrada.integrations.documents.naming_strategies import STRATEGIES, Original
-from contrada.integrations.documents.text_names import named_texts
 
 __all__ = [
     "DOCUMENT_DEPTH_MAX",

@@ -29,18 +29,26 @@ import msgspec
 from lxml import etree
 
 from contrada.errors import ContradaError, InputError, LimitError
+from contrada.integrations.documents import document_slots as slots
 from contrada.integrations.documents import element_tree as trees
-from contrada.integrations.documents import json_slots
+from contrada.integrations.documents.document_slots import ElementPath, ObjectWalk, Walk
 from contrada.integrations.documents.element_tree import XmlNode
 from contrada.integrations.documents.naming_strategies import Named, Original, named
-from contrada.integrations.documents.xml_slots import ElementPath, Walk, content_of, text_of_run
 from contrada.model import Notification
-from contrada.model.algebra.nested_objects import time_text
+from contrada.model.algebra import nested_objects as objects
 
 SHAPE_TYPE: Final = "application/vnd.contrada.document+msgpack"
 """The content type of a body that is the shape of a document."""
 
 VERSION: Final = 1
+
+_MISSING: Final = object()
+"""Marks an absent attribute."""
+
+_LACKING: Final = "an attribute is missing that its shape asks for"
+
+DROPPED: Final = object()
+"""Marks an attribute that must not be published."""
 
 SHAPE_CHARS_MAX: Final = 64 * 2**20
 """Characters of a document rebuilt from a shape, which may repeat one text often. Beyond it:
@@ -112,9 +120,7 @@ def shape_of_object(
     content: Any, strategy: str, names: Iterable[Named], found: Mapping[str, Any]
 ) -> bytes:
     """Returns the shape of a JSON object."""
-    shape = json_slots.shape_of_content(
-        content, iter(names), lambda name: found.get(name, json_slots.MISSING)
-    )
+    shape = _shape_of_content(content, iter(names), found)
     return _encode(_ShapeHead(VERSION, "json", "json", strategy, None, [], [], shape))
 
 
@@ -145,12 +151,10 @@ def document_of(notification: Notification) -> bytes:
     head = _head_of(notification)
     with _readable():
         names = _named_again(head)
-        values = (notification.get(each.name, json_slots.MISSING) for each in names)
+        values = (notification.get(each.name, _MISSING) for each in names)
         if head.form != "json":
-            return _XmlWriter(head.texts, lambda: next(values, json_slots.MISSING)).document(
-                head.content
-            )
-        content = json_slots.filled(head.content, lambda: next(values, json_slots.MISSING))
+            return _XmlWriter(head.texts, lambda: next(values, _MISSING)).document(head.content)
+        content = _filled(head.content, lambda: next(values, _MISSING))
         return msgspec.json.encode(content)
 
 
@@ -166,7 +170,7 @@ def text_of_value(value: object) -> str | None:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, datetime):
-        return time_text(value)
+        return objects.time_text(value)
     return str(value) if isinstance(value, int | str) else None
 
 
@@ -195,10 +199,8 @@ def _head_of(notification: Notification) -> _ShapeHead:
 def _named_again(head: _ShapeHead) -> list[Named]:
     """Returns the names of the slots of a shape, generated again."""
     if head.form == "json":
-        slots = json_slots.ObjectWalk(escape=True).slots(
-            json_slots.filled(head.content, lambda: None)
-        )
-        return named(slots, head.strategy, Counter())
+        content = _filled(head.content, lambda: None)
+        return named(ObjectWalk(escape=True).slots(content), head.strategy, Counter())
     data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
     root = trees.parsed(data, instructions=True)
     path = ElementPath.to_root(trees.element_name(root), escape=True)
@@ -236,7 +238,7 @@ class _ShapeWriter:
             for part in (self.text(name), self._value(value))
         ]
         content: list[Any] = []
-        for each in content_of(node):
+        for each in slots.content_of(node):
             if isinstance(each, list):
                 content += self._run(each)
             else:
@@ -249,7 +251,7 @@ class _ShapeWriter:
     def _run(self, run: list[str | XmlNode]) -> list[Any]:
         if len(run) == 1 and isinstance(run[0], str):
             return [self._value(run[0])]
-        if text_of_run(run) and self._found.get(next(self._names).name) is json_slots.DROPPED:
+        if slots.text_of_run(run) and self._found.get(next(self._names).name) is DROPPED:
             return [False, *(self.instruction(each) for each in run if not isinstance(each, str))]
         return [
             self.text(each) if isinstance(each, str) else self.instruction(each) for each in run
@@ -261,7 +263,7 @@ class _ShapeWriter:
         if not text:
             return self.text(raw)
         held = self._found.get(next(self._names).name)
-        if held is json_slots.DROPPED:
+        if held is DROPPED:
             return False
         if text_of_value(held) != text:
             return self.text(raw)
@@ -398,9 +400,40 @@ class _XmlWriter:
         before, behind = (None, None) if value is None else value
         found = text_of_value(self._value())
         if found is None:
-            raise InputError("notification", json_slots.LACKING)
+            raise InputError("notification", _LACKING)
         if odd := _NO_CHARACTER.search(found):
             raise InputError("notification", f"found {odd.group()!r}, which XML cannot hold")
         if before is None or behind is None:
             return found
         return f"{self._text_at(before)}{found}{self._text_at(behind)}"
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def _shape_of_content(content: Any, names: Iterator[Named], found: Mapping[str, Any]) -> Any:
+    """Returns content without the scalars that attributes hold."""
+    if isinstance(content, list):
+        return [_shape_of_content(each, names, found) for each in content]
+    if isinstance(content, dict) and not objects.is_typed(content):
+        return {key: _shape_of_content(each, names, found) for key, each in content.items()}
+    held = found.get(next(names).name, _MISSING)
+    if held is DROPPED:
+        return msgspec.json.encode(None)
+    if held is _MISSING or type(held) is tuple or type(held) is list:
+        return msgspec.json.encode(content)
+    shown = objects.json_value(held)
+    is_held = shown == content and type(shown) is type(content)
+    return None if is_held else msgspec.json.encode(content)
+
+
+def _filled(shape: Any, value: Callable[[], Any]) -> Any:
+    """Returns the content of a shape; `value` is called for each scalar, and used for nil."""
+    if isinstance(shape, list):
+        return [_filled(each, value) for each in shape]
+    if isinstance(shape, dict):
+        return {key: _filled(each, value) for key, each in shape.items()}
+    held = value()
+    if held is _MISSING and shape is None:
+        raise InputError("notification", _LACKING)
+    return objects.json_value(held) if shape is None else msgspec.json.decode(shape)

@@ -14,10 +14,9 @@ from lxml import etree
 
 from contrada.errors import InputError, LimitError
 from contrada.integrations.documents import element_tree as trees
-from contrada.integrations.documents.element_tree import XmlNode
+from contrada.integrations.documents.document_slots import ElementPath, Walk, adds
+from contrada.integrations.documents.element_tree import ContextRoom, XmlNode
 from contrada.integrations.documents.naming_strategies import Slot
-from contrada.integrations.documents.text_names import ContextRoom
-from contrada.integrations.documents.xml_slots import ElementPath, Walk, adds
 
 
 class DocumentEntry(NamedTuple):

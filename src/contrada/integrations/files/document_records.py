@@ -1,6 +1,6 @@
 """Records of XML documents.
 
-`contrada.integrations.documents.text_names` gives the names and parts of a document,
+`contrada.integrations.documents.element_tree` gives the names and parts of a document,
 `contrada.integrations.files.read_options` the values of its texts. A document that is not well
 formed is a bad record. With `entries` each broken entry is a bad record. All other entries are
 still read if the document around them is readable or only truncated.
@@ -15,8 +15,13 @@ from lxml import etree
 
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
-from contrada.integrations.documents.element_tree import Element, parsed, tree_of
-from contrada.integrations.documents.text_names import Texts, named_texts
+from contrada.integrations.documents.element_tree import (
+    Element,
+    Texts,
+    named_texts,
+    parsed,
+    tree_of,
+)
 from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record

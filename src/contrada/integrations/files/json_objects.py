@@ -23,7 +23,7 @@ from contrada.errors import ContradaError, InvalidNotificationError, LimitError,
 from contrada.integrations.dialects.json_text import LiteralError, strict
 from contrada.integrations.documents import naming_strategies as naming
 from contrada.integrations.documents.document_shape import SHAPE_TYPE, renamed, shape_of_object
-from contrada.integrations.documents.json_slots import ObjectWalk, outermost_array
+from contrada.integrations.documents.document_slots import ObjectWalk, outermost_array
 from contrada.integrations.files.csv_rows import is_blank
 from contrada.integrations.files.lines import Block, printable
 from contrada.integrations.files.read_options import ReadOptions

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from contrada.errors import ContradaError
+from contrada.integrations.documents.element_tree import Texts
 from contrada.integrations.documents.name_patterns import PATTERN, by_names
-from contrada.integrations.documents.text_names import Texts
 from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.csv_rows import CsvRows, RowJoiner, is_blank
 from contrada.integrations.files.json_objects import notification_of_object

@@ -15,12 +15,16 @@ from lxml import etree
 from contrada.errors import ContradaError, InputError, LimitError
 from contrada.integrations.documents import document_shape as shapes
 from contrada.integrations.documents.document_schema import validate
-from contrada.integrations.documents.element_tree import Element, element_name
+from contrada.integrations.documents.document_slots import (
+    ElementPath,
+    Walk,
+    kind_of,
+    outermost_repeated,
+)
+from contrada.integrations.documents.element_tree import Element, Texts, element_name, note_repeated
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
 from contrada.integrations.documents.naming_strategies import base_of, is_escaping, named
 from contrada.integrations.documents.stylesheet import transformed
-from contrada.integrations.documents.text_names import Texts, note_repeated
-from contrada.integrations.documents.xml_slots import ElementPath, Walk, kind_of, outermost_repeated
 from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object

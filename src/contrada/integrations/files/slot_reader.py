@@ -10,7 +10,7 @@ from typing import Any
 
 from contrada.errors import ContradaError, InvalidNotificationError
 from contrada.integrations.documents.document_schema import SchemaTypes
-from contrada.integrations.documents.json_slots import DROPPED
+from contrada.integrations.documents.document_shape import DROPPED
 from contrada.integrations.documents.naming_strategies import Named
 from contrada.integrations.files.read_options import (
     NAMES_KEPT_MAX,

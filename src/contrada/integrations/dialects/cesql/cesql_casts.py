@@ -64,7 +64,11 @@ BOOLEAN: Final = TruthSets(_TRUE, _FALSE, _TRUE | _FALSE)
 
 def compare(operator: str, constant: int) -> TruthSets:
     """Returns the truth of an attribute, cast to an Integer, compared with a constant."""
-    true = _integers(operator, constant)
+    low = {"=": constant, ">": constant + 1, ">=": constant}.get(operator, cesql.INTEGER_FIRST)
+    high = {"=": constant, "<": constant - 1, "<=": constant}.get(operator, cesql.INTEGER_LAST)
+    numbers = NUMBERS & sets.OPERATORS[operator](constant)
+    booleans = (sets.eq(b) for b in (True, False) if low <= b <= high)
+    true = union((numbers, *booleans, integer_texts(low, high)))
     return TruthSets(true, INTEGER - true, INTEGER)
 
 
@@ -202,15 +206,6 @@ def _times_with(text: str) -> list[Value]:
     except ValueError:
         return []
     return [time] if cesql.time_text(time_us_of(time)) == text else []
-
-
-def _integers(operator: str, constant: int) -> ValueSet:
-    """Returns the values that, cast to an Integer, compare like this with a constant."""
-    low = {"=": constant, ">": constant + 1, ">=": constant}.get(operator, cesql.INTEGER_FIRST)
-    high = {"=": constant, "<": constant - 1, "<=": constant}.get(operator, cesql.INTEGER_LAST)
-    numbers = NUMBERS & sets.OPERATORS[operator](constant)
-    booleans = (sets.eq(b) for b in (True, False) if low <= b <= high)
-    return union((numbers, *booleans, integer_texts(low, high)))
 
 
 @lru_cache(maxsize=CESQL_INTEGERS_CACHED_MAX)

@@ -153,8 +153,22 @@ def outcome(expression: tree.Expression) -> Truth:
             return _equal_to(left, _constant(right))
         case tree.Equal(left, right) if not tree.names_in(left):
             return _equal_from(_constant(left), right)
-    found = _of_attribute(expression)
-    return _loosely(_needs(expression)) if found is None else _of_sets(*found)
+        case tree.Attribute(name):
+            return _of_sets(name, cesql_casts.BOOLEAN)
+        case tree.Exists(name):
+            return _of_sets(name, cesql_casts.EXISTS)
+        case tree.Call(("IS_INT" | "IS_BOOL") as function, (tree.Attribute(name),)):
+            checks = {"IS_INT": cesql_casts.IS_INTEGER, "IS_BOOL": cesql_casts.IS_BOOLEAN}
+            return _of_sets(name, checks[function])
+        case tree.In(tree.Attribute(name), elements) if not any(map(tree.names_in, elements)):
+            return _of_sets(name, cesql_casts.one_of([_constant(each) for each in elements]))
+        case tree.Like(operand, pattern):
+            if isinstance(inner := _uncast(operand, values.Type.STRING), tree.Attribute):
+                return _of_sets(inner.name, cesql_casts.like(str(pattern.value)))
+        case tree.Ordered(order, left, right):
+            if found := _order_of(order, left, right):
+                return _of_sets(*found)
+    return _loosely(_needs(expression))
 
 
 def _conjuncts(expression: tree.Expression, wanted: bool) -> Iterator[tuple[tree.Expression, bool]]:
@@ -199,27 +213,6 @@ def _equal_from(constant: tree.CesqlValue | None, right: tree.Expression) -> Tru
     if isinstance(cast, bool):
         return outcome(right) if cast else outcome(right).inverse()
     return _loosely(_needs(right))
-
-
-def _of_attribute(expression: tree.Expression) -> tuple[str, cesql_casts.TruthSets] | None:
-    """Returns the only attribute of an expression, and its sets; None if it is not such a set."""
-    match expression:
-        case tree.Attribute(name):
-            return name, cesql_casts.BOOLEAN
-        case tree.Exists(name):
-            return name, cesql_casts.EXISTS
-        case tree.Like(operand, pattern):
-            if isinstance(inner := _uncast(operand, values.Type.STRING), tree.Attribute):
-                return inner.name, cesql_casts.like(str(pattern.value))
-        case tree.In(tree.Attribute(name), elements) if not any(map(tree.names_in, elements)):
-            return name, cesql_casts.one_of([_constant(each) for each in elements])
-        case tree.Call("IS_INT", (tree.Attribute(name),)):
-            return name, cesql_casts.IS_INTEGER
-        case tree.Call("IS_BOOL", (tree.Attribute(name),)):
-            return name, cesql_casts.IS_BOOLEAN
-        case tree.Ordered(operator, left, right):
-            return _order_of(operator, left, right)
-    return None
 
 
 def _order_of(
