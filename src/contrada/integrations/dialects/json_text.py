@@ -8,6 +8,7 @@ differs from its double becomes Inexact.
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
@@ -74,15 +75,11 @@ def json_lines(text: str) -> list[str]:
     several lines neither is.
     """
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines if len(lines) > 1 and any(map(_is_json, (lines[0], lines[-1]))) else []
-
-
-def _is_json(text: str) -> bool:
-    try:
-        decode_json(text)
-    except (EncodingError, LimitError):
-        return False
-    return True
+    for line in (lines[0], lines[-1]) if len(lines) > 1 else ():
+        with suppress(EncodingError, LimitError):
+            decode_json(line)
+            return lines
+    return []
 
 
 def check_depth(depth: int) -> None:

@@ -96,10 +96,17 @@ class _DocumentReader:
 
     def _node(self, event: yaml.Event, depth: int) -> Document:
         """Returns the node that begins with an event, at a depth of lists and maps."""
-        if isinstance(event, yaml.AliasEvent):
-            return self._check_repeated(event.anchor or "")
-        before = self._nodes
         held: Document
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                self._refuse(f"*{event.anchor} where no such anchor is complete")
+            held, nodes = self._anchors[event.anchor]
+            self._aliased += nodes
+            if self._aliased > ALIASED_NODES_MAX:
+                raise LimitError("ALIASED_NODES_MAX", ALIASED_NODES_MAX)
+            self._count(nodes)
+            return held
+        before = self._nodes
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent), "no other is left"
         if event.tag is not None:
             self._refuse(event.tag)
@@ -127,17 +134,6 @@ class _DocumentReader:
             if key in held:
                 self._refuse(f"key {key!r} twice")
             held[key] = self._node(self._next(), depth)
-        return held
-
-    def _check_repeated(self, anchor: str) -> Document:
-        known = self._anchors.get(anchor)
-        if known is None:
-            self._refuse(f"*{anchor} where no such anchor is complete")
-        held, nodes = known
-        self._aliased += nodes
-        if self._aliased > ALIASED_NODES_MAX:
-            raise LimitError("ALIASED_NODES_MAX", ALIASED_NODES_MAX)
-        self._count(nodes)
         return held
 
     def _scalar(self, event: yaml.ScalarEvent) -> JsonScalar:

@@ -115,7 +115,18 @@ class SchemaTypes:
         validator_of(schema)
         root = _root(schema)
         is_xsd = root is not None and _is_xsd(root)
-        self._schema: Any = _read(schema) if is_xsd else None
+        self._schema: Any = None
+        if is_xsd:
+            try:
+                import xmlschema
+            except ImportError:
+                remedy = "pip install 'contrada[feeds]'"
+                raise MissingRequirementError("xmlschema, which reads types", remedy) from None
+            try:
+                read = xmlschema.XMLSchema(io.BytesIO(schema), allow="none", defuse="always")
+                self._schema = read
+            except (xmlschema.XMLSchemaException, ValueError) as error:
+                raise InputError("schema", str(error).splitlines()[0]) from None
         self._by_name = {} if root is None or is_xsd else _types_of_grammar(root)
         self._elements: dict[str, Any] = {}
         self._kinds: dict[str, str | None] = {}
@@ -187,18 +198,6 @@ def _kinds_in(patterns: list[XmlNode], defined: dict[str, list[XmlNode]]) -> Ite
             patterns += defined.get(each.get("name"), [])
         elif tag not in ("element", "attribute", "name", "anyName", "nsName"):
             patterns += list(each)
-
-
-def _read(schema: bytes) -> Any:
-    try:
-        import xmlschema
-    except ImportError:
-        remedy = "pip install 'contrada[feeds]'"
-        raise MissingRequirementError("xmlschema, which reads types", remedy) from None
-    try:
-        return xmlschema.XMLSchema(io.BytesIO(schema), allow="none", defuse="always")
-    except (xmlschema.XMLSchemaException, ValueError) as error:
-        raise InputError("schema", str(error).splitlines()[0]) from None
 
 
 def _by_local_name(declared: Any, name: str) -> Any:

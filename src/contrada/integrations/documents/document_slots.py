@@ -241,7 +241,13 @@ class ObjectWalk:
         elif isinstance(member, dict) and not objects.is_typed(member):
             yield from self.slots(member, path)
         else:
-            yield path.text(1, _scalar(path.plain, member), alone=True)
+            if isinstance(member, dict):
+                try:
+                    member = objects.value_of_json(member)
+                except ValueError as error:
+                    reason = f"expected {error}"
+                    raise InvalidNotificationError(path.plain, dict(member), reason) from None
+            yield path.text(1, member, alone=True)
 
     def _items(self, path: ElementPath, items: list[Any], before: str) -> Iterator[Slot]:
         if path.depth > objects.OBJECT_DEPTH_MAX:
@@ -257,15 +263,6 @@ class ObjectWalk:
                 indexed, position = f"{path.indexed}.{number - 1}", f"{path.position}[{number}]"
                 item = replace(item, indexed=indexed, position=position)
             yield from self._member(item, each, f"{mark}-")
-
-
-def _scalar(name: str, member: Any) -> Any:
-    if not isinstance(member, dict):
-        return member
-    try:
-        return objects.value_of_json(member)
-    except ValueError as error:
-        raise InvalidNotificationError(name, dict(member), f"expected {error}") from None
 
 
 def outermost_array(content: Any) -> str | None:

@@ -91,15 +91,11 @@ def _generated(slots: Iterable[Slot]) -> Iterator[Named]:
     for slot in slots:
         name = slot.plain
         if name in taken:
-            name = f"{name}~{_suffix(slot.numbers)}"
+            numbers = list(slot.numbers)
+            while len(numbers) > 1 and numbers[-1] == "1":
+                numbers.pop()
+            name = f"{name}~{'_'.join(numbers) or '1'}"
             while name in taken:  # Context of an entry may have the same name and numbers.
                 name += "_1"
         taken.add(name)
         yield Named(name, slot)
-
-
-def _suffix(numbers: tuple[str, ...]) -> str:
-    end = len(numbers)
-    while end > 1 and numbers[end - 1] == "1":
-        end -= 1
-    return "_".join(numbers[:end]) or "1"

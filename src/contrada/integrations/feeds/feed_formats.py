@@ -111,8 +111,15 @@ def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
     kept = {id(each) for each in chosen}
     for each in feed.entries:
         parent = each.node.getparent()
-        if id(each) not in kept and parent is not None:
-            _remove(each.node, parent)
+        if id(each) in kept or parent is None:
+            continue
+        before, tail = each.node.getprevious(), each.node.tail
+        if tail and before is None:
+            parent.text = (parent.text or "") + tail
+        elif tail and before is not None:
+            before.tail = (before.tail or "") + tail
+        each.node.tail = None
+        parent.remove(each.node)
     return etree.tostring(feed.root.getroottree(), encoding="utf-8", xml_declaration=True)
 
 
@@ -120,17 +127,6 @@ def remembered(feed: FeedDocument) -> FeedDocument:
     """Returns a feed without its document, which is many times as large."""
     entries = tuple(each._replace(node=_NOTHING) for each in feed.entries)
     return feed._replace(entries=entries, root=_NOTHING, faults=())
-
-
-def _remove(node: etree._Element, parent: etree._Element) -> None:
-    """Removes an element, and keeps the text behind it."""
-    before = node.getprevious()
-    if node.tail and before is None:
-        parent.text = (parent.text or "") + node.tail
-    elif node.tail and before is not None:
-        before.tail = (before.tail or "") + node.tail
-    node.tail = None
-    parent.remove(node)
 
 
 def _entries(

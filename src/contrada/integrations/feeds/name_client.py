@@ -18,7 +18,7 @@ from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.naming_table import NamingRecord, NamingTable
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.naming_service import RECORDS_ASKED
-from contrada.model import Filter, Notification
+from contrada.model import Filter
 from contrada.routing.router_messages import SourceState
 from contrada.service import Service
 
@@ -135,7 +135,14 @@ class Names:
             query = self._service.query(RECORDS_ASKED & where, timeout_s=left_s)
             async with query as answers:
                 async for each in answers:
-                    self._take(table, each)
+                    try:
+                        table.take(NamingRecord.from_notification(each))
+                    except ContradaError as error:
+                        self.invalid += 1
+                        _LOG.warning(
+                            "%(publisher)r answers no naming record: %(reason)s",
+                            {"publisher": each.envelope.publisher, "reason": error},
+                        )
             if any(each.state in _ANSWERED and each.name[:1] != "@" for each in answers.reports):
                 return table
             await asyncio.sleep(min(self._limits.names_query_again_s, left_s))
@@ -145,16 +152,6 @@ class Names:
             f"no naming service has answered within {self._wait_s:g} s "
             "(start one with `contrada xml daemon`)"
         )
-
-    def _take(self, table: NamingTable, answer: Notification) -> None:
-        try:
-            table.take(NamingRecord.from_notification(answer))
-        except ContradaError as error:
-            self.invalid += 1
-            _LOG.warning(
-                "%(publisher)r answers no naming record: %(reason)s",
-                {"publisher": answer.envelope.publisher, "reason": error},
-            )
 
 
 @dataclass(slots=True)

@@ -50,7 +50,12 @@ def parse(text: str) -> Expression:
         expression = cast(Expression, _parser().parse(text))
     except UnexpectedInput as error:
         raise _explain(text, error) from None
-    _check_depth(expression)
+    # Levels are counted without recursion.
+    level: list[Expression] = [expression]
+    for _ in range(CESQL_DEPTH_MAX):
+        level = [part for each in level for part in tree.parts_of(each)]
+    if level:
+        raise LimitError("CESQL_DEPTH_MAX", CESQL_DEPTH_MAX)
     return expression
 
 
@@ -139,16 +144,6 @@ def _name(token: Token) -> str:
     if token.lower() == RESERVED:
         raise _at(token, "an attribute, which is never called data")
     return token.lower()
-
-
-def _check_depth(expression: Expression) -> None:
-    """Counts levels without recursion, and refuses an expression that is too deep."""
-    level, depth = [expression], 0
-    while level:
-        if depth == CESQL_DEPTH_MAX:
-            raise LimitError("CESQL_DEPTH_MAX", CESQL_DEPTH_MAX)
-        level = [part for each in level for part in tree.parts_of(each)]
-        depth += 1
 
 
 def _at(token: Token, expected: str) -> ParseError:

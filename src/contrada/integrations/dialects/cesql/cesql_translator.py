@@ -105,7 +105,13 @@ class Residue:
 
 def translate(expression: tree.Expression, name: str = "") -> Rule:
     """Returns the rule of a parsed expression. Raises as `read`, except for syntax errors."""
-    _check_functions(expression)
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tree.Call) and functions.find(part.name, len(part.arguments)) is None:
+            found = f"{part.name} of {len(part.arguments)} arguments"
+            raise RefusedRuleError(DIALECT, "no such function", found)
+        waiting += tree.parts_of(part)
     if isinstance(expression, tree.Attribute):  # alone it must be a Boolean, it is not cast to one
         return Rule(name, FilterSet([Filter({expression.name: sets.eq(True)})]))
     if returns(expression) is not values.Type.BOOLEAN:
@@ -260,7 +266,7 @@ def _needs(expression: tree.Expression, kind: values.Type | None = None) -> Boun
 
     In these events each attribute that is always evaluated exists and can be cast as needed.
     """
-    asked: list[tuple[tree.Expression, values.Type | None]]
+    asked: list[tuple[tree.Expression, values.Type | None]] = []
     match expression:
         case tree.Attribute(name):
             return kleene.member(name, _CASTABLE[kind])
@@ -275,7 +281,10 @@ def _needs(expression: tree.Expression, kind: values.Type | None = None) -> Boun
         case tree.Negative(operand):
             asked = [(operand, values.Type.INTEGER)]
         case tree.Call(name, arguments):
-            asked = [(each, _parameter(name, arguments, at)) for at, each in enumerate(arguments)]
+            function = functions.find(name, len(arguments))
+            cast = next((kind for kind, cast in _CASTS.items() if cast == name), None)
+            for at, each in enumerate(arguments):
+                asked.append((each, cast or (function.parameter(at) if function else None)))
         case _:
             asked = [(each, None) for each in tree.parts_of(expression)[:2]]
     return kleene.all_of([_needs(each, kind) for each, kind in asked])
@@ -288,23 +297,6 @@ _CASTABLE: Final = {
     values.Type.BOOLEAN: cesql_casts.BOOLEAN.defined,
 }
 """The values that cast to a type; None is no cast."""
-
-
-def _parameter(name: str, arguments: tuple[tree.Expression, ...], at: int) -> values.Type | None:
-    """Returns the type that an argument of a function is cast to."""
-    function = functions.find(name, len(arguments))
-    cast = next((kind for kind, cast in _CASTS.items() if cast == name), None)
-    return cast if function is None or cast is not None else function.parameter(at)
-
-
-def _check_functions(expression: tree.Expression) -> None:
-    waiting = [expression]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, tree.Call) and functions.find(part.name, len(part.arguments)) is None:
-            found = f"{part.name} of {len(part.arguments)} arguments"
-            raise RefusedRuleError(DIALECT, "no such function", found)
-        waiting += tree.parts_of(part)
 
 
 # --- AND, OR and XOR on truths --------------------------------------------------------------------

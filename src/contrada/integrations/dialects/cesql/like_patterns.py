@@ -31,7 +31,7 @@ def texts_like(pattern: str) -> ValueSet:
 
 def is_like(text: str, pattern: str) -> bool:
     """Whether a text matches a pattern. Cost: linear in the text, and in the pattern once."""
-    if len(text) < _length_min(pattern):
+    if len(text) < len(shortest_like(pattern)):
         return False
     return texts_like(pattern).holds((TEXT, text.encode(errors="surrogateescape")))
 
@@ -42,10 +42,6 @@ def characters_of(pattern: str) -> set[str]:
 
 
 @lru_cache(maxsize=CESQL_PATTERNS_CACHED_MAX)
-def _length_min(pattern: str) -> int:
-    return len(shortest_like(pattern))
-
-
 def shortest_like(pattern: str) -> str:
     """Returns one of the shortest matching texts, with a 0 for each `_`."""
     parts = {"%": "", "_": "0"}

@@ -17,7 +17,6 @@ import json
 import re
 from calendar import monthrange
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from contrada import errors
@@ -155,7 +154,11 @@ def _data(
     if content.get("data_base64") is not None:
         if "data" in content:
             raise InvalidNotificationError("data", content["data"], "beside data_base64")
-        body = _binary(content["data_base64"])
+        try:
+            body = base64.b64decode(content["data_base64"].encode(), validate=True)
+        except (AttributeError, ValueError):
+            given = content["data_base64"]
+            raise InvalidNotificationError("data_base64", given, "not Base64") from None
         data = _json_of(body) if declared is not None and is_json(declared) else []
         return body, declared or BINARY_TYPE, _flatten(data)
     if "data" not in content:
@@ -223,13 +226,6 @@ def _json_in(body: bytes) -> object:
         except UnicodeEncodeError:
             raise EncodingError("JSON", "half of a pair of surrogates is no character") from None
     return data
-
-
-def _binary(text: object) -> bytes:
-    with suppress(ValueError):
-        if isinstance(text, str):
-            return base64.b64decode(text, validate=True)
-    raise InvalidNotificationError("data_base64", text, "not Base64")
 
 
 def _charset(content_type: str) -> str:

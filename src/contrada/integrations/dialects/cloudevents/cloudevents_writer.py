@@ -60,20 +60,16 @@ def _attribute(name: str, inside: ValueSet, outside: ValueSet) -> dict[str, Any]
         if not inside.holds(ABSENT_KEY):
             return _alternatives(name, inside)
     try:
-        return _negation(name, outside)
-    except (NoPartsError, RefusedRuleError):
-        subscription_filters.refuse(UNSAYABLE, str(inside), name)
-
-
-def _negation(name: str, outside: ValueSet) -> dict[str, Any]:
-    if not outside.holds(ABSENT_KEY):
+        present = outside & PRESENT
+        if outside.holds(ABSENT_KEY):
+            exists = _exists(name)
+            without = [] if present.is_empty else [{"not": _alternatives(name, present)}]
+            return _join("all", [exists, *without])
         if outside == (_TEXT if name in TEXTS else _ANY) & PRESENT:
             return {"not": _exists(name)}
         return {"not": _alternatives(name, outside)}
-    present = outside & PRESENT
-    if present.is_empty:
-        return _exists(name)
-    return {"all": [_exists(name), {"not": _alternatives(name, present)}]}
+    except (NoPartsError, RefusedRuleError):
+        subscription_filters.refuse(UNSAYABLE, str(inside), name)
 
 
 def _exists(name: str) -> dict[str, Any]:

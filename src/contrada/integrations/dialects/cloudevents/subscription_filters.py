@@ -98,7 +98,8 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
     left = [each for each, bound in zip(listed, bounds, strict=True) if not bound.exact]
     if not left:
         return Rule(name, found)
-    return Rule(name, found, json.dumps(left, ensure_ascii=False), _residue(left))
+    residue = FiltersResidue(left, {text: cesql.read(text) for text in _expressions_in(left)})
+    return Rule(name, found, json.dumps(left, ensure_ascii=False), residue)
 
 
 def filters(given: str | bytes | list[Any] | Mapping[str, Any]) -> FilterSet:
@@ -158,10 +159,6 @@ class FiltersResidue:
         compare = _COMPARISONS[dialect]
         texts = ((text_of(notification, name), wanted) for name, wanted in inner.items())
         return all(text is not None and compare(text, wanted) for text, wanted in texts)
-
-
-def _residue(filters: list[Any]) -> FiltersResidue:
-    return FiltersResidue(filters, {text: cesql.read(text) for text in _expressions_in(filters)})
 
 
 def text_of(notification: Notification, name: str) -> str | None:

@@ -55,7 +55,11 @@ class ArrayResidue:
 
     def __call__(self, notification: Notification) -> bool:
         """Whether the event matches. Cost: the alternatives, and the choices of elements."""
-        fields = _fields_of(notification)
+        is_event = notification.content_type == JSON_TYPE
+        fields = _fields_in(notification.body) if is_event else None
+        if fields is None:
+            keys = {name: notification.keys_of(name) for name in notification}
+            fields = {name: [(key, frozenset()) for key in each] for name, each in keys.items()}
         return any(_holds(each, fields) for each in self.alternatives)
 
 
@@ -131,14 +135,6 @@ def _holds(asked: FieldConstraints, fields: ValuesByName) -> bool:
         seen |= new
         waiting += new
     return False
-
-
-def _fields_of(notification: Notification) -> ValuesByName:
-    fields = _fields_in(notification.body) if notification.content_type == JSON_TYPE else None
-    if fields is not None:
-        return fields
-    keys = {name: notification.keys_of(name) for name in notification}
-    return {name: [(key, frozenset()) for key in several] for name, several in keys.items()}
 
 
 @lru_cache(maxsize=1)  # An event becomes several notifications, and meets several patterns.

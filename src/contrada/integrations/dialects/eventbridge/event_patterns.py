@@ -50,7 +50,14 @@ def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
     content = pattern if isinstance(pattern, dict) else _decode(pattern)
     if not isinstance(content, dict):
         refuse(refusals.NO_OBJECT, content, "")
-    condition = _condition(content)
+    # Every `$or` joins alternatives, or each is a name.
+    try:
+        condition = _EventPatternReader(relations=True).conjunction(content, "", 1)
+    except _NoRelationError as error:
+        try:
+            condition = _EventPatternReader(relations=False).conjunction(content, "", 1)
+        except RefusedRuleError:
+            refuse(refusals.OR, *error.args)
     found, residue = filter_set(condition), residue_of(condition)
     if residue is None:
         return Rule(name, found)
@@ -123,17 +130,6 @@ class _NoRelationError(Exception):
     """A `$or` does not join alternatives: the content found, and its path."""
 
 
-def _condition(content: dict[str, Any]) -> Formula:
-    """Returns the condition of a pattern: every `$or` joins alternatives, or each is a name."""
-    try:
-        return _EventPatternReader(relations=True).conjunction(content, "", 1)
-    except _NoRelationError as error:
-        try:
-            return _EventPatternReader(relations=False).conjunction(content, "", 1)
-        except RefusedRuleError:
-            refuse(refusals.OR, *error.args)
-
-
 class _EventPatternReader:
     """Reads objects. `relations`: whether `$or` joins alternatives, or is a name."""
 
@@ -159,7 +155,13 @@ class _EventPatternReader:
             elif isinstance(inner, dict):
                 parts += self.conjunction(inner, f"{name}.", depth + 1, in_or=in_or).parts
             elif isinstance(inner, list):
-                self._add_name(name)
+                try:
+                    check_user_name(name)
+                except errors.InvalidNameError as error:
+                    refuse(refusals.NAME, error.reason, name)
+                if name in self._named:
+                    refuse(refusals.TWICE, name, name)
+                self._named[name] = None
                 parts.append(Member(name, operators.accepted_values(inner, name)))
             else:
                 refuse(refusals.FIELD, inner, name)
@@ -180,12 +182,3 @@ class _EventPatternReader:
                 inside.add(self._named.popitem()[0])
         self._named.update(dict.fromkeys(inside))
         return Or(tuple(parts))
-
-    def _add_name(self, name: str) -> None:
-        try:
-            check_user_name(name)
-        except errors.InvalidNameError as error:
-            refuse(refusals.NAME, error.reason, name)
-        if name in self._named:
-            refuse(refusals.TWICE, name, name)
-        self._named[name] = None

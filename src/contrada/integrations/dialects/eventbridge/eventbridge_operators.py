@@ -35,7 +35,10 @@ def accepted_values(values: list[Any], place: str) -> ValueSet:
     parts: list[ValueSet] = []
     for value in values:
         if isinstance(value, dict):
-            parts.append(_expression(value, place))
+            name, constant = _only_item(value, place)
+            if name not in _OPERATORS:
+                refuse(refusals.UNKNOWN, name, place)
+            parts.append(_OPERATORS[name](constant, place))
         elif isinstance(value, str) and is_ipv6(value):
             parts.append(sets.cidr(f"{value}/128"))
         else:
@@ -87,13 +90,6 @@ def _number(value: object, place: str, reason: str) -> int | float:
     if not is_exact(value):
         refuse(refusals.INEXACT if isinstance(value, int) else reason, value, place)
     return float(value)
-
-
-def _expression(expression: dict[str, Any], place: str) -> ValueSet:
-    name, constant = _only_item(expression, place)
-    if name not in _OPERATORS:
-        refuse(refusals.UNKNOWN, name, place)
-    return _OPERATORS[name](constant, place)
 
 
 def _only_item(expression: dict[str, Any], place: str) -> tuple[str, Any]:

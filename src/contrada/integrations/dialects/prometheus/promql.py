@@ -180,22 +180,18 @@ class _QueryReader(Transformer[Token, Any]):
         held = [_compare(MIRRORED[parts[1].replace("==", "=")], parts[0])] if at else []
         for how, number in zip(parts[at + 1 :: 2], parts[at + 2 :: 2], strict=True):
             held.append(_compare(how.replace("==", "="), number))
-        name = self._value_attribute(selected)
-        values = tuple(Member(name, each) for each in held)
-        metric: tuple[Member, ...] = ()
-        if not self._rows and selected.metric is not None:
-            metric = (Member(NAME, sets.eq(selected.metric)),)
-        return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
-
-    def _value_attribute(self, selected: Selected) -> str:
-        """Returns the attribute with the value, which must not be a label."""
         labels = {each.name for each in selected.labels}
         name = selected.metric if self._rows else VALUE
         if name is None or (self._rows and NAME in labels):
             raise _refused(NAMELESS)
         if name in labels:
             raise _refused(LABEL, name)
-        return _attribute(name)
+        name = _attribute(name)
+        values = tuple(Member(name, each) for each in held)
+        metric: tuple[Member, ...] = ()
+        if not self._rows and selected.metric is not None:
+            metric = (Member(NAME, sets.eq(selected.metric)),)
+        return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
 
     def selector(self, *parts: Any) -> Selected:
         """Returns the metric and the matchers; the name may be before or among them."""

@@ -105,7 +105,13 @@ class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
             self._looked_at += len(self._names)
             if self._looked_at > NAMES_LOOKED_AT_MAX:
                 raise LimitError("NAMES_LOOKED_AT_MAX", NAMES_LOOKED_AT_MAX)
-            names = [name for name in self._names if name[:1] != "_" and _fits(pattern, name)]
+            pieces = Segments(tuple(pattern.encode(errors="surrogatepass").split(b"*")))
+            names = [
+                name
+                for name in self._names
+                if name[:1] != "_"
+                and (pattern.lower() == "them" or pieces.hold(name.encode(errors="surrogatepass")))
+            ]
             if not names:
                 raise refusal(refusals.NO_SELECTION, pattern, "condition")
             self._named[pattern] = names
@@ -117,9 +123,3 @@ class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
         if form not in self._joined:
             self._joined[form] = kind(parts)
         return self._joined[form]
-
-
-def _fits(pattern: str, name: str) -> bool:
-    """Whether the name matches the pattern. Linear."""
-    texts = tuple(pattern.encode(errors="surrogatepass").split(b"*"))
-    return pattern.lower() == "them" or Segments(texts).hold(name.encode(errors="surrogatepass"))

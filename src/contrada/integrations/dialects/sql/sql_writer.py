@@ -15,7 +15,8 @@ UTF-8.
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError
 from contrada.integrations.dialects.sql import sql_bounds
@@ -92,19 +93,18 @@ def where(
         name: TypedColumn(quote(name) + suffix * (kind == "text"), _TAGS[kind], sqlite)
         for name, kind in columns.items()
     }
-    return any_of([_filter(each, known) for each in of.filters])
+    clauses: list[Clause] = []
+    for each in of.filters:
+        for name in each.sets:
+            if name not in known:
+                raise refusal(NO_COLUMN, name)
+        clauses.append(all_of([_constraint(known[name], held) for name, held in each.sets.items()]))
+    return any_of(clauses)
 
 
 def quote(name: str) -> str:
     """Returns a quoted SQL name."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _filter(of: Filter, columns: Mapping[str, TypedColumn]) -> Clause:
-    for name in of.sets:
-        if name not in columns:
-            raise refusal(NO_COLUMN, name)
-    return all_of([_constraint(columns[name], held) for name, held in of.sets.items()])
 
 
 def _constraint(column: TypedColumn, held: ValueSet) -> Clause:
@@ -154,8 +154,10 @@ def _single(piece: HalfOpen) -> Key | None:
 
 def _list_values(column: TypedColumn, words: str, pieces: list[HalfOpen]) -> Clause | None:
     """Returns the single values, None if empty; no column holds bytes that are not text."""
-    keys = [key for piece in pieces if (key := _single(piece))]
-    held = [value for key in keys if (value := _parameter(key)) is not None]
+    held: list[Any] = []
+    for key in filter(None, map(_single, pieces)):
+        with suppress(UnicodeDecodeError):
+            held.append(key[1].decode() if isinstance(key[1], bytes) else key[1])
     return column.compare_list(words, held) if held else None
 
 
@@ -167,18 +169,6 @@ def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
     ends = [end for end in (low, high) if end is not None and end is not sql_bounds.NOWHERE]
     compared = [column.compare(how, value) for how, value in ends]
     return all_of(compared) if ends else column.is_there()
-
-
-def _parameter(key: Key) -> Parameter | None:
-    """Returns a single value as a parameter; None for bytes that are not text."""
-    tag, comparable = key
-    if tag != TEXT:
-        return comparable  # type: ignore[return-value]
-    assert isinstance(comparable, bytes)
-    try:
-        return comparable.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 _SHAPES: Final = {"suffix": "*{}", "contains": "*{}*", "wildcard": "{}"}
