@@ -14,10 +14,7 @@ Reasons: TypeAlias = Iterable[tuple[re.Pattern[str], str]]
 
 
 def parser_of(module: str, file: str, reader: Transformer[Any, Any], **options: Any) -> Lark:
-    """Returns the parser of a grammar file beside a module, with `reader` as its transformer.
-
-    Cost: tens of milliseconds, so keep it.
-    """
+    """Returns the parser of a grammar beside a module. Cost: tens of milliseconds, so keep it."""
     return Lark.open(file, rel_to=module, parser="lalr", transformer=reader, **options)
 
 

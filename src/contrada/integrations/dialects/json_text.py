@@ -71,8 +71,7 @@ def decode_json(text: str | bytes, *, exact: bool = False) -> Any:
 def json_lines(text: str) -> list[str]:
     """Returns the lines of JSON lines, without blank ones; an empty list for any other text.
 
-    JSON lines have several lines, and the first or the last is JSON by itself. In JSON that spans
-    several lines neither is.
+    Their first or last line is JSON by itself; in JSON that spans several lines neither is.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     for line in (lines[0], lines[-1]) if len(lines) > 1 else ():

@@ -123,8 +123,7 @@ class Walk:
     def around(
         self, node: XmlNode, path: ElementPath, entries: str, until: XmlNode | None = None
     ) -> list[Slot]:
-        """Returns the slots that an element around entries adds: attributes, own text, leaf
-        children.
+        """Returns the slots that an element around entries adds: attributes, text, leaf children.
 
         `until` limits its content to the part before this child. Numbers count only the children
         that add something.
@@ -151,10 +150,7 @@ def adds(node: XmlNode, entries: str) -> bool:
 
 
 def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementContent]:
-    """Returns the content of an element in order, up to the child `until`.
-
-    Raises ParseError for an entity of the document's own.
-    """
+    """Returns an element's content up to the child `until`. Raises ParseError for own entities."""
     items: list[ElementContent] = []
     run: list[str | XmlNode] = [node.text] if node.text else []
     for child in node:

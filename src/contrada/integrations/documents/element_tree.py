@@ -64,19 +64,15 @@ class Element:
 
 
 def parse_document(data: bytes) -> Element:
-    """Returns the tree of a document.
+    """Returns the tree of a document. Cost: linear.
 
-    Cost: proportional to the document. Raises ParseError for a document that is not well formed or
-    uses undeclared entities, and LimitError.
+    Raises ParseError, also for undeclared entities, and LimitError.
     """
     return tree_of(parsed(data))
 
 
 def parsed(data: bytes, *, instructions: bool = False) -> etree._Element:
-    """Returns the root of a document as parsed, in document order.
-
-    `instructions` keeps processing instructions. Raises ParseError and LimitError.
-    """
+    """Returns the root of a document as parsed, in order. Raises ParseError and LimitError."""
     try:
         try:
             root = etree.fromstring(data, safe_parser(instructions=instructions))

@@ -40,11 +40,9 @@ def entries_in(
 ) -> Iterator[DocumentEntry]:
     """Yields the outermost entries of a document in pieces; each is valid until the next.
 
-    `exact` keeps instructions, and texts of blanks alone.
-
-    Raises ParseError for a document that is not well formed, LimitError for an entry that is too
-    large or too deep, and InputError for values of entries behind them: in each case after the
-    entries before the error.
+    `exact` keeps instructions, and texts of blanks alone. Raises ParseError for a document that is
+    not well formed, LimitError for an entry that is too large or too deep, and InputError for
+    values of entries behind them: in each case after the entries before the error.
     """
     parser = trees.pull_parser(_tag(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)

@@ -297,10 +297,7 @@ class WildFilters:
 
 
 def by_names(filters: Filter | FilterSet | Rule, name: str = "") -> Filter | FilterSet | Rule:
-    """Returns a rule for filters with patterns of names, else the filters unchanged.
-
-    Rules of other dialects have no patterns. Raises as `WildFilter`.
-    """
+    """Returns a rule for filters with patterns, else the filters. Raises as `WildFilter`."""
     if isinstance(filters, Rule):
         return filters
     wild = WildFilters(filters)

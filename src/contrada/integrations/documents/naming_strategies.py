@@ -29,8 +29,8 @@ def base_of(strategy: str) -> str:
 class Slot(NamedTuple):
     """A place of a value in a document.
 
-    `plain` is the path of names, `indexed` the path with numbers; `numbers` are those of the
-    elements below the root, as `daemon` writes them; `position` is for people.
+    `plain` is the path of names, `indexed` that with numbers; `numbers` are those of the elements
+    below the root; `position` is for people.
     """
 
     plain: str

@@ -108,8 +108,7 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
     ) -> None:
         """Calls a function with each notification; see `Subscription.handle`.
 
-        An error of the function is counted as `failed`, logged, and passed to `on_error`; the loop
-        continues.
+        An error of it is counted as `failed`, logged, and passed to `on_error`; the loop continues.
         """
 
         async def failed(error: Exception, item: Notification) -> None:

@@ -55,8 +55,7 @@ class Sender:
         self._sent = self._bad = self._told = 0
 
     async def send(self, items: Sendable | Iterable[Sendable] | AsyncIterable[Sendable]) -> int:
-        """Publishes in order; returns the number of notifications. Asynchronous items are sent one
-        by one.
+        """Publishes in order, asynchronous items one by one; returns the number of notifications.
 
         Raises as `Service.publish_batch`; earlier notifications are published and counted.
         """

@@ -104,10 +104,7 @@ def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[Dama
 
 
 def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
-    """Returns the document with only these entries; all else is unchanged.
-
-    The feed is unusable afterwards. Cost: proportional to the document.
-    """
+    """Returns the document with only these entries; the feed is unusable afterwards."""
     kept = {id(each) for each in chosen}
     for each in feed.entries:
         parent = each.node.getparent()

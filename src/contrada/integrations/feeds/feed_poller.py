@@ -62,9 +62,8 @@ class FeedPoller:
     ) -> None:
         """`options.entries` names the entries of an unknown format.
 
-        With a stylesheet they are those of its result, and the format must be known. `identity` is
-        the path in an entry to its identity; `edits` also counts changes without a new date; see
-        `feed_formats`.
+        With a stylesheet they are those of its result, and the format must be known. For `identity`
+        and `edits` see `feed_formats.read_feed`.
         """
         self._sources: Sequence[str] = tuple(sources)
         self._options = ReadOptions() if options is None else options

@@ -121,8 +121,7 @@ class FeedStates:
     def take(self, address: str, feed: FeedDocument, validators: Validators) -> None:
         """Remembers the response of an address, and writes the file.
 
-        Raises InputError if the file cannot be written, or if another run has changed it; then it
-        stays unchanged.
+        Raises InputError if the file cannot be written, or another run has changed it.
         """
         seen = self.seen(feed.identity)
         seen.take(feed, self._limits.entries_known_max)

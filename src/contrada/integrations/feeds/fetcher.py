@@ -60,8 +60,7 @@ class Fetcher:
     async def fetch(self, source: str, known: Validators = NO_VALIDATORS) -> Fetched:
         """Returns the document at a path or HTTP address.
 
-        Raises InputError if it cannot be read, or if its server has asked for a pause; LimitError
-        beyond `feed_bytes_max`.
+        Raises InputError if it cannot be read now, and LimitError beyond `feed_bytes_max`.
         """
         if not is_address(source):
             limits = FileLimits(document_bytes_max=self._limits.feed_bytes_max)

@@ -70,10 +70,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         return self._subscription.filters
 
     async def open(self) -> None:
-        """Subscribes, with all names of naming services.
-
-        Raises as `Subscription.open`, and ServiceError if no naming service answers.
-        """
+        """Subscribes. Raises as `Subscription.open`, and if no naming service answers."""
         async with AsyncExitStack() as opened:
             if self._names is not None:
                 # Heard of first, and asked for then: no name falls between the two.
@@ -87,10 +84,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             self._running = opened.pop_all()
 
     async def learn(self, names: Iterable[str]) -> None:
-        """Adds names; returns when the filters with them are subscribed.
-
-        Raises as `update`.
-        """
+        """Adds names; returns when their filters are subscribed. Raises as `update`."""
         self._learn(names)
         await self._refresh()
 

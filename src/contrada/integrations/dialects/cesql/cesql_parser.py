@@ -34,10 +34,7 @@ RESERVED: Final = "data"
 
 
 def parse(text: str) -> Expression:
-    """Returns the expression of a text.
-
-    Cost: linear in the text. Raises ParseError and LimitError.
-    """
+    """Returns the expression of a text. Cost: linear. Raises ParseError and LimitError."""
     if len(text) > CESQL_CHARACTERS_MAX:
         raise LimitError("CESQL_CHARACTERS_MAX", CESQL_CHARACTERS_MAX, len(text))
     try:

@@ -56,10 +56,9 @@ loose, and the residue decides."""
 
 
 def read(text: str, name: str = "", line: int = 1) -> Rule:
-    """Returns the rule of an expression; `line` is the number of its first line in a file.
+    """Returns the rule of an expression that begins on a line of a file.
 
-    Raises RefusedRuleError for a syntax error (with its place) and for an unknown function, and
-    LimitError.
+    Raises RefusedRuleError for a syntax error or an unknown function, and LimitError.
     """
     try:
         return translate(parse(require_text(DIALECT, text)), name)
@@ -74,10 +73,7 @@ def filters(text: str) -> FilterSet:
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
-    """Yields the rules of a file: one expression a line, named by its line.
-
-    Empty lines, and those that begin with `#`, are skipped.
-    """
+    """Yields the rules of a file: one a line, named by it; lines that begin with `#` are none."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             name = f"line {number}"
@@ -317,8 +313,7 @@ def _loosely(bound: Bound) -> Truth:
 
 
 def _conjunction(truths: Sequence[Truth]) -> Truth:
-    """Returns the truth of AND: false if one operand is and all before it are true, or already
-    false.
+    """Returns the truth of AND: false if an operand is, and all before it are true or false.
 
     A bound that is too large is replaced by the bound of the first operand.
     """

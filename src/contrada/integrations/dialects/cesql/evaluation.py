@@ -37,18 +37,14 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(expression: tree.Expression, notification: Notification) -> Evaluation:
-    """Returns the value of an expression for an event; errors are part of the result.
-
-    Cost: proportional to the expression, and linear in the texts.
-    """
+    """Returns the value of an expression for an event, or its error. Cost: linear."""
     return evaluate_keys(expression, notification.keys_of)
 
 
 def holds(expression: tree.Expression, notification: Notification) -> bool:
     """Whether an event passes the expression as a filter: it is true, without an error.
 
-    If attributes have several values, which no CloudEvent has, one choice of values must pass.
-    Raises LimitError if CESQL_CHOICES_MAX choices do not decide.
+    Of several values of attributes, one choice must pass. Raises LimitError if too many are tried.
     """
     return any(holds_for(expression, event) for event in choices(expression, notification))
 

@@ -60,8 +60,7 @@ _CHARSETS: Final = frozenset(
 def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
     """Returns the notification of an event, given as JSON text or as a decoded object.
 
-    Cost: linear. Raises EncodingError unless it is a JSON object, InvalidNotificationError with the
-    missing or invalid attribute, and LimitError.
+    Cost: linear. Raises EncodingError, InvalidNotificationError with the attribute, LimitError.
     """
     content = event if isinstance(event, Mapping) else decode_json(event)
     if not isinstance(content, Mapping):
@@ -77,10 +76,7 @@ def notification(event: str | bytes | Mapping[str, Any]) -> Notification:
 
 
 def with_data(event: Notification, data: bytes, content_type: str) -> Notification:
-    """Returns the notification of an event without data, completed with data in bytes.
-
-    Raises InvalidNotificationError, LimitError.
-    """
+    """Adds data to an event without data. Raises InvalidNotificationError and LimitError."""
     found = _json_of(data) if is_json(content_type) else []
     attributes = {**event.attributes, **_flatten(found)}
     return Notification(attributes, body=data, content_type=content_type)

@@ -43,9 +43,8 @@ OR_WORD: Final = "$or"
 def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
     """Returns the rule of a pattern, given as JSON text or as a decoded object.
 
-    Cost: linear in the pattern, except for `$or`, which makes up to `expression.CONJUNCTIONS_MAX`
-    filters. Raises RefusedRuleError with one of `eventbridge_refusals` and the path of the field,
-    and LimitError.
+    Cost: linear, except `$or`: up to `expression.CONJUNCTIONS_MAX` filters. Raises
+    RefusedRuleError with one of `eventbridge_refusals` and the field's path, and LimitError.
     """
     content = pattern if isinstance(pattern, dict) else _decode(pattern)
     if not isinstance(content, dict):

@@ -43,11 +43,9 @@ def notifications(
 ) -> list[Notification]:
     """Returns the notifications of an event, only one for an event without arrays of objects.
 
-    Each has the whole event as its body. `names` limits the attributes to those of filters, which
-    makes fewer notifications.
-
-    Cost: the size of the event and of the notifications. Raises EncodingError unless it is a JSON
-    object, InvalidNotificationError, and LimitError.
+    Each has the whole event as its body. `names` limits the attributes to those of filters. Cost:
+    the size of the event and of the notifications. Raises EncodingError unless it is a JSON object,
+    InvalidNotificationError, and LimitError.
     """
     content = event if isinstance(event, dict) else decode_json(event, exact=True)
     if not isinstance(content, dict):
@@ -67,10 +65,7 @@ def notifications(
 
 
 def event_of(notification: Notification) -> dict[str, Any]:
-    """Returns the event of a notification.
-
-    Raises EncodingError if it has none, and for numbers beyond the doubles.
-    """
+    """Returns a notification's event. Raises EncodingError without one, or for large numbers."""
     content = decode_json(notification.body)
     if notification.content_type != JSON_TYPE or not isinstance(content, dict):
         raise EncodingError("event", "the body is no JSON object")

@@ -25,10 +25,7 @@ _BOUNDS: Final = ("=", "<", "<=", ">", ">=")
 
 
 def accepted_values(values: list[Any], place: str) -> ValueSet:
-    """Returns the values that a field's array accepts. Cost: a sort of the plain values.
-
-    Raises RefusedRuleError.
-    """
+    """Returns the values that a field's array accepts. Cost: a sort. Raises RefusedRuleError."""
     if not values:
         refuse(refusals.EMPTY_ARRAY, values, place)
     keys: list[Key] = []

@@ -34,9 +34,8 @@ _INFINITIES: Final = (
 def pattern_of(filters: Filter | FilterSet) -> dict[str, Any]:
     """Returns the pattern that matches the same events: the reverse of `read`.
 
-    Cost: proportional to the filters' sets. Raises RefusedRuleError for a set that no match
-    expressions equal, for a name that patterns cannot reach, and for filters that match nothing or
-    everything.
+    Cost: linear. Raises RefusedRuleError for a set without match expressions, for a name that
+    patterns cannot reach, and for filters that match nothing or everything.
     """
     members = (filters,) if isinstance(filters, Filter) else filters.filters
     patterns = [_pattern(each, in_or=len(members) > 1) for each in members if not each.is_empty]

@@ -40,10 +40,7 @@ _SOMETHING: Final = regex_syntax.Repeat(_ANY, 1, None)
 
 
 def label_values(how: str, text: str) -> ValueSet:
-    """Returns the values, or the absence, of a label that a matcher accepts.
-
-    Raises RefusedRuleError for a regular expression that is invalid or not linear.
-    """
+    """Returns the values, or the absence, that a matcher accepts. Raises RefusedRuleError."""
     accepted = _matched_texts(text) if how.endswith("~") else sets.eq(text)
     if accepted.contains(""):
         accepted |= ABSENT
@@ -342,9 +339,7 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
     """Yields the rules of a YAML file: every map with a query in `expr` or `query`.
 
     `alert`, `record` or `name` is the name of a rule. `for` is ignored: filters match whenever the
-    query has a result.
-
-    With `rows` a notification holds several metrics; see `filters`.
+    query has a result. For `rows` see `filters`.
     """
     found = 0
     try:

@@ -35,10 +35,9 @@ is refused."""
 def parse_conditions(
     texts: Collection[str], names: Mapping[str, object], selection: Callable[[str], Formula]
 ) -> Formula:
-    """Returns the union of some conditions.
+    """Returns the union of some conditions; `selection` reads one of the selections' names.
 
-    `names` are those of all selections, `selection` reads one. Raises RefusedRuleError, and
-    LimitError.
+    Raises RefusedRuleError, and LimitError.
     """
     size = sum(map(len, texts))
     if size > SIGMA_CONDITION_CHARACTERS_MAX:

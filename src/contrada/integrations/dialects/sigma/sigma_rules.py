@@ -69,10 +69,7 @@ def read_rules(
 
 
 def read(given: Document, placeholders: Placeholders = NO_PLACEHOLDERS) -> Rule:
-    """Returns one rule, given as YAML or decoded. Raises RefusedRuleError, and LimitError.
-
-    Several rules in one text are refused.
-    """
+    """Returns the rule of YAML with one, or of a map. Raises RefusedRuleError, and LimitError."""
     if not isinstance(given, str):
         return _rule(given, placeholders)
     found = [each for each in documents(DIALECT, given) if each is not None]

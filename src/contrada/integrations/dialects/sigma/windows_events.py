@@ -28,11 +28,8 @@ def attributes_of(event: Mapping[str, Any]) -> EventAttributes:
 
     The event is either nested like an export of the event log (`Event`, in it `System` and
     `EventData` or `UserData`), or flat. Null is omitted, and so are system names such as `@id`. If
-    data has the name of a header field, the attribute of the data is `EventData_NAME`. A list is
-    several values of one attribute.
-
-    Raises InputError for values that are nested deeper, and for other values than maps in their
-    place.
+    data has the name of a header field, its attribute is `EventData_NAME`. A list is several values
+    of one attribute. Raises InputError for deeper values, and for others in place of maps.
     """
     event = _map("event", event)
     inner = _map("Event", event["Event"]) if "Event" in event else event

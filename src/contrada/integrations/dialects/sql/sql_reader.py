@@ -353,11 +353,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 
 def read(condition: str, name: str = "", first_line: int = 1) -> Rule:
-    """Returns the rule of a condition that begins on a line. Places of refusals are lines of the
-    file.
-
-    Cost and errors: as `filters`.
-    """
+    """Returns the rule of a condition, with places as lines of the file. Raises as `filters`."""
     try:
         return Rule(name, filters(condition, first_line))
     except RefusedRuleError as error:

@@ -82,8 +82,7 @@ def where(
     sqlite: bool = False,
     collation: str = "",
 ) -> Clause:
-    """Returns the condition that is true for exactly the rows that the filters match as
-    notifications.
+    """Returns the condition that is true for exactly the rows that the filters match.
 
     `columns` gives the domain of each attribute's column, `collation` a collation for text if the
     columns have another. Cost: linear. Raises RefusedRuleError.
