@@ -1,5 +1,4 @@
-"""Three-valued logic: the conditions under which an expression is true, and under which it is
-false.
+"""Three-valued logic: the conditions under which an expression is true, and is false.
 
 In all other cases it is neither: unknown in SQL, an error in CESQL. So the two conditions are not
 complements. Each is an upper bound, and exact bounds are equal to it. Bounds are joined by *and*

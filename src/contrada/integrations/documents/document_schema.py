@@ -1,12 +1,8 @@
 """Schemas that documents must conform to: DTD, XML Schema or RELAX NG, recognized by their text.
 
-lxml validates. The types of an XML Schema, which `xmlschema` reads, also declare the values of
-texts: booleans, numbers and times. A valid text that has no such value here (a time without a zone)
-stays text; so do texts of all other types. In RELAX NG types are those of XML Schema in `data` and
-`value`, by the local name of an element or attribute, if all patterns for that name agree. Without
-a type, as always with a DTD, values are inferred.
-
-A schema is one text: one that includes or imports others is refused.
+lxml validates. The types of an XML Schema, which `xmlschema` reads, and those in RELAX NG also
+declare the values of texts; see docs/documents.md. Without a type, as always with a DTD, values are
+inferred. A schema is one text: one that includes or imports others is refused.
 
 Source: Erenkrantz 2001 §3.1, §3.3 (documents that conform to their DTD).
 """
@@ -40,19 +36,16 @@ SCHEMAS_KEPT_MAX: Final = 16
 SCHEMA_NAMES_MAX: Final = 65_536
 """Names with a cached schema type. Beyond it: all are looked up again."""
 
-_INTEGERS: Final = (
-    *("integer", "long", "int", "short", "byte", "nonNegativeInteger", "positiveInteger"),
-    *("nonPositiveInteger", "negativeInteger"),
+_NUMBERS: Final = (
+    *("decimal", "float", "double", "integer", "long", "int", "short", "byte"),
+    *("nonNegativeInteger", "positiveInteger", "nonPositiveInteger", "negativeInteger"),
     *("unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte"),
 )
+_TIMES: Final = ("dateTime", "dateTimeStamp")
 _KINDS: Final = {
     "boolean": "bool",
-    "decimal": "number",
-    "float": "number",
-    "double": "number",
-    "dateTime": "time",
-    "dateTimeStamp": "time",
-    **dict.fromkeys(_INTEGERS, "number"),
+    **dict.fromkeys(_NUMBERS, "number"),
+    **dict.fromkeys(_TIMES, "time"),
 }
 _NAME: Final = f"{{{_RELAX_NG}}}name"
 _TYPES_OF_XSD: Final = f"{_XSD}-datatypes"

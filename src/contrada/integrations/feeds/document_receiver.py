@@ -1,8 +1,7 @@
 """`Receiver`: a subscription that restores the original names of a document.
 
 With `names` generated names are translated back: an attribute with its original name has several
-values again. Without it subscribers see the generated names, the first of which is the original
-one.
+values again.
 
 Source: Erenkrantz 2001 §4.1.4 (the receiver: a filter, a callback), §6.5 (knowledgeable clients).
 """

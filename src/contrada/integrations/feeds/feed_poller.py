@@ -1,11 +1,8 @@
 """`FeedPoller`: polls feeds and yields their new and changed entries.
 
-    source -> document -> entries, compared with the last poll -> the document without the
-    others -> Renderer -> records
-
-The renderer reads the remaining document like any other, so all strategies and options apply to
-feeds. Entries of a poll count as known when the next poll is requested: a program that ends before
-gets them again.
+Known entries are removed from the document, which the renderer then reads like any other, so all
+strategies and options apply to feeds. Entries of a poll count as known when the next poll is
+requested: a program that ends before gets them again.
 
 Source: Erenkrantz 2001 §3, §8 (feeds as sources of events).
 """

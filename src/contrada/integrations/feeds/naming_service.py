@@ -3,10 +3,9 @@
     sender ==> record (a notification) ==> every naming service ==> store
     client ==> query on `contrada.naming = 'record'` ==> records
 
-It is an ordinary client of a service. Records are ordinary notifications, so all naming services of
-a network receive each of them: this is their replication. A naming service misses records while it
-is away, or if one is lost. So it queries the others at its start and from time to time, and
-publishes the records that they lack. `NamingTable` resolves conflicts, everywhere alike.
+Records are ordinary notifications, so all naming services of a network receive each of them: this
+is their replication. A naming service misses records while it is away, or if one is lost. So it
+queries the others at its start and from time to time, and publishes the records that they lack.
 
 Source: Erenkrantz 2001 §6.5 (an automated daemon, distributed and tolerant of faults).
 """

@@ -5,9 +5,8 @@ value is then the zero of the whole expression's type. If the whole expression i
 value is the function's own. As a filter an expression passes events for which it is true without an
 error.
 
-Choices that the specification leaves open: a sum, difference, product, quotient or negation beyond
-32 bits is a MathError; IN evaluates its elements from left to right and stops at the first equal
-one.
+Choices that the specification leaves open: a result of arithmetic beyond 32 bits is a MathError; IN
+evaluates its elements from left to right and stops at the first equal one.
 
 Source: CloudEvents, CESQL 1.0.0 §3.3, §3.4, §3.6, §4.1.
 """

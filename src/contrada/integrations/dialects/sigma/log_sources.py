@@ -1,10 +1,9 @@
 """`LogSource`: the log source of a Sigma rule, and the names of its attributes.
 
-A rule names its log source by product, category and service, in any case. Two tables hold the log
-sources of Windows: a category is an event of Sysmon or PowerShell, a service is a channel of the
-event log. Both constraints apply in addition to the rule's own. Log sources of other products, and
-unknown ones of Windows, add no constraint: subscribers must then select the events themselves, and
-a note in the rule states this.
+Two tables hold the log sources of Windows: a category is an event of Sysmon or PowerShell, a
+service is a channel of the event log. Both constraints apply in addition to the rule's own. Other
+log sources add no constraint: subscribers must then select the events themselves, and a note in the
+rule states this.
 
 Source: Sigma specification 2.1.0, appendix taxonomy (log sources of Windows; field names).
 """

@@ -86,15 +86,11 @@ _TRUTH: Final = {"true": True, "false": False}
 
 def text_of(written: str) -> WildcardText:
     """Returns the text of a written value."""
-    parts: list[bytes | WildcardSign] = []
-    at = 0
-    for found in _WRITTEN.finditer(written):
-        parts.append((written[at : found.start()] + (found[1] or "")).encode())
-        if found[2] is not None:
-            parts.append(WildcardSign(found[2]))
-        at = found.end()
-    parts.append(written[at:].encode())
-    return _join(parts)
+    # It is split into literals, each followed by an escaped sign or a wildcard.
+    pieces = [
+        (place % 3 == 2, piece) for place, piece in enumerate(_WRITTEN.split(written)) if piece
+    ]
+    return _join(WildcardSign(piece) if is_sign else piece.encode() for is_sign, piece in pieces)
 
 
 def equal(value: str | int | float, *, cased: bool = False) -> ValueSet:

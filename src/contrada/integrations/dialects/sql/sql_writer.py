@@ -7,10 +7,8 @@ since 1970 in UTC, and text is UTF-8 in the order of code points (in PostgreSQL 
 elsewhere the default), without the character NUL. Integers beyond 2^53 compare exactly with doubles
 only if the database does so, as SQLite does.
 
-Suffixes, substrings and wildcards become LIKE with an escape, which must distinguish case. In
-SQLite, where it does not, they become GLOB. Conditions without such a form are refused: comparisons
-without case, regular expressions, networks, operators of extensions, and constants that are not
-UTF-8.
+LIKE must distinguish case; in SQLite, where it does not, GLOB takes its place. Operators without
+such a form, and constants that are not UTF-8, are refused.
 """
 
 import re
