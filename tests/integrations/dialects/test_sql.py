@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.errors import ContradaError, RefusedRuleError
 from contrada.integrations.dialects.sql import filters, read_rules, where
-from contrada.integrations.dialects.sql.sql_bounds import _text_from
-from contrada.integrations.dialects.sql.sql_writer import ColumnKind
+from contrada.integrations.dialects.sql.sql_writer import ColumnKind, _text_from
 from contrada.model.rule import RefusedRule, Rule
 
 MEMORY_BYTES_MAX = 30_000_000

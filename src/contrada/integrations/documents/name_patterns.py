@@ -281,16 +281,14 @@ class WildFilters:
                 yield member.plain
             left -= size
 
-    def rule(self, name: str = "") -> Rule:
+    def rule(self, name: str = "", filters: FilterSet | None = None) -> Rule:
         """Returns a rule: its filters are the plain part, its residue decides by the patterns.
 
-        So every matcher of rules matches it exactly, for all names.
+        So every matcher of rules matches it exactly, for all names. Other `filters` must match no
+        less.
         """
-        return self.rule_over(FilterSet(member.plain for member in self.members), name)
-
-    def rule_over(self, filters: FilterSet, name: str = "") -> Rule:
-        """Returns the same with other filters, which must match no less."""
-        return Rule(name, filters, str(self.filters), self.matches)
+        plain = FilterSet(member.plain for member in self.members)
+        return Rule(name, plain if filters is None else filters, str(self.filters), self.matches)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WildFilters, (self.filters, self.limits)

@@ -127,7 +127,12 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
         if self._names is None:
             return found
         try:
-            kind, generated = generated_in(found)
+            shape = names_in(found)
+            if shape is not None:
+                kind, generated = shape.kind, set(shape.names)
+            else:
+                kind = next(iter(found), "").partition(".")[0]
+                generated = {name for name in found if "~" in name}
             records = await self._names.originals(kind, generated)
             read = translated(found, records)
         except ContradaError as error:
@@ -139,19 +144,6 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
         elif read is not found:
             self._translated += 1
         return read
-
-
-def generated_in(found: Notification) -> tuple[str, set[str]]:
-    """Returns the kind of a notification's document, and its generated names.
-
-    They are in its shape. Without one, the kind is the first segment of its names, and names with a
-    `~` are generated. Raises InputError for a damaged shape.
-    """
-    shape = names_in(found)
-    if shape is not None:
-        return shape.kind, set(shape.names)
-    first = next(iter(found), "")
-    return first.partition(".")[0], {name for name in found if "~" in name}
 
 
 def translated(found: Notification, records: Mapping[str, NamingRecord]) -> Notification:

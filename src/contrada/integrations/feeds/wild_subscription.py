@@ -138,7 +138,8 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             return self._wild.rule()
         filters = self._wild.cover(self._known)
         # If no name is known: no attribute has the pattern itself as its name.
-        return self._wild.rule_over(filters if filters.filters else FilterSet(self._wild.filters))
+        asked = filters if filters.filters else FilterSet(self._wild.filters)
+        return self._wild.rule(filters=asked)
 
     async def _refresh(self) -> None:
         async with self._updating:

@@ -33,7 +33,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
-from contrada.integrations.dialects.sql import sql_bounds
+from contrada.integrations.dialects.sql import sql_writer
 from contrada.integrations.sources.source_pushdown import SqlColumn, column_of
 from contrada.integrations.sources.source_rows import errors_at, items_of, key_in, zone_of
 from contrada.model import Notification, ValueSet
@@ -362,12 +362,12 @@ def _doubles(field: Any, low: Any, high: Any) -> Any:
 
 def _texts(field: Any, piece: HalfOpen) -> Any:
     """Returns a range of texts; None for an empty one."""
-    low, high = sql_bounds.lower(piece[0]), sql_bounds.upper(piece[1])
-    if low is sql_bounds.NOWHERE:
+    low, high = sql_writer.lower_bound(piece[0]), sql_writer.upper_bound(piece[1])
+    if low is sql_writer.NOWHERE:
         return None
     found = field.is_valid()
     for end in (low, high):
-        if end is not None and end is not sql_bounds.NOWHERE:
+        if end is not None and end is not sql_writer.NOWHERE:
             found = found & _COMPARE[end[0]](field, end[1])
     return found
 

@@ -1,11 +1,13 @@
-"""Comparisons of an attribute with constants, casts included, as sets of values.
+r"""Comparisons of an attribute with constants, casts included, as sets of values.
 
 A comparison is true for some values and false for some; for all others, and if the attribute is
 absent, it is an error. So `x = 5` is true for 5, "5" and "+005", false for 6, "6", and TRUE, which
 casts to 1, and an error for "five".
 
 LIKE needs the text of a number or a time. The numbers with a text like `12%` are no set of a few
-intervals. Then both sets contain all numbers, and are not exact.
+intervals. Then both sets contain all numbers, and are not exact. In a pattern `%` matches any text,
+`_` one character, `\%` and `\_` themselves, and everything else, including a backslash, itself. It
+becomes one of the operator `wildcard`, so an expression and its filters use the same set.
 
 Source: CloudEvents, CESQL 1.0.0 §3.4 and §3.7.
 """
@@ -20,12 +22,20 @@ from typing import Final, NamedTuple
 
 from contrada.errors import InvalidValueError
 from contrada.integrations.dialects.cesql import cesql_values as cesql
-from contrada.integrations.dialects.cesql import like_patterns as patterns
 from contrada.integrations.dialects.cesql.expression_tree import CesqlValue
 from contrada.model.algebra import sets
 from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESENT, ValueSet, union
 from contrada.model.domains import line
-from contrada.model.domains.values import BOOL, NUMBER, TIME, Value, key_of, time_us_of, value_of
+from contrada.model.domains.values import (
+    BOOL,
+    NUMBER,
+    TEXT,
+    TIME,
+    Value,
+    key_of,
+    time_us_of,
+    value_of,
+)
 
 BOOLEANS: Final = ValueSet(line.domain(BOOL))
 NUMBERS: Final = ValueSet(line.domain(NUMBER)) - sets.eq(math.nan)
@@ -33,6 +43,10 @@ TIMES: Final = ValueSet(line.domain(TIME))
 
 CESQL_INTEGERS_CACHED_MAX: Final = 1_024
 """Ranges of integers cached as sets of texts. Beyond it: the least recently used is built again."""
+
+
+CESQL_PATTERNS_CACHED_MAX: Final = 1_024
+"""Patterns of LIKE cached as sets. Beyond it: the least recently used is built again."""
 
 
 class TruthSets(NamedTuple):
@@ -87,9 +101,7 @@ def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
     true, false = NOTHING, NOTHING
     for kind, domain in _DOMAINS.items():
         values = _cast_all(kind, elements)
-        equal = union(
-            map(_with_text, values) if kind is cesql.Type.STRING else map(sets.eq, values)
-        )
+        equal = union(map(_with_text if kind is cesql.Type.STRING else sets.eq, values))
         true |= equal & domain
         if len(values) == len(elements):
             false |= domain - equal
@@ -98,11 +110,11 @@ def one_of(elements: Sequence[CesqlValue | None]) -> TruthSets:
 
 def like(pattern: str) -> TruthSets:
     """Returns the truth of an attribute, cast to a String, being like a pattern."""
-    literal = patterns.literal_of(pattern)
+    literal = literal_of(pattern)
     if literal is not None:
         return equal_to_text(literal)
-    texts = patterns.texts_like(pattern)
-    true = texts | union(sets.eq(value) for value in _ODD if patterns.is_like(_ODD[value], pattern))
+    texts = texts_like(pattern)
+    true = texts | union(sets.eq(value) for value in _ODD if is_like(_ODD[value], pattern))
     false = PRESENT - true
     exact = True
     for shape in _SHAPES:
@@ -128,19 +140,16 @@ class _DomainTexts(NamedTuple):
 
     def has_like(self, pattern: str, like: ValueSet) -> bool:
         """Whether one of these texts matches the pattern, given with its set `like`."""
-        shortest = patterns.shortest_like(pattern)
-        if (
-            len(shortest) > self.characters_max
-            or not patterns.characters_of(pattern) <= self.characters
-        ):
+        shortest = shortest_like(pattern)
+        is_possible = characters_of(pattern) <= self.characters
+        if not is_possible or len(shortest) > self.characters_max:
             return False
         return self.texts.contains(shortest) or self.texts.meets(like)
 
     def is_like(self, pattern: str, like: ValueSet) -> bool:
         """Whether all of these texts match it."""
-        return all(
-            patterns.is_like(each, pattern) for each in self.examples
-        ) and self.texts.issubset(like)
+        are_examples = all(is_like(each, pattern) for each in self.examples)
+        return are_examples and self.texts.issubset(like)
 
 
 _TIMES_SHOWN: Final = ("2000-01-01T00:00:00Z", "1999-12-31T23:59:59.999999Z")
@@ -255,3 +264,43 @@ INTEGER: Final = union((BOOLEANS, NUMBERS, integer_texts(cesql.INTEGER_FIRST, ce
 IS_INTEGER: Final = TruthSets(INTEGER, PRESENT - INTEGER, PRESENT)
 IS_BOOLEAN: Final = TruthSets(BOOLEAN.defined, PRESENT - BOOLEAN.defined, PRESENT)
 """Whether the attribute casts to an Integer, and to a Boolean."""
+
+
+# --- patterns of LIKE ---------------------------------------------------------------------------
+
+_TOKEN: Final = re.compile(r"\\[%_]|.", re.DOTALL)
+_WILD: Final = {"%": "*", "_": "?", "\\%": "%", "\\_": "_", "*": r"\*", "?": r"\?", "\\": r"\\"}
+
+
+@lru_cache(maxsize=CESQL_PATTERNS_CACHED_MAX)
+def texts_like(pattern: str) -> ValueSet:
+    """Returns the texts that match a pattern. Raises InvalidFilterError if it is too long."""
+    tokens = _TOKEN.findall(pattern)
+    return sets.wildcard("".join(_WILD.get(token, token) for token in tokens))
+
+
+def is_like(text: str, pattern: str) -> bool:
+    """Whether a text matches a pattern. Cost: linear in the text, and in the pattern once."""
+    if len(text) < len(shortest_like(pattern)):
+        return False
+    return texts_like(pattern).holds((TEXT, text.encode(errors="surrogateescape")))
+
+
+def characters_of(pattern: str) -> set[str]:
+    """Returns the characters that every matching text contains."""
+    return {token[-1] for token in _TOKEN.findall(pattern) if token not in ("%", "_")}
+
+
+@lru_cache(maxsize=CESQL_PATTERNS_CACHED_MAX)
+def shortest_like(pattern: str) -> str:
+    """Returns one of the shortest matching texts, with a 0 for each `_`."""
+    parts = {"%": "", "_": "0"}
+    return "".join(parts.get(token, token[-1]) for token in _TOKEN.findall(pattern))
+
+
+def literal_of(pattern: str) -> str | None:
+    """Returns the only matching text of a pattern without `%` and `_`, else None."""
+    tokens = _TOKEN.findall(pattern)
+    if "%" in tokens or "_" in tokens:
+        return None
+    return "".join(token[-1] for token in tokens)

@@ -16,9 +16,9 @@ from lark.exceptions import UnexpectedToken
 
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.integrations.dialects.cesql import expression_tree as tree
+from contrada.integrations.dialects.cesql.cesql_casts import texts_like
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
 from contrada.integrations.dialects.cesql.expression_tree import Expression
-from contrada.integrations.dialects.cesql.like_patterns import texts_like
 from contrada.integrations.dialects.dialect_grammar import parser_of
 from contrada.model.domains.values import NAME_BYTES_MAX
 

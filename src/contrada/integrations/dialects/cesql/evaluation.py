@@ -19,7 +19,7 @@ from contrada.errors import LimitError
 from contrada.integrations.dialects.cesql import cesql_values as values
 from contrada.integrations.dialects.cesql import expression_tree as tree
 from contrada.integrations.dialects.cesql import functions
-from contrada.integrations.dialects.cesql.like_patterns import is_like
+from contrada.integrations.dialects.cesql.cesql_casts import is_like
 from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import ABSENT_KEY
 

@@ -16,7 +16,7 @@ Source: AWS Event Ruler, README, "JSON Array Matching".
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import count, product
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import ContradaError, LimitError
@@ -142,31 +142,32 @@ def _fields_in(body: bytes) -> ValuesByName | None:
     """Returns the values of an event; None if the body is no event."""
     try:
         content = decode_json(body, exact=True)
-        return _EventFields(content).by_name if isinstance(content, dict) else None
+        if not isinstance(content, dict):
+            return None
+        fields: dict[str, list[tuple[Key, Elements]]] = {}
+        for name, key, inside in _values_in(content, None, frozenset(), 1, count()):
+            fields.setdefault(name, []).append((key, inside))
+        return fields
     except ContradaError:
         return None
 
 
-class _EventFields:
-    """Collects the values of an event, each with the elements around it."""
-
-    def __init__(self, content: dict[str, Any]) -> None:
-        self.by_name: dict[str, list[tuple[Key, Elements]]] = {}
-        self._arrays = 0
-        self._take(content, None, frozenset(), 1)
-
-    def _take(self, content: Any, name: str | None, inside: Elements, depth: int) -> None:
-        check_depth(depth)
-        if isinstance(content, dict):
-            for step, inner in content.items():
-                self._take(inner, step if name is None else f"{name}.{step}", inside, depth + 1)
-            return
-        assert name is not None, "an event is an object"
-        if not isinstance(content, list):
-            found = key_of(value_of_json(name, content)), inside
-            self.by_name.setdefault(name, []).append(found)
-            return
-        array, self._arrays = self._arrays, self._arrays + 1
-        for place, inner in enumerate(content):
-            is_element = isinstance(inner, dict | list)
-            self._take(inner, name, inside | {(array, place)} if is_element else inside, depth + 1)
+def _values_in(
+    content: Any, name: str | None, inside: Elements, depth: int, arrays: Iterator[int]
+) -> Iterator[tuple[str, Key, Elements]]:
+    """Yields the values of an event by name, each with the elements around it."""
+    check_depth(depth)
+    if isinstance(content, dict):
+        for step, inner in content.items():
+            path = step if name is None else f"{name}.{step}"
+            yield from _values_in(inner, path, inside, depth + 1, arrays)
+        return
+    assert name is not None, "an event is an object"
+    if not isinstance(content, list):
+        yield name, key_of(value_of_json(name, content)), inside
+        return
+    array = next(arrays)
+    for place, inner in enumerate(content):
+        is_element = isinstance(inner, dict | list)
+        around = inside | {(array, place)} if is_element else inside
+        yield from _values_in(inner, name, around, depth + 1, arrays)

@@ -12,17 +12,17 @@ such a form, and constants that are not UTF-8, are refused.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from contrada.errors import InvalidFilterError
-from contrada.integrations.dialects.sql import sql_bounds
 from contrada.integrations.dialects.sql.sql_reader import refusal
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.value_set import ABSENT, ValueSet
 from contrada.model.domains import line, values
-from contrada.model.domains.line import Cuts, HalfOpen
+from contrada.model.domains.line import Cut, Cuts, HalfOpen
 from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME, Key
 from contrada.model.languages import language
 from contrada.model.languages.language import Every, Language, Pieces
@@ -38,6 +38,15 @@ OPERATOR: Final = "an operator that SQL has not"
 NOT_TEXT: Final = "bytes that are no text"
 
 _TAGS: Final = {"boolean": BOOL, "number": NUMBER, "time": TIME, "text": TEXT}
+
+
+SqlBound: TypeAlias = tuple[str, int | float | str]
+"""A SQL operator and the value on its right side."""
+
+NOWHERE: Final[SqlBound] = ("", "")
+"""Beyond all text."""
+
+_CODES: Final = 0x110000
 
 
 class Clause(NamedTuple):
@@ -61,12 +70,6 @@ class TypedColumn(NamedTuple):
     def compare(self, how: str, value: Parameter) -> Clause:
         """Compares the column with a parameter."""
         return Clause(f"{self.text} {how} ?", (value,))
-
-    def compare_list(self, words: str, held: list[Parameter]) -> Clause:
-        """Compares the column with a list of parameters."""
-        if len(held) == 1:
-            return self.compare({"IN": "=", "NOT IN": "<>"}[words], held[0])
-        return Clause(f"{self.text} {words} ({', '.join('?' * len(held))})", tuple(held))
 
     def is_there(self) -> Clause:
         """Matches every value but NULL."""
@@ -155,15 +158,19 @@ def _list_values(column: TypedColumn, words: str, pieces: list[HalfOpen]) -> Cla
     for key in filter(None, map(_single, pieces)):
         with suppress(UnicodeDecodeError):
             held.append(key[1].decode() if isinstance(key[1], bytes) else key[1])
-    return column.compare_list(words, held) if held else None
+    if not held:
+        return None
+    if len(held) == 1:
+        return column.compare({"IN": "=", "NOT IN": "<>"}[words], held[0])
+    return Clause(f"{column.text} {words} ({', '.join('?' * len(held))})", tuple(held))
 
 
 def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
     """Returns a lower bound, an upper bound, or both."""
-    low, high = sql_bounds.lower(piece[0]), sql_bounds.upper(piece[1])
-    if low is sql_bounds.NOWHERE:
+    low, high = lower_bound(piece[0]), upper_bound(piece[1])
+    if low is NOWHERE:
         return FALSE
-    ends = [end for end in (low, high) if end is not None and end is not sql_bounds.NOWHERE]
+    ends = [end for end in (low, high) if end is not None and end is not NOWHERE]
     compared = [column.compare(how, value) for how, value in ends]
     return all_of(compared) if ends else column.is_there()
 
@@ -220,3 +227,51 @@ def any_of(parts: list[Clause]) -> Clause:
 
 def _parameters(of: list[Clause]) -> tuple[Parameter, ...]:
     return tuple(value for part in of for value in part.parameters)
+
+
+# --- ends of intervals ------------------------------------------------------------------------
+# Those of text are bytes, and SQL text is UTF-8. If an end is not, the text behind it is taken.
+
+
+def lower_bound(start: Cut) -> SqlBound | None:
+    """Returns `>= v` or `> u`, the shorter; None at the beginning of a domain."""
+    return _bound(start, ">=", ">")
+
+
+def upper_bound(end: Cut | None) -> SqlBound | None:
+    """Returns `< v` or `<= u`, the shorter; None at the end of a domain."""
+    return _bound(end, "<", "<=")
+
+
+def _bound(cut: Cut | None, from_here: str, from_before: str) -> SqlBound | None:
+    """Returns the comparison with the value at a cut, or with the one just before it."""
+    if cut is None or len(cut) == 1:
+        return None
+    tag, at = cut
+    if not isinstance(at, bytes):
+        before = at - 1 if tag == TIME else values.predecessor(at)
+        if before is None or len(repr(before)) >= len(repr(at)):
+            return from_here, at
+        return from_before, before
+    if at.endswith(b"\0"):
+        with suppress(UnicodeDecodeError):
+            return from_before, at[:-1].decode()
+    text = _text_from(at)
+    return NOWHERE if text is None else (from_here, text)
+
+
+def _text_from(bound: bytes) -> str | None:
+    """Returns the first UTF-8 text that is not below some bytes; None if all are below."""
+    try:
+        return bound.decode()
+    except UnicodeDecodeError as error:
+        good, rest = bound[: error.start].decode(), bound[error.start :]
+    # A surrogate becomes the bytes between its neighbours.
+    first = bisect_left(
+        range(_CODES), rest, key=lambda code: chr(code).encode(errors="surrogatepass")
+    )
+    while first == _CODES:
+        if not good:
+            return None
+        good, first = good[:-1], ord(good[-1]) + 1
+    return good + chr(0xE000 if 0xD800 <= first <= 0xDFFF else first)
