@@ -97,10 +97,7 @@ def is_exact(number: int | float) -> bool:
 
 
 def exact_number(literal: str) -> int | float | None:
-    """Returns the integer of 64 bits, or the double, that a decimal literal denotes; else None.
-
-    The shortest decimal of a double must equal the literal. Cost: linear.
-    """
+    """Returns the 64-bit integer, or the shortest double, that a literal denotes; else None."""
     try:
         exact = Decimal(literal)
     except InvalidOperation:  # an exponent beyond any use

@@ -14,8 +14,7 @@ from contrada.model.domains.values import TEXT
 from contrada.model.languages.language import Literal, Pieces, Some
 
 INTERVAL_PARTS_MAX: Final = 64
-"""Prefixes and single texts that an interval of text is split into. Beyond it: the filter is
-refused."""
+"""Prefixes and texts that an interval is split into. Beyond it: the filter is refused."""
 
 
 class TextPart(NamedTuple):
@@ -30,10 +29,7 @@ class NoPartsError(Exception):
 
 
 def text_parts(values: ValueSet) -> list[TextPart]:
-    """Returns parts that together are the text of a set; an empty list for a set without text.
-
-    Cost: proportional to the set; for a form without parts, to its automaton. Raises NoPartsError.
-    """
+    """Returns parts whose union is the text of a set. Cost: its automaton. Raises NoPartsError."""
     try:
         return list(_parts(values))
     except NoPartsError:

@@ -24,8 +24,7 @@ NODES_MAX: Final = 100_000
 it: it and the rest of the text are refused."""
 
 ALIASED_NODES_MAX: Final = 50_000
-"""Nodes that YAML aliases repeat in one text. A repetition costs its author a few characters.
-Beyond it: the rest is refused."""
+"""Nodes that YAML aliases repeat, at little cost, in a text. Beyond it: the rest is refused."""
 
 DOCUMENT_NESTING_MAX: Final = 50
 """Levels of lists and maps in YAML. Beyond it: the rest is refused."""

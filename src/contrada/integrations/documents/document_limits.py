@@ -28,5 +28,4 @@ class DocumentLimits:
     """Kinds of documents in a naming table. Beyond it: those of others are refused, counted."""
 
     kind_names_max: int = 16_384
-    """Generated names of one kind of document in a naming table. Beyond it: others are refused,
-    counted."""
+    """Generated names of a kind in a naming table. Beyond it: others are refused, counted."""

@@ -51,8 +51,7 @@ DROPPED: Final = object()
 """Marks an attribute that must not be published."""
 
 SHAPE_CHARS_MAX: Final = 64 * 2**20
-"""Characters of a document rebuilt from a shape, which may repeat one text often. Beyond it:
-LimitError."""
+"""Characters of a rebuilt document; shapes may repeat texts often. Beyond it: LimitError."""
 
 _PLACEHOLDER: Final = "x"
 

@@ -37,8 +37,7 @@ document is a bad record. So it is if all entities expand, beyond a megabyte, to
 times the input: that is the parser's own limit."""
 
 DOCTYPE_BYTES_MAX: Final = 65_536
-"""Bytes at the beginning of a document in which its document type may use parts. Beyond it: the
-document is a bad record."""
+"""Bytes in which a document's type may use parts. Beyond it: the document is a bad record."""
 
 XML_BLANKS: Final = " \t\r\n"
 XML_NAMESPACE: Final = "http://www.w3.org/XML/1998/namespace"
@@ -52,10 +51,7 @@ _POSITION: Final = re.compile(r"(, line \d+, column \d+)?( \(<string>, line \d+\
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element: its attributes, its own pieces of text, its children sorted by name.
-
-    Children of one name keep their order. No text is empty.
-    """
+    """An element: attributes, pieces of text, none empty, and children, stably sorted by name."""
 
     name: str
     attributes: tuple[tuple[str, str], ...] = ()
@@ -159,10 +155,7 @@ def safe_parser(*, instructions: bool = False, entities: bool = True) -> etree.X
 def pull_parser(
     tag: str, *, instructions: bool = False, blanks: bool = True, entities: bool = True
 ) -> etree.XMLPullParser:
-    """As `safe_parser`, for bytes in pieces; it reports the ends of elements with a tag.
-
-    Without `blanks` most texts of blanks alone are dropped.
-    """
+    """As `safe_parser`, for pieces; reports ends of a tag. `blanks` keeps texts of blanks alone."""
     options = {**_SAFELY, "remove_pis": not instructions, "remove_blank_text": not blanks}
     resolve: Any = "internal" if entities else False
     return etree.XMLPullParser(events=("end",), tag=tag, resolve_entities=resolve, **options)

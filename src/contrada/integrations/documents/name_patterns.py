@@ -206,19 +206,17 @@ class WildFilter:
     def expanded(self, candidates: list[list[str]]) -> Iterator[Filter]:
         """Yields the filters for all combinations of these names."""
         for chosen in product(*candidates):
-            sets = dict(self.plain.sets)
+            found = self.plain
             for name, (_, values) in zip(chosen, self.wild, strict=True):
-                sets[name] = sets[name] & values if name in sets else values
-            found = Filter.of_sets(sets)
+                found &= Filter.of_sets({name: values})
             if not found.is_empty:
                 yield found
 
     def covering(self, candidates: list[list[str]]) -> Iterator[Filter]:
         """Yields fewer, wider filters: only the pattern with the fewest names is replaced."""
-        least = min(range(len(self.wild)), key=lambda number: len(candidates[number]))
-        values = self.wild[least][1]
-        for name in candidates[least]:
-            yield self.plain & Filter.of_sets({name: values})
+        replacements = zip(candidates, self.wild, strict=True)
+        names, (_, values) = min(replacements, key=lambda pair: len(pair[0]))
+        return (self.plain & Filter.of_sets({name: values}) for name in names)
 
 
 class WildFilters:

@@ -76,16 +76,15 @@ class NamingRecord(NamedTuple):
 
 
 class NamingOutcome(Enum):
-    """The result of adding a record to a table."""
+    """The result of adding a record. KNOWN: it, or an earlier equivalent one, is in the table.
+
+    CONFLICT: it contradicts one in the table, which has the winner now. REFUSED: the table is full.
+    """
 
     NEW = "new"
-    """The record is new."""
     KNOWN = "known"
-    """The record, or an earlier equivalent one, is in the table."""
     CONFLICT = "conflict"
-    """The record contradicts one in the table; the winner is in the table now."""
     REFUSED = "refused"
-    """The table is full."""
 
 
 class NamingTable:

@@ -26,10 +26,9 @@ _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStatistics:
-    """Counts of received notifications.
+    """Counts of received notifications: with some name `translated`, or `untranslated`.
 
-    In `translated` ones some name was translated; in `untranslated` ones some name was not, since
-    no naming service answers or knows it. `failed` counts errors of handlers.
+    Then no naming service answers or knows it. `failed` counts errors of handlers.
     """
 
     translated: int
@@ -52,8 +51,7 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
     ) -> None:
         """With `patterns` the names of the filter are patterns; see `WildSubscription`.
 
-        They match the given names, or all names of naming services if it is a `Names`. Raises as
-        `Service.subscribe`.
+        They match the given names, or all of naming services. Raises as `Service.subscribe`.
         """
         self._names = names
         self._translated = self._untranslated = self._failed = 0

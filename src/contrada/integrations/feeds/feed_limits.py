@@ -29,12 +29,10 @@ class FeedLimits:
     """Seconds of a server's Retry-After that are obeyed. Beyond it: the feed is fetched again."""
 
     entries_known_max: int = 20_000
-    """Former entries of a feed that are remembered. Beyond it: those that left it first are
-    forgotten, and would be new again."""
+    """Former entries of a feed that are known. Beyond it: the first to leave are forgotten."""
 
     feeds_known_max: int = 1_000
-    """Feeds, and addresses, in a file of states. Beyond it: those polled longest ago are
-    forgotten."""
+    """Feeds, and addresses, in a file of states. Beyond it: the oldest polled are forgotten."""
 
     state_bytes_max: int = 2**30
     """Bytes of a file of states. Beyond it: InputError, and the file stays as it is."""
@@ -47,24 +45,19 @@ class FeedLimits:
     constraints without patterns, which causes more traffic and loses nothing."""
 
     names_settle_s: float = 1.0
-    """Seconds of repeated queries for a name that naming services do not know. Beyond it: it is
-    unknown."""
+    """Seconds of repeated queries for a name that services lack. Beyond it: it is unknown."""
 
     names_query_again_s: float = 0.25
-    """Seconds between two queries for a missing naming service or name. Beyond it: it is queried
-    again."""
+    """Seconds between queries for a missing service or name. Beyond it: it is queried again."""
 
     kinds_cached_max: int = 256
-    """Kinds of documents with cached names in a client. Beyond it: the least recently queried are
-    fetched again."""
+    """Kinds of documents with names cached in a client. Beyond it: the oldest are fetched again."""
 
     names_registered_max: int = 65_536
     """Registered names that a client remembers. Beyond it: all are registered again."""
 
     catch_up_s: float = 300.0
-    """Seconds between queries of a naming service for missed records. Beyond it: it queries
-    again."""
+    """Seconds between a naming service's queries for records. Beyond it: it queries again."""
 
     catch_up_wait_s: float = 10.0
-    """Seconds of waiting for the records of other naming services. Beyond it: it continues without
-    them, and queries again later."""
+    """Seconds of waiting for other naming services. Beyond it: they are queried again later."""

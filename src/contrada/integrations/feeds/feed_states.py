@@ -42,10 +42,7 @@ NO_VALIDATORS: Final = Validators()
 
 
 class SeenFeed(msgspec.Struct):
-    """The versions of a feed's entries by their identity, those of the last poll at the end.
-
-    An entry has several versions if a feed contains it several times.
-    """
+    """Versions of entries by identity, several if repeated; those of the last poll at the end."""
 
     entries: dict[str, list[str]] = {}
 

@@ -23,8 +23,7 @@ from contrada.routing.router_messages import SourceState
 from contrada.service import Service
 
 TTL_S: Final = 300.0
-"""Default seconds for which answers of naming services are valid. Beyond it: names are queried,
-and registered, again."""
+"""Default seconds for which names are valid. Beyond it: they are queried and registered again."""
 
 NAMES_WAIT_S: Final = 5.0
 """Default seconds of waiting for an answer of naming services. Beyond it: ServiceError, and they

@@ -112,8 +112,7 @@ class NamingService(AsyncResource):
     async def open(self) -> None:
         """Reads the store, subscribes to records, answers queries, and fetches missed records.
 
-        Returns after the other services' answers, or `catch_up_wait_s`. Raises StoreError,
-        ServiceError, LimitError, ConnectionFailedError.
+        Returns after others' answers, or `catch_up_wait_s`. Raises StoreError, and as `catch_up`.
         """
         if self._tasks:
             return

@@ -41,10 +41,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         when_full: WhenFull = "block",
         limits: FeedLimits = FeedLimits(),
     ) -> None:
-        """`known` are existing names; `names` adds those of naming services.
-
-        Raises as `WildFilters` and `Service.subscribe`.
-        """
+        """`known` adds to those of `names`. Raises as `WildFilters` and `Service.subscribe`."""
         self._service = service
         self._names = names
         self._limits = limits

@@ -26,8 +26,7 @@ CESQL_CHARACTERS_MAX: Final = 100_000
 """Characters of a CESQL expression. Beyond it: LimitError."""
 
 CESQL_DEPTH_MAX: Final = 100
-"""Levels of CESQL expressions. Parentheses alone, and a chain of one operator, are no level.
-Beyond it: LimitError."""
+"""Levels of CESQL expressions, not of parentheses or chains alone. Beyond it: LimitError."""
 
 RESERVED: Final = "data"
 """The reserved name of the data, which is no attribute and invisible to CESQL."""
@@ -87,14 +86,8 @@ class _ExpressionBuilder(Transformer[Token, Any]):
             raise _at(pattern, f"a shorter pattern, this one has {error.reason}") from None
         return tree.Like(operand, constant)
 
-    def not_like(self, operand: Expression, pattern: Token) -> Expression:
-        return tree.Not(self.like(operand, pattern))
-
     def among(self, operand: Expression, *elements: Expression) -> Expression:
         return tree.In(operand, elements)
-
-    def not_among(self, operand: Expression, *elements: Expression) -> Expression:
-        return tree.Not(tree.In(operand, elements))
 
     def negation(self, operand: Expression) -> Expression:
         return tree.Not(operand)

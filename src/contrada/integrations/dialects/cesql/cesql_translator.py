@@ -39,16 +39,13 @@ from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 DIALECT: Final = "cesql"
 
 CESQL_PARTS_MAX: Final = 10_000
-"""Value sets, and operators on text in them, of one exact bound. Beyond it: it becomes loose,
-and the residue decides."""
+"""Value sets and operators on text of a bound. Beyond it: it is loose, the residue decides."""
 
 CESQL_FILTERS_MAX: Final = 1_000
-"""Filters of one bound, and of a whole rule. Beyond it: it becomes loose, and the residue
-decides."""
+"""Filters of one bound, and of a rule. Beyond it: it is loose, and the residue decides."""
 
 CESQL_MERGED_MAX: Final = 1_000_000
-"""Sets in the filters of a rule, times its attributes, up to which they are merged. Beyond it:
-they stay separate."""
+"""Sets of a rule's filters, times its attributes, to merge. Beyond it: they stay separate."""
 
 CESQL_XOR_OPERANDS_MAX: Final = 10
 """Operands of an XOR with exact bounds. Each operand doubles the bounds. Beyond it: they become

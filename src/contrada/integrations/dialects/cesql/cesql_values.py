@@ -13,7 +13,6 @@ text `nan`. Several values at once are a GenericError.
 Source: CloudEvents, CESQL 1.0.0 §3.1 to §3.3 and §3.7; CloudEvents 1.0.2 (the type system).
 """
 
-import operator as operators
 import re
 from collections.abc import Callable
 from enum import StrEnum
@@ -39,15 +38,6 @@ class Type(StrEnum):
 
 ZERO: Final[dict[Type, CesqlValue]] = {Type.BOOLEAN: False, Type.INTEGER: 0, Type.STRING: ""}
 """The value of an expression of each type after an error."""
-
-
-ORDERS: Final[dict[str, Callable[[int | float, int | float], bool]]] = {
-    "<": operators.lt,
-    "<=": operators.le,
-    ">": operators.gt,
-    ">=": operators.ge,
-}
-"""The orders of Integers."""
 
 
 class ErrorKind(StrEnum):

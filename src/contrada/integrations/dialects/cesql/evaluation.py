@@ -24,8 +24,7 @@ from contrada.model.algebra.notification import Notification
 from contrada.model.domains.values import ABSENT_KEY
 
 CESQL_CHOICES_MAX: Final = 10_000
-"""Choices of one value per attribute that CESQL tries if attributes have several. Beyond it:
-LimitError."""
+"""Choices of values that CESQL tries if attributes have several. Beyond it: LimitError."""
 
 
 class Evaluation(NamedTuple):
@@ -121,7 +120,10 @@ def _value(expression: tree.Expression, event: values.EventKeys) -> tree.CesqlVa
             return not values.as_boolean(_value(operand, event))
         case tree.Ordered(operator, left, right):
             a, b = _value(left, event), _value(right, event)
-            return values.ORDERS[operator](values.as_integer(a), values.as_integer(b))
+            low, high = values.as_integer(a), values.as_integer(b)
+            if operator[0] == ">":
+                low, high = high, low
+            return low < high or (operator[1:] == "=" and low == high)
         case tree.Call(name, arguments):
             return _call(name, arguments, event)
         case tree.Arithmetic(operator, left, right):

@@ -28,10 +28,7 @@ _WHITE_SPACE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CesqlFunction:
-    """One function: the types of its parameters, of further ones, and of its result.
-
-    A parameter of type None is not cast.
-    """
+    """A function: the types of parameters (None: not cast), of further ones, and of its result."""
 
     parameters: tuple[values.Type | None, ...]
     returns: values.Type

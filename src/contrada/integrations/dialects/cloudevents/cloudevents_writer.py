@@ -27,10 +27,7 @@ _DIALECTS: Final = {"=": "exact", "prefix": "prefix", "suffix": "suffix"}
 
 
 def filters_of(filters: Filter | FilterSet) -> list[dict[str, Any]]:
-    """Returns the array `filters` of an equivalent subscription; empty if all events pass.
-
-    Cost: proportional to the filters' sets. Raises RefusedRuleError if there is no equivalent.
-    """
+    """Returns the filters of an equal subscription, none if all pass. Raises RefusedRuleError."""
     members = (filters,) if isinstance(filters, Filter) else filters.filters
     conditions = [_conjunction(each) for each in members if not each.is_empty]
     if not conditions:
@@ -85,8 +82,9 @@ def _alternatives(name: str, values: ValueSet) -> dict[str, Any]:
     parts = [(_DIALECTS.get(part.operator, ""), part.text) for part in text_parts(values)]
     if not parts or not all(dialect and text for dialect, text in parts):
         raise NoPartsError
-    conditions = [subscription_filters.accepted_values(name, *part) for part in parts]
-    if union(each for each in conditions if each is not None) != values or None in conditions:
+    accepted = [subscription_filters.accepted_sets(name, *part) for part in parts]
+    is_exact = all(surely is perhaps for surely, perhaps in accepted)
+    if not is_exact or union(surely for surely, _ in accepted) != values:
         raise NoPartsError
     return _join("any", [{dialect: {name: text}} for dialect, text in parts])
 

@@ -213,20 +213,15 @@ def _compare(dialect: str, inner: object, place: str) -> kleene.Truth:
             key_of(text)
         except InvalidValueError:
             refuse(ATTRIBUTES, text, place)
-        surely, perhaps = _sets(name, dialect, text)
+        surely, perhaps = accepted_sets(name, dialect, text)
         exact = perhaps is surely
         sides = kleene.member(name, perhaps, exact), kleene.member(name, ~surely, exact)
         truths.append(kleene.Truth(*sides, kleene.any_of(sides)))
     return kleene.conjunction(truths)
 
 
-def accepted_values(name: str, dialect: str, text: str) -> ValueSet | None:
-    """Returns the values that `exact`, `prefix` or `suffix` accepts; None if they are no set."""
-    surely, perhaps = _sets(name, dialect, text)
-    return surely if perhaps is surely else None
-
-
-def _sets(name: str, dialect: str, text: str) -> "AcceptedSets":
+def accepted_sets(name: str, dialect: str, text: str) -> "AcceptedSets":
+    """Returns the values that `exact`, `prefix` or `suffix` accept; the same object if exact."""
     surely, perhaps = _SETS[dialect](text)
     if name not in TEXTS:
         return surely, perhaps

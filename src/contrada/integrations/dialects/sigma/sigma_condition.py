@@ -28,8 +28,7 @@ SIGMA_PARENTHESES_MAX: Final = 50
 """Levels of parentheses in the condition of a Sigma rule. Beyond it: the rule is refused."""
 
 NAMES_LOOKED_AT_MAX: Final = 200_000
-"""Names of selections of a Sigma rule, times the patterns of its condition. Beyond it: the rule
-is refused."""
+"""Names of a Sigma rule's selections, times its patterns. Beyond it: the rule is refused."""
 
 
 def parse_conditions(

@@ -40,8 +40,7 @@ VALUES_CHARACTERS_MAX: Final = 1_000_000
 it: the rule is refused."""
 
 EXPRESSIONS_SIZE_MAX: Final = 10_000
-"""Characters of the regular expressions of a Sigma rule, plus their counts `{…}`. Beyond it: the
-rule is refused."""
+"""Characters, and counts `{…}`, of a Sigma rule's expressions. Beyond it: the rule is refused."""
 
 
 class WildcardSign(Enum):
@@ -107,10 +106,7 @@ def equal(value: str | int | float, *, cased: bool = False) -> ValueSet:
 def accepted_values(
     value: Document, modifiers: Sequence[str], spelling: Spelling, place: str
 ) -> ValueSet:
-    """Returns the set that a field's value must be in, for one value of a rule and its modifiers.
-
-    Raises RefusedRuleError, which names `place`, and LimitError.
-    """
+    """Returns a value of a rule, with modifiers, as a set. Raises RefusedRuleError, LimitError."""
     try:
         characters = len(value) if isinstance(value, str) else 1
         spelling.use("VALUES_CHARACTERS_MAX", VALUES_CHARACTERS_MAX, characters)

@@ -38,8 +38,7 @@ DIALECT: Final = "sql"
 TOKENS: Final = re.compile(
     r"""'[^']*(?:'|\Z)|"[^"]*(?:"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|[();]""", re.DOTALL
 )
-"""Whole strings, quoted names and comments; and the characters that structure the text around
-them."""
+"""Whole strings, quoted names and comments, and the characters of the structure around them."""
 
 CONDITION_CHARACTERS_MAX: Final = 500_000
 """Characters of a SQL condition. Beyond it: the rule is refused."""
@@ -90,9 +89,8 @@ _DOMAINS: Final = {
 def filters(text: str, first_line: int = 1) -> FilterSet:
     """Returns the filters that match if a condition, with or without WHERE, is true.
 
-    `first_line` is the number of the text's first line, for the places of refusals. Cost: linear,
-    plus the filters (see `model.algebra.filter.filter_set`). Raises RefusedRuleError with one of
-    the reasons above, and LimitError.
+    `first_line` is its number in a file, for places. Cost: linear, plus the filters. Raises
+    RefusedRuleError with one of the reasons above, and LimitError.
     """
     if len(require_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
