@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 from lark import Lark, Transformer, UnexpectedInput
 from lark.exceptions import VisitError
 
 from contrada.errors import LimitError
-
-Reasons: TypeAlias = Iterable[tuple[re.Pattern[str], str]]
-"""Patterns for the text at a syntax error, each with its reason; the first match counts."""
 
 
 def parser_of(module: str, file: str, reader: Transformer[Any, Any], **options: Any) -> Lark:
@@ -33,8 +30,8 @@ def end_of(text: str, error: UnexpectedInput) -> int:
     return len(text) if at_end else getattr(error, "pos_in_stream", None) or 0
 
 
-def reason_for(rest: str, reasons: Reasons, other: str) -> str:
-    """Returns the reason for a syntax error before the text `rest`."""
+def reason_for(rest: str, reasons: Iterable[tuple[re.Pattern[str], str]], other: str) -> str:
+    """Returns the reason of the first pattern for the text at a syntax error."""
     return next((reason for sign, reason in reasons if sign.match(rest)), other)
 
 

@@ -37,12 +37,10 @@ DECLARED_BYTES_MAX: Final = 16_384
 """Bytes of the namespaces and the document type before the entries of a document that is not
 well formed. Beyond it: the document is a bad record, and none of its entries is kept."""
 
-Root: TypeAlias = etree._Element | None
-
 
 def without_damage(
     data: bytes, entries: str, *, instructions: bool = False
-) -> tuple[list[DamagedPiece], Root]:
+) -> tuple[list[DamagedPiece], etree._Element | None]:
     """Returns the faults of a document, and the root of its intact part; None if it has none."""
     faults: list[DamagedPiece] = []
     pieces: list[bytes] = []

@@ -154,10 +154,7 @@ class SchemaTypes:
 
 
 def _types_of_grammar(root: XmlNode) -> dict[str, str]:
-    """Returns the types of elements and attributes in RELAX NG, by local names.
-
-    A name has none if its patterns differ, or if one of them allows other content.
-    """
+    """Returns the types in RELAX NG by local names, if all patterns of a name agree."""
     defined: dict[str, list[XmlNode]] = {}
     for each in root.iter(f"{{{_RELAX_NG}}}define"):
         defined.setdefault(each.get("name"), []).append(each)

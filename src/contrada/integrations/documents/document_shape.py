@@ -126,8 +126,7 @@ def shape_of_object(
 def names_in(notification: Notification) -> NamesIn | None:
     """Returns the originals of a notification's generated names; None if its body is no shape.
 
-    Names that the notification lacks are omitted. Cost: proportional to the document. Raises
-    InputError for a damaged shape.
+    Names that it lacks are omitted. Cost: as the document. Raises InputError if it is damaged.
     """
     if notification.content_type != SHAPE_TYPE:
         return None

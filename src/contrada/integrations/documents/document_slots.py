@@ -88,10 +88,7 @@ class Walk:
     def slots(
         self, node: XmlNode, path: ElementPath, items: list[ElementContent] | None = None
     ) -> Iterator[Slot]:
-        """Yields the slots of an element and its content, or of some items of it.
-
-        Raises LimitError and ParseError.
-        """
+        """Yields an element's slots, of all content or `items`. Raises LimitError, ParseError."""
         if path.depth > trees.DOCUMENT_DEPTH_MAX:
             raise LimitError("DOCUMENT_DEPTH_MAX", trees.DOCUMENT_DEPTH_MAX)
         attributes = trees.attributes_of(node) if node.attrib else {}
@@ -182,10 +179,9 @@ def text_of_run(run: list[str | XmlNode]) -> str:
 
 
 def outermost_repeated(root: XmlNode) -> str | None:
-    """Returns the name of the outermost repeated element.
+    """Returns the name of the outermost repeated element, None if there is none.
 
-    It is the shallowest that occurs at least twice below one parent; of several the most frequent,
-    then the first. None if there is none.
+    Of the shallowest ones, twice below a parent, it is the most frequent, then the first.
     """
     level = [root]
     while level:
@@ -201,11 +197,6 @@ def outermost_repeated(root: XmlNode) -> str | None:
             return most.most_common(1)[0][0]
         level = below
     return None
-
-
-def kind_of(root: XmlNode) -> str:
-    """Returns the kind of a document: its root's name and namespace, such as `{urn:f}feed`."""
-    return str(root.tag)
 
 
 # --- JSON ---------------------------------------------------------------------------------------

@@ -249,16 +249,12 @@ class WildFilters:
     def expand(self, names: Iterable[str]) -> FilterSet:
         """Returns equal filters for notifications with these names.
 
-        A pattern without a name matches nothing. Cost: each name against each pattern, and the
-        filters. Raises LimitError.
+        A pattern without a name matches nothing. Cost: names times patterns. Raises LimitError.
         """
         return FilterSet(self._expanded(frozenset(names), is_exact=True))
 
     def cover(self, names: Iterable[str]) -> FilterSet:
-        """Returns the same if there are few; else fewer filters, which are wider.
-
-        If these are too many as well, the plain part is the filter.
-        """
+        """Returns the same if they are few; else fewer, wider filters, or the plain part."""
         return FilterSet(self._expanded(frozenset(names), is_exact=False))
 
     def _expanded(self, names: frozenset[str], *, is_exact: bool) -> Iterator[Filter]:
@@ -282,8 +278,7 @@ class WildFilters:
     def rule(self, name: str = "", filters: FilterSet | None = None) -> Rule:
         """Returns a rule: its filters are the plain part, its residue decides by the patterns.
 
-        So every matcher of rules matches it exactly, for all names. Other `filters` must match no
-        less.
+        So every matcher of rules matches it exactly. Other `filters` must match no less.
         """
         plain = FilterSet(member.plain for member in self.members)
         return Rule(name, plain if filters is None else filters, str(self.filters), self.matches)

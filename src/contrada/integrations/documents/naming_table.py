@@ -61,10 +61,9 @@ class NamingRecord(NamedTuple):
 
     @classmethod
     def from_notification(cls, notification: Notification) -> "NamingRecord":
-        """Returns the record that a notification carries.
+        """Returns the record that a notification carries. Raises InvalidNotificationError.
 
-        The publisher is the default author, and the time of publication the default time. Raises
-        InvalidNotificationError for other notifications.
+        The publisher is the default author, and the time of publication the default time.
         """
         held = notification.attributes
         kind, generated, original, position = (_check(name, held.get(name)) for name in _TEXTS)

@@ -17,9 +17,8 @@ from contrada.errors import ContradaError, ServiceError
 from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.naming_table import NamingRecord, NamingTable
 from contrada.integrations.feeds.feed_limits import FeedLimits
-from contrada.integrations.feeds.naming_service import RECORDS_ASKED
+from contrada.integrations.feeds.naming_service import ANSWERED, RECORDS_ASKED
 from contrada.model import Filter
-from contrada.routing.router_messages import SourceState
 from contrada.service import Service
 
 TTL_S: Final = 300.0
@@ -32,7 +31,6 @@ are not queried for the same time."""
 
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 _EVERYTHING: Final = Filter({})
-_ANSWERED: Final = (SourceState.ANSWERED, SourceState.EMPTY)
 
 
 class Names:
@@ -67,8 +65,7 @@ class Names:
         """Registers generated names at naming services. Returns the number of new ones.
 
         `names` maps each to its original name and position. Names are registered once within the
-        time to live. Returns when the service has accepted the records, so later publications
-        follow them. Raises as `Service.publish`.
+        time to live. Later publications follow the records. Raises as `Service.publish`.
         """
         now = self._now_s()
         new = [name for name in names if self._registered.get((kind, name), now) <= now]
@@ -84,9 +81,8 @@ class Names:
     ) -> Mapping[str, NamingRecord]:
         """Returns the records of a kind of document, by generated name.
 
-        If one of the `generated` names is missing, the query is repeated for `names_settle_s`:
-        naming services may not have received it yet. Then it is unknown for the time to live.
-        Raises ServiceError if no naming service answers, and as `Service.query`.
+        If one of the `generated` names is missing, the query is repeated for `names_settle_s`. Then
+        it is unknown for the time to live. Raises ServiceError without answer, as `Service.query`.
         """
         wanted = set(generated)
         async with self._lock:
@@ -142,7 +138,7 @@ class Names:
                             "%(publisher)r answers no naming record: %(reason)s",
                             {"publisher": each.envelope.publisher, "reason": error},
                         )
-            if any(each.state in _ANSWERED and each.name[:1] != "@" for each in answers.reports):
+            if any(each.state in ANSWERED and each.name[:1] != "@" for each in answers.reports):
                 return table
             await asyncio.sleep(min(self._limits.names_query_again_s, left_s))
         if self._now_s() >= self._unanswered_until_s:

@@ -47,7 +47,7 @@ RECORDS_ASKED: Final = Filter({MARK: RECORD})
 """The filter of all records, for subscriptions and queries."""
 
 _NOTES: Final = "naming "
-_DONE: Final = (SourceState.ANSWERED, SourceState.EMPTY)
+ANSWERED: Final = (SourceState.ANSWERED, SourceState.EMPTY)
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 
 
@@ -125,7 +125,7 @@ class NamingService(AsyncResource):
             if self._store is not None:
                 works.append(self._write())
             self._tasks = [asyncio.create_task(work) for work in works]
-            opened.push_async_callback(self._stop)
+            opened.push_async_callback(stop_tasks, self._tasks)
             self._running = opened.pop_all()
 
     async def aclose(self) -> None:
@@ -164,7 +164,7 @@ class NamingService(AsyncResource):
         others = [
             given.get(each.name, set())
             for each in answers.reports
-            if each.state in _DONE and each.name != self.name
+            if each.state in ANSWERED and each.name != self.name
         ]
         lacking = [record for record in self._table if any(record not in one for one in others)]
         self._counts["told"] += len(lacking)
@@ -249,11 +249,6 @@ class NamingService(AsyncResource):
             if any(each.set_of("kind").holds(key_of(record.kind)) for each in filters):
                 yield record.to_notification()
 
-    async def _stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     # --- the store ----------------------------------------------------------------------------
 
     def _open_store(self, opened: AsyncExitStack) -> None:
@@ -273,3 +268,10 @@ class NamingService(AsyncResource):
                     self._table.take(msgspec.msgpack.decode(value, type=NamingRecord))
                 except msgspec.MsgspecError as error:
                     raise StoreError(f"the note {name!r} is no naming record: {error}") from None
+
+
+async def stop_tasks(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancels tasks, and waits until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

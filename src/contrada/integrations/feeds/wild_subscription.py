@@ -18,7 +18,7 @@ from contrada.integrations.documents.name_patterns import WildFilters
 from contrada.integrations.documents.naming_table import NamingRecord
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
-from contrada.integrations.feeds.naming_service import RECORDS_ASKED
+from contrada.integrations.feeds.naming_service import RECORDS_ASKED, stop_tasks
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
@@ -75,7 +75,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
                 self._learn(record.generated for record in await self._names.all())
                 works = [self._hear(records), self._follow()]
                 tasks = [asyncio.create_task(self._guarded(work)) for work in works]
-                opened.push_async_callback(_stopped, tasks)
+                opened.push_async_callback(stop_tasks, tasks)
                 await self._refresh()
             await opened.enter_async_context(self._subscription)
             self._running = opened.pop_all()
@@ -169,9 +169,3 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
 
 def _to_wild(asked: FollowedSubject) -> WildFilters:
     return asked if isinstance(asked, WildFilters) else WildFilters(asked)
-
-
-async def _stopped(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

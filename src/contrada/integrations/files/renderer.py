@@ -15,12 +15,7 @@ from lxml import etree
 from contrada.errors import ContradaError, InputError, LimitError
 from contrada.integrations.documents import document_shape as shapes
 from contrada.integrations.documents.document_schema import validate
-from contrada.integrations.documents.document_slots import (
-    ElementPath,
-    Walk,
-    kind_of,
-    outermost_repeated,
-)
+from contrada.integrations.documents.document_slots import ElementPath, Walk, outermost_repeated
 from contrada.integrations.documents.element_tree import Element, Texts, element_name, note_repeated
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
 from contrada.integrations.documents.naming_strategies import base_of, is_escaping, named
@@ -137,9 +132,9 @@ class Renderer:
         if entries is None and options.strategy == "split":
             entries = outermost_repeated(root)
         if entries is None:
-            yield self._record(source, 1, root, kind_of(root))
+            yield self._record(source, 1, root, str(root.tag))
             return
-        kind = kind_of(root)
+        kind = str(root.tag)
         found = entries_of(root, entries, self._walk, size)
         for number, entry in enumerate(found, start=1):
             yield self._record(source, number, entry.node, kind, entry)
@@ -159,7 +154,7 @@ class Renderer:
                     yield plain or self._flat_record(source, number, entry)
                     continue
                 if kind is None:
-                    kind = kind_of(entry.node.getroottree().getroot())
+                    kind = str(entry.node.getroottree().getroot().tag)
                 yield self._record(source, number, entry.node, kind, entry)
         except ContradaError as error:
             yield bad_record(source, error, None)

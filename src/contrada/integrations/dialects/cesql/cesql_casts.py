@@ -15,6 +15,7 @@ Source: CloudEvents, CESQL 1.0.0 §3.4 and §3.7.
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from itertools import product
@@ -192,29 +193,18 @@ def _cast_all(kind: cesql.Type, elements: Sequence[CesqlValue | None]) -> list[C
 def _with_text(value: CesqlValue) -> ValueSet:
     """Returns the values with this text as a String: itself, a Boolean, a number, a time."""
     text = cesql.as_string(value)
-    odd = [odd for odd in _ODD if _ODD[odd] == text]
-    return sets.in_(text, *odd, *_numbers_with(text), *_times_with(text))
-
-
-def _numbers_with(text: str) -> list[Value]:
-    if len(text) > NUMBER_CHARACTERS_MAX or not re.fullmatch(_NUMBER, text):
-        return []
-    try:
-        number = value_of(key_of(float(text) if set(text) & set(".ein") else int(text)))
-    except InvalidValueError:
-        return []
-    assert isinstance(number, int | float)
-    return [number] if cesql.as_string(number) == text else []
-
-
-def _times_with(text: str) -> list[Value]:
-    if not re.fullmatch(_TIME, text):
-        return []
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return []
-    return [time] if cesql.time_text(time_us_of(time)) == text else []
+    found: list[Value] = [text, *(odd for odd in _ODD if _ODD[odd] == text)]
+    if len(text) <= NUMBER_CHARACTERS_MAX and re.fullmatch(_NUMBER, text):
+        with suppress(InvalidValueError):
+            number = value_of(key_of(float(text) if set(text) & set(".ein") else int(text)))
+            if isinstance(number, int | float) and cesql.as_string(number) == text:
+                found.append(number)
+    if re.fullmatch(_TIME, text):
+        with suppress(ValueError):
+            time = datetime.fromisoformat(text)
+            if cesql.time_text(time_us_of(time)) == text:
+                found.append(time)
+    return sets.in_(*found)
 
 
 @lru_cache(maxsize=CESQL_INTEGERS_CACHED_MAX)

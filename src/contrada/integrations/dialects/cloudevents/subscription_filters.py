@@ -71,11 +71,8 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
     It may be an array `filters`, all of which must be true; one such filter; or the whole
     subscription, an object with `filters`, `sink`, `source` or `types`. Its `id` is the name of the
     rule, its `source` must equal the event's, and one of its `types` the event's type. Without any
-    of these every event passes.
-
-    Cost: linear, except filters of `any` in `all`, which multiply up to
-    `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError with one of the reasons above, or of
-    CESQL's, and LimitError.
+    of these every event passes. Cost: linear, except filters of `any` in `all`, which multiply up
+    to `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError, also of CESQL, and LimitError.
     """
     try:
         content = decode_json(given) if isinstance(given, str | bytes) else given

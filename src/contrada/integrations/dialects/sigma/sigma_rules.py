@@ -11,7 +11,7 @@ and its matches).
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
@@ -47,8 +47,6 @@ def about(document: Mapping[Any, Any]) -> dict[str, str | list[str]]:
 
 
 NO_PLACEHOLDERS: Final[Placeholders] = MappingProxyType({})
-
-_Map: TypeAlias = Mapping[Any, Document]
 
 
 def read_rules(
@@ -94,7 +92,7 @@ def _rule(document: Any, placeholders: Placeholders) -> Rule:
     if not isinstance(detection, dict) or not isinstance(source, dict):
         raise refusal(refusals.NO_RULE, name_of(document))
     log_source = LogSource.of(source)
-    reader = _SelectionReader(detection, log_source, placeholders)
+    reader = _SelectionReader(detection, log_source, Spelling(placeholders))
     found = filter_set(And((log_source.constraints(), reader.condition())))
     return Rule(name_of(document), found, notes=log_source.notes(), about=about(document))
 
@@ -111,12 +109,12 @@ def name_of(document: Document) -> str:
 class _SelectionReader:
     """Reads the condition of one rule. Each selection is read at its first use, and once."""
 
-    def __init__(self, detection: _Map, source: LogSource, placeholders: Placeholders) -> None:
+    def __init__(self, detection: dict[Any, Any], source: LogSource, spelling: Spelling) -> None:
         self._given = {str(name): each for name, each in detection.items()}
         if len(self._given) < len(detection):
             raise refusal(refusals.SAME_SELECTION, [*detection])
         self._source = source
-        self._spelling = Spelling(placeholders)
+        self._spelling = spelling
         self._known: dict[int, Formula] = {}
         """The condition of each list and map, by id: aliases share them."""
 

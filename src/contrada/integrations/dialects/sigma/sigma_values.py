@@ -250,10 +250,7 @@ def _base64(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
 
 
 def _base64_anywhere(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
-    """Yields the Base64 forms of the text at each of its three possible offsets.
-
-    Characters that also depend on the surrounding bytes are omitted.
-    """
+    """Yields the Base64 forms at each offset, without characters that depend on the rest."""
     literal = _whole(text)
     for before in range(3):
         encoded = b64encode(b"\0" * before + literal)

@@ -8,6 +8,7 @@ Source: Sigma specification 2.1.0, section on the usage of fields.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import permutations
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InputError
@@ -16,8 +17,6 @@ from contrada.model.domains.values import Value, is_system_name
 EventAttributes: TypeAlias = dict[str, Value | list[Value]]
 _EventItem: TypeAlias = tuple[str, Value | list[Value]]
 
-_PROVIDER: Final = "Provider_Name"
-_SOURCE: Final = "SourceName"
 _XML_ATTRIBUTES: Final = "#attributes"
 _XML_TEXT: Final = "#text"
 _SCALARS: Final = (str, int, float)
@@ -41,7 +40,7 @@ def attributes_of(event: Mapping[str, Any]) -> EventAttributes:
         for part in ("EventData", "UserData"):
             for name, value in _data(_map(part, inner.get(part) or {})):
                 attributes[f"{part}_{name}" if name in attributes else name] = value
-    for name, other in ((_PROVIDER, _SOURCE), (_SOURCE, _PROVIDER)):
+    for name, other in permutations(("Provider_Name", "SourceName")):
         if name in attributes:
             attributes.setdefault(other, attributes[name])
     return attributes
