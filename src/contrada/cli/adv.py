@@ -18,11 +18,8 @@ from contrada.service.loop_guards import checked_timeout, next_of
 @click.argument("advertisements", metavar="[ADVERTISEMENT]...", nargs=-1)
 @click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
 @options.flag("--follow", "List advertisements and their changes.")
-@click.option(
-    "--timeout",
-    type=options.SECONDS,
-    metavar="S",
-    help="With --follow: end after S seconds without a change.",
+@options.typed(
+    "--timeout", options.SECONDS, "S", "With --follow: end after S seconds without a change."
 )
 @options.flag("--json as_json", "One JSON object per line.")
 @approach_options

@@ -70,12 +70,8 @@ def _best(kind: str, text: str) -> Aggregate:
 @click.option("--limit", type=options.COUNT, metavar="N", help="End after N answers.")
 @options.text("--sort", "[-]ATTR", "Sort by ATTR; with -, largest first.", default="")
 @options.flag("--unique", "Only one of equal answers.")
-@click.option(
-    "--timeout",
-    type=options.SECONDS,
-    default=QUESTION_WAIT_S,
-    metavar="S",
-    help="Wait at most S seconds for answers.",
+@options.typed(
+    "--timeout", options.SECONDS, "S", "Wait at most S seconds for answers.", QUESTION_WAIT_S
 )
 @options.flag("--json as_json", "One JSON object per line.")
 @approach_options

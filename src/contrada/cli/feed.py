@@ -37,19 +37,13 @@ Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 @options.text("--entries", "NAME", "Elements that are entries, in XML of an unknown feed format.")
 @options.text("--identity", "PATH", "Path of an entry's identity, such as id or head.guid.")
 @options.flag("--edits", "Report changed content even without a change of its date.")
-@click.option(
+@options.typed(
     "--state",
-    type=options.NEW_FILE,
-    metavar="FILE",
-    help="File that keeps the known entries between runs; created if missing.",
+    options.NEW_FILE,
+    "FILE",
+    "File that keeps the known entries between runs; created if missing.",
 )
-@click.option(
-    "--every",
-    type=options.SECONDS,
-    default=EVERY_S,
-    metavar="SECONDS",
-    help="Seconds between two polls.",
-)
+@options.typed("--every", options.SECONDS, "SECONDS", "Seconds between two polls.", EVERY_S)
 @options.flag("--once", "Poll once, then end.")
 @options.text("--to", "ADDRESS", "Publish at this address instead of printing.")
 @options.text("--publisher", "NAME", "Publisher of the entries; default: a random name.")

@@ -73,12 +73,12 @@ def key(file: str | None) -> None:
 
 _group_options: Final = options.joined(
     click.option("--protocol", type=click.Choice(sorted(PROTOCOLS)), default="hpmcast"),
-    click.option(
+    options.typed(
         "--period",
-        default=USUAL.period_us / 1000,
-        metavar="MS",
-        type=click.FloatRange(1, 3_600_000),
-        help="P, milliseconds between two rounds.",
+        click.FloatRange(1, 3_600_000),
+        "MS",
+        "P, milliseconds between two rounds.",
+        USUAL.period_us / 1000,
     ),
     click.option("--fanout", default=USUAL.fanout, help="F, participants chosen in a round."),
     click.option("--levels", type=int, help="l, digits of an address. [default: 4]"),
@@ -117,12 +117,12 @@ _own_options: Final = options.joined(
         "their IP address and port (l = 6, a = 256). Default: random.",
     ),
     options.text("--publisher", "NAME", "Name of the publisher; default: random."),
-    click.option(
+    options.typed(
         "--wait",
-        default=GossipLimits().group_join_wait_s,
-        metavar="S",
-        type=click.FloatRange(0.1, 3_600),
-        help="Seconds to ask for a position in the group.",
+        click.FloatRange(0.1, 3_600),
+        "S",
+        "Seconds to ask for a position in the group.",
+        GossipLimits().group_join_wait_s,
     ),
     log_option,
 )

@@ -6,10 +6,10 @@ programs. docs/operations.md lists the names; a test holds that there are no oth
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 import msgspec
@@ -21,8 +21,6 @@ _LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 _NAMED: Final = re.compile(r"%\((\w+)\)[-+ #0-9.]*[a-zA-Z]")
 
 _BELOW: Final = ("asyncio", "uvicorn", "websockets")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def log(verbosity: int, *, as_json: bool) -> None:
@@ -39,22 +37,19 @@ def log(verbosity: int, *, as_json: bool) -> None:
     logging.getLogger("contrada").setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
 
 
-def log_option(command: F) -> F:
-    """Adds `--log-json`, which makes the log JSON; the command gets no parameter."""
+def _begin(_: click.Context, __: click.Parameter, as_json: bool) -> None:
+    if as_json:
+        log(0, as_json=True)
 
-    def begin(_: click.Context, __: click.Parameter, as_json: bool) -> None:
-        if as_json:
-            log(0, as_json=True)
 
-    option = click.option(
-        "--log-json",
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=begin,
-        help="Log JSON lines on standard error.",
-    )
-    return option(command)
+log_option: Final = click.option(
+    "--log-json",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_begin,
+    help="Log JSON lines on standard error.",
+)
 
 
 def log_line(level: str, logger: str, event: str, fields: Mapping[str, Any]) -> str:

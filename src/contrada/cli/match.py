@@ -59,14 +59,11 @@ ERRORS_SHOWN_MAX: Final = 20
 @click.command()
 @click.argument("subscriptions", type=PLACES)
 @click.argument("files", type=INPUT, nargs=-1, required=True)
-@click.option(
-    "--from",
-    "dialect",
-    type=click.Choice([*DIALECTS]),
-    help="SUBSCRIPTIONS are rules of this dialect.",
+@options.typed(
+    "--from dialect", click.Choice([*DIALECTS]), None, "SUBSCRIPTIONS are rules of this dialect."
 )
-@click.option(
-    "--format", "format_name", type=click.Choice(FORMATS), help="Format; default: by the suffix."
+@options.typed(
+    "--format format_name", click.Choice(FORMATS), None, "Format; default: by the suffix."
 )
 @options.text(
     "--entries", "NAME", "XML: elements NAME; JSON: array NAME, or `.` for the whole document."

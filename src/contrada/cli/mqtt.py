@@ -41,11 +41,11 @@ PASSWORD_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
 )
 @options.flag("--retain", "Set the retain flag of outgoing messages.")
 @click.option("--name", default=NAME_DEFAULT, help="Name of this bridge at both brokers; unique.")
-@click.option(
+@options.typed(
     "--password-file",
-    type=options.NEW_FILE,
-    metavar="FILE",
-    help=f"Password of USER; default: the variable {PASSWORD_VARIABLE}.",
+    options.NEW_FILE,
+    "FILE",
+    f"Password of USER; default: the variable {PASSWORD_VARIABLE}.",
 )
 @options.file("--mqtt-authority", "PEM", "Trusted authority for the MQTT broker.")
 @options.file("--mqtt-certificate", "PEM", "Certificate to present to the MQTT broker.")

@@ -59,13 +59,7 @@ def check(file: str) -> None:
 
 @network.command()
 @click.argument("file", type=options.FILE_NAME, metavar="TOML")
-@click.option(
-    "-v",
-    "--verbose",
-    count=True,
-    show_default=False,
-    help="Log level of the brokers, as for serve.",
-)
+@options.verbose("Log level of the brokers, as for serve.")
 def up(file: str, verbose: int) -> None:
     """Start all brokers of a file, and stop them at Ctrl-C or SIGTERM.
 

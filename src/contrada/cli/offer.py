@@ -36,11 +36,11 @@ _EVERYTHING: Final = SourceQuery("everything")
 @options.repeated(
     "--files", "GLOB", "Rows or objects of files; a folder or a quoted pattern. Repeatable."
 )
-@click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(get_args(FileFormat)),
-    help="Format of the files; default: by the first name.",
+@options.typed(
+    "--format file_format",
+    click.Choice(get_args(FileFormat)),
+    None,
+    "Format of the files; default: by the first name.",
 )
 @options.repeated(
     "--describe described",
@@ -48,11 +48,11 @@ _EVERYTHING: Final = SourceQuery("everything")
     "Description of present and future data; several are alternatives. Default: computed "
     "from the data.",
 )
-@click.option(
+@options.typed(
     "--fresh",
-    type=options.SECONDS,
-    metavar="S",
-    help=f"Recompute the description every S seconds; default {FRESH_S:g}.",
+    options.SECONDS,
+    "S",
+    f"Recompute the description every S seconds; default {FRESH_S:g}.",
 )
 @options.text("--name", None, "Name of the source; default: random.", default="")
 @options.seconds_option

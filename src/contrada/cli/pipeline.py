@@ -55,9 +55,7 @@ def pipeline() -> None:
 @options.text("--publish", "ADDRESS", "Publish matched notifications at this address.")
 @options.flag("--resume", "Continue an interrupted run.")
 @options.flag("--dry-run", "Check everything and print the plan.")
-@click.option(
-    "--report", type=options.FOLDER, metavar="DIR", help="Write the report to this folder too."
-)
+@options.typed("--report", options.FOLDER, "DIR", "Write the report to this folder too.")
 @click.option("--cores", type=options.COUNT, help="Cores to use; default: all.")
 @options.text("--master", "URL", "Master of a cluster, such as spark://host:7077.")
 @options.text("--remote", "URL", "Server of Spark Connect, such as sc://host:15002.")

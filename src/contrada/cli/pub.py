@@ -53,14 +53,9 @@ from contrada.service.security.signatures import Signer
     "Sign with this key under the name of --publisher; see `contrada key make`.",
 )
 @options.flag("--keep", "Keep each JSON line as the body too.")
-@click.option(
-    "--ttl",
-    metavar="SECONDS",
-    type=click.FloatRange(0, TTL_S_MAX, min_open=True),
-    help="Time to live.",
-)
-@click.option(
-    "--priority", type=click.IntRange(0, PRIORITY_MAX), help="Priority in queues; higher first."
+@options.typed("--ttl", click.FloatRange(0, TTL_S_MAX, min_open=True), "SECONDS", "Time to live.")
+@options.typed(
+    "--priority", click.IntRange(0, PRIORITY_MAX), None, "Priority in queues; higher first."
 )
 @cell_options
 @naming_options

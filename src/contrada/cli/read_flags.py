@@ -46,20 +46,16 @@ stamp_options: Final = options.joined(
 )
 
 document_options: Final = options.joined(
-    click.option(
+    options.typed(
         "--strategy",
-        type=click.Choice(STRATEGIES),
-        default="multi",
-        help="XML, JSON: treatment of repeated elements.",
+        click.Choice(STRATEGIES),
+        None,
+        "XML, JSON: treatment of repeated elements.",
+        "multi",
     ),
-    click.option(
-        "--stylesheet", metavar="FILE", type=options.FILE, help="XML: XSLT to apply first."
-    ),
-    click.option(
-        "--schema",
-        metavar="FILE",
-        type=options.FILE,
-        help="XML: DTD, XML Schema or RELAX NG of the document.",
+    options.typed("--stylesheet", options.FILE, "FILE", "XML: XSLT to apply first."),
+    options.typed(
+        "--schema", options.FILE, "FILE", "XML: DTD, XML Schema or RELAX NG of the document."
     ),
 )
 """The options for documents."""

@@ -53,21 +53,19 @@ _LOG: Final = logging.getLogger(__name__)
 @click.command()
 @options.file("--config", "TOML", "Read the settings from this file; see below.")
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
-@click.option(
-    "--port",
-    default=PORT_DEFAULT,
-    type=options.PORT,
-    help="Port to listen on; 0 chooses a free one.",
+@options.typed(
+    "--port", options.PORT, None, "Port to listen on; 0 chooses a free one.", PORT_DEFAULT
 )
 @options.text("--name", None, "Name of this broker in its network.", default="")
 @options.repeated("--neighbour neighbours", "ADDRESS", "Broker to link to. Repeatable.")
 @options.text("--parent", "ADDRESS", "Broker above this one, in a hierarchy.")
 @options.flag("--general", "Allow cycles of links between peers.")
-@click.option(
+@options.typed(
     "--trees",
-    default=1,
-    type=click.IntRange(0, TREES_MAX),
-    help="With --general: number of shared trees; 0 uses shortest paths, for few brokers.",
+    click.IntRange(0, TREES_MAX),
+    None,
+    "With --general: number of shared trees; 0 uses shortest paths, for few brokers.",
+    1,
 )
 @options.flag(
     "--advertisements",
@@ -103,13 +101,7 @@ _LOG: Final = logging.getLogger(__name__)
 )
 @options.flag("--anyone", "Allow all clients to do everything, also from other machines.")
 @options.file("--token-file", "FILE", "Token to present to neighbours that have users.")
-@click.option(
-    "-v",
-    "--verbose",
-    count=True,
-    show_default=False,
-    help="Log connections and refusals; -vv: subscriptions too.",
-)
+@options.verbose("Log connections and refusals; -vv: subscriptions too.")
 @options.flag("--json as_json", "Log JSON lines.")
 @options.flag(
     "--tracing",

@@ -53,9 +53,21 @@ def repeated(names: str, metavar: str, help_text: str) -> Callable[[F], F]:
     return click.option(*names.split(), multiple=True, metavar=metavar, help=help_text)
 
 
+def typed(
+    names: str, kind: Any, metavar: str | None, help_text: str, default: Any = None
+) -> Callable[[F], F]:
+    """Returns an option with a value of a type; `names` as of `text`."""
+    return click.option(*names.split(), type=kind, metavar=metavar, help=help_text, default=default)
+
+
 def file(names: str, metavar: str, help_text: str) -> Callable[[F], F]:
     """Returns an option with the name of a file; `names` as of `text`."""
-    return click.option(*names.split(), type=FILE_NAME, metavar=metavar, help=help_text)
+    return typed(names, FILE_NAME, metavar, help_text)
+
+
+def verbose(help_text: str) -> Callable[[F], F]:
+    """Returns the options -v and --verbose, which are counted."""
+    return click.option("-v", "--verbose", count=True, show_default=False, help=help_text)
 
 
 def flag(names: str, help_text: str) -> Callable[[F], F]:

@@ -36,15 +36,11 @@ COLUMNS: Final = {
     type=click.Choice(tuple(gossip_figures.figures())),
     help="Figure to draw; repeatable. [default: all]",
 )
-@click.option(
-    "--runs", default=30, type=click.IntRange(1, POINT_RUNS_MAX), help="Runs of each point."
-)
+@options.typed("--runs", click.IntRange(1, POINT_RUNS_MAX), None, "Runs of each point.", 30)
 @click.option("--seed", default=0, help="Seed of the random numbers.")
 @engine_options
-@click.option(
-    "--out",
-    type=options.FOLDER,
-    help="Folder for tables and charts; existing ones are overwritten.",
+@options.typed(
+    "--out", options.FOLDER, None, "Folder for tables and charts; existing ones are overwritten."
 )
 @click.option("--form", type=click.Choice(("png", "svg")), default="png")
 @options.flag("--json as_json", "One line of JSON per point.")
@@ -54,9 +50,7 @@ COLUMNS: Final = {
 @click.option("--fanout", type=options.COUNT, help="F, likewise.")
 @click.option("--loss", type=float, help="ε, share of lost messages.")
 @click.option("--crashes", type=float, help="τ, share of participants that crash.")
-@click.option(
-    "--audience", type=click.IntRange(0), help="D; in figure 6.13 that of the tuned curve."
-)
+@options.typed("--audience", click.IntRange(0), None, "D; in figure 6.13 that of the tuned curve.")
 def gossip(
     names: tuple[str, ...],
     runs: int,

@@ -29,9 +29,7 @@ def spark() -> None:
 @click.option("--workers", type=click.IntRange(1, WORKERS_MAX), default=2)
 @click.option("--cores", type=options.COUNT, default=1, help="Cores of each worker.")
 @click.option("--memory", default="1g", help="Memory of each worker, such as 512m or 2g.")
-@click.option(
-    "--port", type=options.PORT, default=7077, help="Port of the master; 0 chooses a free one."
-)
+@options.typed("--port", options.PORT, None, "Port of the master; 0 chooses a free one.", 7077)
 @options.flag("-v --verbose", "Show the logs of master and workers.")
 def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
     """Start Spark's own master and workers here, and stop them at Ctrl-C or SIGTERM.

@@ -35,11 +35,12 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
     "notifications meanwhile.",
 )
 @options.flag("--end", "End the durable subscription, and delete its log.")
-@click.option(
+@options.typed(
     "--when-full",
-    type=click.Choice(get_args(WhenFull)),
-    default=BLOCK,
-    help="Behaviour of a full queue: publishers wait, or notifications are dropped.",
+    click.Choice(get_args(WhenFull)),
+    None,
+    "Behaviour of a full queue: publishers wait, or notifications are dropped.",
+    BLOCK,
 )
 @options.file(
     "--verify",

@@ -14,17 +14,15 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 engine_options: Final = options.joined(
-    click.option(
+    options.typed(
         "--engine",
-        type=click.Choice(("auto", "spark", "embedded")),
-        default="auto",
-        help="Where to run; auto: on Spark if it is installed.",
+        click.Choice(("auto", "spark", "embedded")),
+        None,
+        "Where to run; auto: on Spark if it is installed.",
+        "auto",
     ),
-    click.option(
-        "--jobs",
-        default=os.cpu_count() or 1,
-        type=options.COUNT,
-        help="Processes, or cores of Spark.",
+    options.typed(
+        "--jobs", options.COUNT, None, "Processes, or cores of Spark.", os.cpu_count() or 1
     ),
 )
 

@@ -38,12 +38,8 @@ _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.1, 3600),
-    default=2.0,
-    metavar="S",
-    help="Seconds between two refreshes.",
+@options.typed(
+    "--interval", click.FloatRange(0.1, 3600), "S", "Seconds between two refreshes.", 2.0
 )
 @click.option("--count", type=options.COUNT, metavar="N", help="End after N refreshes.")
 @options.flag("--json as_json", "One JSON object per broker and refresh.")

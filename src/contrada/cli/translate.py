@@ -40,10 +40,11 @@ PROGRESS_RULES: Final = 100  # Rules between two updates of the progress bar
 @options.flag("--json as_json", "One line of JSON per rule, also refused ones.")
 @options.flag("--rows", "prometheus: a notification has several metrics.")
 @options.flag("--prepared", "sigma: file of JSON lines, alternatives of constraints.")
-@click.option(
+@options.typed(
     "--placeholders",
-    type=options.FILE,
-    help="sigma: JSON file with the texts of each placeholder of expand.",
+    options.FILE,
+    None,
+    "sigma: JSON file with the texts of each placeholder of expand.",
 )
 @options.extension_option
 def translate(

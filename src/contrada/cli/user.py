@@ -34,13 +34,8 @@ IN_FORCE: Final = "in force once brokers read the file again: at SIGHUP (systemc
 _PERIOD: Final = re.compile(r"(\d{1,5})([hdw])")
 _HOURS: Final = {"h": 1, "d": 24, "w": 168}
 
-users_option = click.option(
-    "--users",
-    "path",
-    default=USERS_FILE,
-    type=options.FILE_NAME,
-    metavar="FILE",
-    help="File of users.",
+users_option = options.typed(
+    "--users path", options.FILE_NAME, "FILE", "File of users.", USERS_FILE
 )
 
 

@@ -47,11 +47,11 @@ def xml() -> None:
 
 _reading_options: Final = options.joined(
     options.text("--entries", "NAME", "Make a notification of each element NAME."),
-    click.option(
-        "--format",
-        "format_name",
-        type=click.Choice(["xml", "json"]),
-        help="Format; default: by the name, else XML.",
+    options.typed(
+        "--format format_name",
+        click.Choice(["xml", "json"]),
+        None,
+        "Format; default: by the name, else XML.",
     ),
     entry_options,
 )
@@ -335,12 +335,8 @@ def daemon(
 @options.text("--kind", "KIND", "Kind of document, such as {urn:x}feed.")
 @options.text("--original", "NAME", "List the names generated for this one.")
 @options.text("--generated", "NAME", "List the original of this name.")
-@click.option(
-    "--timeout",
-    type=options.SECONDS,
-    default=NAMES_WAIT_S,
-    metavar="S",
-    help="Wait at most S seconds for naming services.",
+@options.typed(
+    "--timeout", options.SECONDS, "S", "Wait at most S seconds for naming services.", NAMES_WAIT_S
 )
 @options.flag("--json as_json", "One JSON object per line.")
 @approach_options

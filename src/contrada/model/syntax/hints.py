@@ -66,9 +66,8 @@ _QUOTE_IN_TEXT: Final = "a quote in a text needs a backslash before it, or the o
 _NO_FUNCTIONS: Final = "there are no functions; `nocase` disregards case, as in `a = nocase 'x'`"
 _PLAIN_NUMBER: Final = "a number is written plainly, as 1000 or 1e3; a text is written in quotes"
 
-_ATTRIBUTE_FIRST: Final = (
-    "the attribute is written first, as in `a contains 'x'`; one of several is"
-)
+_NAME_FIRST: Final = "the attribute is written first, as in"
+_TEXTUAL: Final = "`a contains 'x'`; one of several is `a = 'x'`"
 
 _WHOLE: Final = (
     (re.compile(r"\s*([*>#1]|true)\s*", re.IGNORECASE), "`everything` matches all"),
@@ -88,21 +87,15 @@ _HABITS: Final = tuple(
         (r"(?<![\w.])\d[\d.]*\0([\w.:/%]|,\d{3}\b)", "AND", _PLAIN_NUMBER),
         (r"\S\0#", "", "a comment needs a blank before `#`"),
         *((rf"\bnot\s+{word}\s*\0", "NUMBER", f"write {put}") for word, put in NEGATED.items()),
-        (
-            r"\bexists[\s(]+[\w.]+\s*\0",
-            "NUMBER",
-            "the attribute is written first, as in `a exists`",
-        ),
-        (
-            r"\babsent[\s(]+[\w.]+\s*\0",
-            "NUMBER",
-            "the attribute is written first, as in `a absent`",
+        *(
+            (rf"\b{word}[\s(]+[\w.]+\s*\0", "NUMBER", f"{_NAME_FIRST} `a {word}`")
+            for word in ("exists", "absent")
         ),
         (rf"{_CALLED}([\w.]+\s*\0[),]|\0['\"\d)])|\0{_CALLED}", "", _NO_FUNCTIONS),
         (r"\(\s*\0\)", "NUMBER", "a list has at least one value"),
         (r"\b(in|of|but|nocase)\s*\0[^(]", "LPAR", "a list is written in ( )"),
         (r"\0[\[{]", "NUMBER", "one of several values is `in (…)`"),
-        (r"""\0('[^']*'|"[^"]*")\s*in\b""", "NAME", f"{_ATTRIBUTE_FIRST} `a = 'x'`"),
+        (r"""\0('[^']*'|"[^"]*")\s*in\b""", "NAME", f"{_NAME_FIRST} {_TEXTUAL}"),
         (r"\(\s*[\d.]+\0\.", "", "a range is `between 1 and 5`"),
         (r"\0:=?\s*\S", "", "equality is `=`"),
         (r"""\0~\s*['"]""", "", "write `matches /…/`"),
@@ -152,7 +145,7 @@ def hint_for(text: str, position: int, wanted: Collection[str]) -> str:
         first = f"{MIRRORED[turned[2]]} {turned[1]}"
         if turned[3]:
             return f"write `{turned[3]} {first} and {turned[3]} {turned[4]}`"
-        return f"the attribute is written first, as in `a {first}`"
+        return f"{_NAME_FIRST} `a {first}`"
     if "AND" in wanted and text[position : position + 1] in tuple("<>=!"):
         return "two comparisons are joined by `and`, or are `between … and …`"
     return ""
