@@ -1,9 +1,9 @@
 """`Causality`: an owner waits for all predecessors, and for no taken or lost ones."""
 
-from contrada.delivery.causality import Causality, waits_for
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import CausalRow
 from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.orders import Causality, waits_for
 from contrada.delivery.store import Notes
 
 

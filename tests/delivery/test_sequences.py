@@ -5,7 +5,7 @@ import pytest
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Sequenced
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.sequences import Sequences
+from contrada.delivery.orders import Sequences
 from contrada.delivery.store import Notes
 from contrada.errors import LimitError
 

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from contrada.service.byte_budget import Budget
-from contrada.service.subscription_queue import SubscriptionQueue
+from contrada.service.subscription_queue import Budget, SubscriptionQueue
 from tests.asynchronous import on_loop, until
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from contrada.delivery.backlog import Transmission
 from contrada.service import WhenFull
-from contrada.service.byte_budget import Budget
-from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, SubscriptionQueue
+from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, Budget, SubscriptionQueue
 from tests.asynchronous import on_loop
 
 URGENT = Transmission(9)

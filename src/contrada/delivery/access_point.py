@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from sys import maxsize
 from typing import NamedTuple
 
-from contrada.delivery.causality import Causality
 from contrada.delivery.delivery_class import DeliveryClass, delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
@@ -35,6 +34,7 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.durable_table import Addressees, DurableTable
 from contrada.delivery.inbox import Inbox
+from contrada.delivery.orders import Causality, Sequences
 from contrada.delivery.outbox import Outbox, Posting
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publishers import (
@@ -44,7 +44,6 @@ from contrada.delivery.publishers import (
     Publishers,
     SequencerEpoch,
 )
-from contrada.delivery.sequences import Sequences
 from contrada.delivery.store import KEPT_BYTES_MAX, Notes, Store
 from contrada.delivery.transit import Transit
 from contrada.errors import (

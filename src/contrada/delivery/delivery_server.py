@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from contrada.delivery.access_point import AccessPoint, Confirmed, Failed
-from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers, HandRecords
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
@@ -33,9 +32,9 @@ from contrada.delivery.delivery_messages import (
 from contrada.delivery.durable_log import DurableLogStatistics, OnFull, Retention
 from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.inbox import ArrivedShipment, Inbox
+from contrada.delivery.orders import Causality, Sequences
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import OwnedLogs
-from contrada.delivery.sequences import Sequences
 from contrada.delivery.shipment_handler import ShipmentHandler
 from contrada.delivery.store import Notes, Store
 from contrada.delivery.store_renewal import RESTORED_GAP

@@ -2,7 +2,7 @@
 
     receive ==> out of order: early ==> in order: ready ==> use
 
-A ready shipment is used after its causal predecessors (see `causality`), once the handler has room;
+A ready shipment is used after its causal predecessors (see `orders`), once the handler has room;
 until then it waits here. Without room in the inbox it is dropped, and its source sends it again. A
 shipment of another start of the source is dropped, too: either it is old, or the source's
 announcement is still in flight.
@@ -19,9 +19,9 @@ from heapq import heappop, heappush
 from sys import maxsize
 from typing import TypeAlias
 
-from contrada.delivery.causality import waits_for
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Context, Destination, Notice, Shipment, ToSequence
+from contrada.delivery.orders import waits_for
 from contrada.delivery.store import Notes
 from contrada.delivery.streams import Incoming, NumberedRun
 

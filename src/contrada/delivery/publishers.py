@@ -17,11 +17,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from contrada.delivery.causality import Causality
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AskPast, Past
 from contrada.delivery.durable_table import DurableTable
 from contrada.delivery.inbox import Inbox
+from contrada.delivery.orders import Causality
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.store import Notes
 from contrada.errors import CannotPublishError, LimitError

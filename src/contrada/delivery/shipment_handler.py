@@ -6,9 +6,9 @@ from itertools import groupby
 
 from contrada.delivery import delivery_messages as messages
 from contrada.delivery.access_point import AccessPoint
-from contrada.delivery.causality import Causality
 from contrada.delivery.consumers import Consumers
 from contrada.delivery.inbox import ArrivedShipment
+from contrada.delivery.orders import Causality
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.errors import CannotPublishError, ContradaError, LimitError, StoreError
 

@@ -22,7 +22,7 @@ Invariants:
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
@@ -32,7 +32,6 @@ from contrada.matching.packed import Bundle
 from contrada.model import Notification
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.routing.router_messages import Notifications
-from contrada.service.byte_budget import Budget
 from contrada.service.clock import wall_clock_us
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subjects import WhenFull
@@ -91,6 +90,38 @@ def entries_of(notifications: Notifications) -> Sequence[QueueEntry[Passed]]:
     if type(notifications) is Bundle:
         return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
     return [*map(entry_of, notifications)]
+
+
+class Budget:
+    """A bound of the bytes in all queues of one owner; not for several threads.
+
+    A queue without room here waits as for room of its own. When there is ample room again, all
+    waiting queues are woken. Invariant: `held_bytes` is the sum over the queues.
+    """
+
+    def __init__(self, bytes_max: int, on_change: Callable[[int], None] | None = None) -> None:
+        """`on_change` is called with each change of the held bytes."""
+        self.held_bytes = 0
+        self._bytes_max, self._on_change = bytes_max, on_change
+        self._hindered: dict[Hashable, Callable[[], None]] = {}
+
+    def admits(self, size: int, queue: Hashable, relieve: Callable[[], None]) -> bool:
+        """Whether there is room now; if not, `relieve` is called once there is ample room."""
+        if self.held_bytes + size <= self._bytes_max:
+            return True
+        self._hindered[queue] = relieve
+        return False
+
+    def change(self, size: int) -> None:
+        """Adds bytes to the sum, or subtracts them if negative."""
+        self.held_bytes += size
+        if self._on_change is not None:
+            self._on_change(size)
+        # As in a queue: publishers wake for an eighth of the room, not for each single entry.
+        if size < 0 and self._hindered and self.held_bytes * 8 <= self._bytes_max * 7:
+            hindered, self._hindered = self._hindered, {}
+            for relieve in hindered.values():
+                relieve()
 
 
 class Keeper(Protocol):

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from contrada.delivery import inbox
 from contrada.delivery.access_point import AccessPoint
-from contrada.delivery.causality import Causality
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_messages import LogEntry
 from contrada.delivery.durable_log import OnFull, Retention
 from contrada.delivery.durable_table import DurableTable
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.orders import Causality
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publishers import Publisher, PublisherPasts, Publishers

@@ -20,11 +20,11 @@ from contrada.net.wire.address import Address
 from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
 from contrada.net.wire.endpoint import Wire
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
-from contrada.service.byte_budget import Budget
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
+from contrada.service.subscription_queue import Budget
 
 WRITTEN_AT_ONCE_MAX: Final = 4
 """Connections written to at once after one connection has published. Beyond it: they are written to

@@ -1,4 +1,4 @@
-"""`DataSource`: the interface of a source; `RecordSource`, `FunctionSource` and descriptions of data.
+"""`DataSource`: the interface of a source; `RecordSource`, `FunctionSource`, descriptions of data.
 
 A description is wider than its data, never narrower. One that is derived from the data is derived
 again at its first use after `fresh_s`: until then, queries that do not meet it miss new data.

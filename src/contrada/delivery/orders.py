@@ -1,4 +1,4 @@
-"""`Causality`: the shipments that an owner must receive before a causally ordered one.
+"""`Causality` and `Sequences`: causal order, and the sequencer of each total order.
 
 Each server has a *row*: for each owner, the last number of its stream to that owner that is not
 acknowledged yet. A causally ordered shipment carries all rows that its server knows, with its own.
@@ -9,17 +9,23 @@ replaces the older one.
                                      B -- n2 to H, with the rows of A and B -->  H
     H  holds n2 until it has taken 7 from A
 
-Invariant: before an owner delivers a shipment, it has delivered every shipment for it that the
-publisher's server knew to be earlier, unless that was lost with a server's memory.
+All publications in a sequence are sent to one server, its *sequencer*, which publishes them; its
+streams keep that order. Only the sequencer hands the role over: it writes that down, then announces
+the one of the next epoch, with the context of its own publications. See docs/delivery.md, "Orders".
 
-Source: EPFL 2503 §5.2.2 (causal order).
+Invariants: before an owner delivers a shipment, it has delivered every shipment for it that the
+publisher's server knew to be earlier, unless that was lost with a server's memory; each epoch of a
+sequence has one sequencer, named by that of the epoch before.
+
+Source: EPFL 2503 §5.2.2 (causal order, total order).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_messages import CausalRow, Context
+from contrada.delivery.delivery_messages import CausalRow, Context, Sequenced
 from contrada.delivery.store import Notes
+from contrada.errors import LimitError
 
 
 class Causality:
@@ -86,3 +92,47 @@ def waits_for(
                 if known < row.incarnation or (known == row.incarnation and until < number):
                     return row.server
     return None
+
+
+class Sequences:
+    """The known sequencers. `first` has all sequences that were never handed over."""
+
+    def __init__(self, first: str, notes: Notes, limits: DeliveryLimits = DeliveryLimits()) -> None:
+        self.first = first
+        self._sequences_max = limits.sequences_max
+        self.left_out = 0
+        self._notes = notes
+        self._moved = dict(notes.of("sequence", tuple[int, str]))
+
+    def sequencer_of(self, sequence: str) -> tuple[int, str]:
+        """Returns the epoch and the sequencer of a sequence."""
+        return self._moved.get(sequence, (0, self.first))
+
+    def check_room(self, sequence: str) -> None:
+        """Raises LimitError without room for one more sequence."""
+        if sequence not in self._moved and len(self._moved) >= self._sequences_max:
+            raise LimitError("sequences_max", self._sequences_max, len(self._moved) + 1)
+
+    def move(self, sequence: str, epoch: int, server: str) -> None:
+        """Sets the sequencer of a sequence."""
+        self._moved[sequence] = epoch, server
+        self._notes.put("sequence", sequence, (epoch, server))
+
+    @property
+    def have_moved(self) -> bool:
+        """Whether any sequence was handed over."""
+        return bool(self._moved)
+
+    def learn(self, message: Sequenced) -> bool:
+        """Whether a sequencer is news, and there is room for it; then call `move`."""
+        if message.epoch <= self.sequencer_of(message.sequence)[0]:
+            return False
+        if message.sequence not in self._moved and len(self._moved) >= self._sequences_max:
+            self.left_out += 1
+            return False
+        return True
+
+    def announcements(self, context: Context) -> Iterator[Sequenced]:
+        """Yields all hand-overs, for a new neighbour."""
+        for sequence, (epoch, server) in self._moved.items():
+            yield Sequenced(sequence, epoch, server, context)
