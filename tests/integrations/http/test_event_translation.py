@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from contrada.errors import InvalidNotificationError, RefusedRequestError
 from contrada.integrations.dialects import cloudevents
 from contrada.integrations.http import event_translation
-from contrada.integrations.http.cloudevents_http import binary_headers, notifications_in
+from contrada.integrations.http.event_ingest import binary_headers, notifications_in
 from contrada.model import Notification
 from contrada.model.algebra.notification import Envelope
 

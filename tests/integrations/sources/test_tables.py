@@ -93,9 +93,6 @@ def test_sqlite_describes_the_range_of_many_values(monkeypatch: pytest.MonkeyPat
     values = (None, *NUMBERS, *TEXTS, *BLOBS)
     for limit in (0, 3, 1000):
         monkeypatch.setattr(descriptions, "DESCRIBED_VALUES_MAX", limit)
-        monkeypatch.setattr(
-            "contrada.integrations.sources.table_source.DESCRIBED_VALUES_MAX", limit
-        )
         source, holding = sqlite_source([(value,) * len(TYPES) for value in values])
         with closing(holding):
             every = list(source.answer(SourceQuery(Filter({}))))

@@ -21,8 +21,12 @@ from contrada.integrations.documents.element_tree import (
 )
 from contrada.integrations.documents.entry_splitter import DocumentEntry
 from contrada.integrations.documents.naming_strategies import Named, Slot
-from contrada.integrations.files.read_options import NAMES_KEPT_MAX, ReadOptions, untyped_value
-from contrada.integrations.files.slot_reader import SlotReader
+from contrada.integrations.files.read_options import (
+    NAMES_KEPT_MAX,
+    ReadOptions,
+    SlotReader,
+    untyped_value,
+)
 from contrada.model import Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.notification import from_plain

@@ -24,18 +24,10 @@ from contrada.integrations.dialects.json_text import LiteralError, strict
 from contrada.integrations.documents import naming_strategies as naming
 from contrada.integrations.documents.document_shape import SHAPE_TYPE, renamed, shape_of_object
 from contrada.integrations.documents.document_slots import ObjectWalk, outermost_array
+from contrada.integrations.files import record
 from contrada.integrations.files.csv_rows import is_blank
 from contrada.integrations.files.lines import Block, printable
-from contrada.integrations.files.read_options import ReadOptions
-from contrada.integrations.files.record import (
-    BAD_TEXT_CHARS_MAX,
-    BadRecord,
-    Record,
-    bad_record,
-    check_line,
-    record_of,
-)
-from contrada.integrations.files.slot_reader import SlotReader
+from contrada.integrations.files.read_options import ReadOptions, SlotReader
 from contrada.model import Notification, Value
 from contrada.model.algebra import nested_objects as nested
 from contrada.model.domains.values import MARK_PREFIX
@@ -97,7 +89,7 @@ def _by_strategy(
 
 def records_of_object(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
-) -> Iterator[Record | BadRecord]:
+) -> Iterator[record.Record | record.BadRecord]:
     """Yields the records of a JSON document: of an object, or of an array inside it. With the
     strategy `split` and no `entries`, the array is the outermost one with several objects.
     """
@@ -108,10 +100,12 @@ def records_of_object(
             options = replace(options, entries=array, strategy="multi")
         if options.entries is None:
             made = _notification(_decode(text), lambda: data, options, report=report)
-            yield Record(source, 1, made)
+            yield record.Record(source, 1, made)
             return
     except ContradaError as error:
-        yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
+        yield record.bad_record(
+            source, error, None, data[: record.BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")
+        )
         return
     yield from read_array(data, source, options, report)
 
@@ -152,7 +146,7 @@ def _drop(content: Any, path: str, options: ReadOptions) -> Any:
 
 def read_array(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
-) -> Iterator[Record | BadRecord]:
+) -> Iterator[record.Record | record.BadRecord]:
     """Yields the records of the array in a JSON document that `entries` names, numbered from 1.
     `entries` is a path of names joined by dots, or WHOLE_DOCUMENT. Cost: proportional to the
     document.
@@ -160,16 +154,22 @@ def read_array(
     try:
         elements = _array(printable(data.decode("utf-8", "surrogateescape")), options.entries or "")
     except ContradaError as error:
-        yield bad_record(source, error, None, data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace"))
+        yield record.bad_record(
+            source, error, None, data[: record.BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")
+        )
         return
     for number, element in enumerate(elements, start=1):
         encode = partial(_encode, element)
         try:
-            yield Record(source, number, _notification(element, encode, options, report=report))
+            yield record.Record(
+                source, number, _notification(element, encode, options, report=report)
+            )
         except ContradaError as error:
-            text = encode().decode()[:BAD_TEXT_CHARS_MAX]
-            reason = bad_record(source, error, None).reason
-            yield BadRecord(source, f"{options.entries} {number}: {reason}", None, None, text)
+            text = encode().decode()[: record.BAD_TEXT_CHARS_MAX]
+            reason = record.bad_record(source, error, None).reason
+            yield record.BadRecord(
+                source, f"{options.entries} {number}: {reason}", None, None, text
+            )
 
 
 def _array(text: str, name: str) -> list[Any]:
@@ -189,7 +189,7 @@ def _encode(content: Any) -> bytes:
 
 def read_objects(
     blocks: Iterable[Block], source: str, options: ReadOptions
-) -> Iterator[Record | BadRecord]:
+) -> Iterator[record.Record | record.BadRecord]:
     """Yields the records of JSON lines, numbered by line; blank lines are skipped. With the
     strategy `split` a line may have several records, all with its number.
     """
@@ -200,20 +200,20 @@ def read_objects(
                 if is_blank(text):
                     continue
                 if not options.splits:
-                    yield record_of(make, source, number, text, options.limits)
+                    yield record.record_of(make, source, number, text, options.limits)
                     continue
                 try:
-                    check_line(text, options.limits)
+                    record.check_line(text, options.limits)
                 except ContradaError as error:
-                    yield bad_record(source, error, number, text)
+                    yield record.bad_record(source, error, number, text)
                     continue
                 for each in records_of_object(text.encode(), source, options):
-                    if isinstance(each, BadRecord):
+                    if isinstance(each, record.BadRecord):
                         yield replace(each, line=number)
                     else:
                         yield replace(each, number=number)
     except ContradaError as error:
-        yield bad_record(source, error, None)
+        yield record.bad_record(source, error, None)
 
 
 def _put(

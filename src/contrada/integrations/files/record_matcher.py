@@ -191,7 +191,6 @@ class Matcher:
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
     def _document(self, path: DataFile, source: str) -> Iterator[Outcomes]:
-        """Yields the outcomes of the entries of a document."""
         limits = self._options.limits
         try:
             if not self._options.is_flat or (self._options.entries and is_large(path, limits)):

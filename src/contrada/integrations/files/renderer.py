@@ -16,7 +16,7 @@ from contrada.errors import ContradaError, InputError, LimitError
 from contrada.integrations.documents import document_shape as shapes
 from contrada.integrations.documents.document_schema import validate
 from contrada.integrations.documents.document_slots import ElementPath, Walk, outermost_repeated
-from contrada.integrations.documents.element_tree import Element, Texts, element_name, note_repeated
+from contrada.integrations.documents.element_tree import Texts, element_name, note_repeated
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
 from contrada.integrations.documents.naming_strategies import base_of, is_escaping, named
 from contrada.integrations.documents.stylesheet import transformed
@@ -24,9 +24,8 @@ from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
-from contrada.integrations.files.read_options import ReadOptions, plain_format
+from contrada.integrations.files.read_options import ReadOptions, SlotReader, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record
-from contrada.integrations.files.slot_reader import SlotReader
 from contrada.model import Notification
 
 PIECE_BYTES: Final = 2**16
@@ -93,32 +92,27 @@ class Renderer:
         return bool(options.entries) and options.stylesheet is None and options.schema is None
 
     def _render_whole(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
-        size_max = self.options.limits.document_bytes_max
-        if len(data) > size_max:
-            error = LimitError("document_bytes_max", size_max)
+        options, keeps = self.options, self._keeps
+        if len(data) > (most := options.limits.document_bytes_max):
+            error = LimitError("document_bytes_max", most)
             yield bad_record(source, error, None, documents.beginning(data))
         elif not self._is_xml:
-            yield from records_of_object(data, source, self.options, self._report)
+            yield from records_of_object(data, source, options, self._report)
+        elif options.is_flat:
+            note = self._walk.note
+            yield from documents.read_flat(
+                data, source, options, lambda root: note_repeated(root, root.name, note)
+            )
         else:
-            yield from self._render_xml(data, source)
-
-    def _render_xml(self, data: bytes, source: str) -> Iterator[Record | BadRecord]:
-        if self.options.is_flat:
-            yield from documents.read_flat(data, source, self.options, self._note_repeated)
-            return
-        entries, keeps = self.options.entries, self._keeps
-        root, bad = documents.intact_part(
-            data, source, entries, lambda found: found, instructions=keeps
-        )
-        yield from bad
-        if root is not None:
-            try:
-                yield from self._render_root(root, source, len(data))
-            except ContradaError as error:
-                yield bad_record(source, error, None, documents.beginning(data))
-
-    def _note_repeated(self, root: Element) -> None:
-        note_repeated(root, root.name, self._walk.note)
+            root, bad = documents.intact_part(
+                data, source, options.entries, lambda found: found, instructions=keeps
+            )
+            yield from bad
+            if root is not None:
+                try:
+                    yield from self._render_root(root, source, len(data))
+                except ContradaError as error:
+                    yield bad_record(source, error, None, documents.beginning(data))
 
     def _render_root(
         self, root: etree._Element, source: str, size: int

@@ -211,7 +211,6 @@ class ColumnBatch:
         return {line: keys for line, is_read, keys in of_lines if is_read}
 
     def _matching_rows(self, index: Any) -> dict[int, list[int]]:
-        """Returns the sorted keys of the rows that a filter matches."""
         rows, columns = len(self.lines), self.columns
         held_in_arrow = {name: column.in_arrow for name, column in columns.items()}
         arrays = {name: array for name, (array, _) in held_in_arrow.items() if array is not None}

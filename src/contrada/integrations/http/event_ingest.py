@@ -1,24 +1,29 @@
-"""`POST /events`: publishes the CloudEvents of a request.
+"""`POST /events`: publishes the CloudEvents of a request, in binary, structured or batched mode.
 
 A malformed event refuses its whole request, with the index of the first such event. An event that
 the user may not publish does not affect the others: its index is reported. The answer is 202 with
-the number of published events, once the broker has them.
+the number of published events, once the broker has them. Context attributes in headers are
+percent-encoded UTF-8, and always texts, since headers have no types.
+
+Source: CloudEvents HTTP Protocol Binding 1.0.2 §3.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from itertools import islice
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote, unquote_to_bytes
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
-from contrada.errors import ContradaError, LimitError, NotPermittedError, RefusedRequestError
-from contrada.integrations.http.cloudevents_http import notifications_in
+from contrada import errors
+from contrada.integrations.dialects.json_text import decode_json
+from contrada.integrations.http import event_translation as translation
 from contrada.integrations.http.gateway_limits import GatewayLimits
-from contrada.integrations.http.http_responses import json_answer
 from contrada.integrations.http.token_services import TokenService
 from contrada.model import Notification
 from contrada.net.client.client_limits import ClientLimits
@@ -33,6 +38,129 @@ _ENVELOPE_BYTES: Final = 800
 """Upper bound of an encoded envelope and the framing around it."""
 
 _CLIENT: Final = ClientLimits()
+
+
+STRUCTURED: Final = "application/cloudevents+json"
+BATCH: Final = "application/cloudevents-batch+json"
+
+_PREFIX: Final = "ce-"
+_FAMILY: Final = "application/cloudevents"
+_UTF_8: Final = ("", "utf-8", "utf8")
+_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+"""Characters that a header holds unescaped: printable ASCII but the quote and the percent sign."""
+_SAFE_IN_TYPES: Final = _SAFE + ' "%'
+"""Characters that a content type holds unescaped. No header can hold the others."""
+
+
+def notifications_in(
+    headers: Headers, body: bytes, limits: GatewayLimits = GatewayLimits()
+) -> Iterator[Notification]:
+    """Yields the notifications of a request one by one, so that the caller may pause between.
+    Raises RefusedRequestError with the index of a malformed event; LimitError.
+    """
+    if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        reason = f"found the content encoding {coding[:40]!r}, expected none"
+        asked = {"Accept-Encoding": "identity"}
+        raise errors.RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, headers=asked)
+    given = headers.get("content-type", "")
+    kind, _, parameters = given.partition(";")
+    kind = kind.strip().lower()
+    if not kind.startswith(_FAMILY):
+        event = _binary(headers, given), body
+        yield from notifications_of(
+            [event], limits, lambda each: translation.notification_of_binary(*each)
+        )
+        return
+    _check_charset(parameters)
+    if kind == STRUCTURED:
+        yield from notifications_of(
+            [body],
+            limits,
+            lambda text: translation.notification_of(translation.checked_event(decode_json(text))),
+        )
+    elif kind == BATCH:
+        try:
+            events = decode_json(body)
+            if not isinstance(events, list):
+                found = type(events).__name__
+                raise errors.EncodingError("CloudEvents", f"expected an array, found {found}")
+        except errors.ContradaError as error:
+            raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        yield from notifications_of(events, limits)
+    else:
+        reason = f"found {kind}, expected {STRUCTURED}, {BATCH}, or ce- headers with the data"
+        raise errors.RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
+
+
+def notifications_of(
+    events: Sequence[Any],
+    limits: GatewayLimits,
+    convert: Any = lambda event: translation.notification_of(translation.checked_event(event)),
+) -> Iterator[Notification]:
+    """Converts events one by one. Raises RefusedRequestError with the index of a malformed one."""
+    if len(events) > limits.http_events_max:
+        raise errors.LimitError("http_events_max", limits.http_events_max, len(events))
+    for index, event in enumerate(events):
+        try:
+            notification = convert(event)
+        except errors.ContradaError as error:
+            raise errors.RefusedRequestError(
+                HTTPStatus.BAD_REQUEST, str(error), index=index
+            ) from None
+        yield notification
+
+
+def _check_charset(parameters: str) -> None:
+    for each in parameters.split(";"):
+        name, _, value = each.strip().partition("=")
+        if name.lower() == "charset" and value.strip('"').lower() not in _UTF_8:
+            reason = f"found {each.strip()}, expected UTF-8"
+            raise errors.RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
+
+
+def _binary(headers: Headers, content_type: str) -> dict[str, str]:
+    """Returns the context attributes of a request in binary mode. Raises RefusedRequestError."""
+    attributes: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.startswith(_PREFIX):
+            attribute = name.removeprefix(_PREFIX)
+            if attribute in attributes:
+                raise errors.RefusedRequestError(
+                    HTTPStatus.BAD_REQUEST, f"two headers {name}", index=0
+                )
+            attributes[attribute] = _decode_header(name, value)
+    if "specversion" not in attributes:
+        reason = (
+            f"this is no CloudEvent: expected ce- headers (ce-specversion: 1.0, ce-id, ce-source, "
+            f"ce-type) with the data, {STRUCTURED}, or {BATCH}"
+        )
+        raise errors.RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
+    if content_type:
+        attributes["datacontenttype"] = content_type
+    return attributes
+
+
+def _decode_header(name: str, value: str) -> str:
+    """Returns the text of a header, which Starlette decodes as Latin-1."""
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = re.sub(r"\\(.)", r"\1", value[1:-1])
+    if value.isascii() and "%" not in value:
+        return value
+    try:
+        # A percent sign without an escape is literal, as older senders write it.
+        return unquote_to_bytes(value.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        reason = f"header {name}: not UTF-8"
+        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, index=0) from None
+
+
+def binary_headers(attributes: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    """Yields context attributes as the headers of a request in binary mode."""
+    for name, value in attributes.items():
+        if name == "datacontenttype":
+            yield "Content-Type", quote(value.strip(), safe=_SAFE_IN_TYPES)
+        else:
+            yield _PREFIX + name, quote(value, safe=_SAFE)
 
 
 class RequestBodies:
@@ -61,16 +189,18 @@ class RequestBodies:
                         parts.append(part)
                         self._check_size(size)
                         if self.held_bytes > limits.http_bodies_bytes_max:
-                            raise LimitError("http_bodies_bytes_max", limits.http_bodies_bytes_max)
+                            raise errors.LimitError(
+                                "http_bodies_bytes_max", limits.http_bodies_bytes_max
+                            )
             except TimeoutError:
-                raise RefusedRequestError(
+                raise errors.RefusedRequestError(
                     HTTPStatus.REQUEST_TIMEOUT,
                     f"the body did not come within {limits.body_wait_s:g} s",
                     headers={"Connection": "close"},
                 ) from None
             except ClientDisconnect:
                 reason = "the client has left"
-                raise RefusedRequestError(HTTPStatus.BAD_REQUEST, reason) from None
+                raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason) from None
             yield parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             self.held_bytes -= size
@@ -78,14 +208,14 @@ class RequestBodies:
     def _check_size(self, size: int) -> None:
         most = self._limits.http_body_bytes_max
         if size > most:
-            raise RefusedRequestError(
+            raise errors.RefusedRequestError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                str(LimitError("http_body_bytes_max", most, size)),
+                str(errors.LimitError("http_body_bytes_max", most, size)),
                 headers={"Connection": "close"},
             )
 
-    async def ingest(self, request: Request, access: TokenService) -> tuple[int, Response]:
-        """Publishes the events of a request; returns their number and the answer."""
+    async def ingest(self, request: Request, access: TokenService) -> int:
+        """Publishes the events of a request; returns their number. Raises ContradaError."""
         async with self.read(request) as body:
             notifications: list[Notification] = []
             async with self.decoding:
@@ -94,8 +224,7 @@ class RequestBodies:
                     notifications += some
                     if len(some) == EVENTS_PER_TURN:
                         await asyncio.sleep(0)
-            published = await publish(access, notifications)
-        return published, json_answer({"published": published}, HTTPStatus.ACCEPTED)
+            return await publish(access, notifications)
 
 
 async def publish(access: TokenService, notifications: Sequence[Notification]) -> int:
@@ -110,15 +239,15 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
             for frame in _frames(notifications):
                 try:
                     await access.service.publish_batch(frame)
-                except NotPermittedError as error:
+                except errors.NotPermittedError as error:
                     reason = reason or error.reason
                     refused += (done + at for at in error.refused or range(len(frame)))
                 done += len(frame)
-        except ContradaError as error:
+        except errors.ContradaError as error:
             error.published = done - len(refused)
             raise
     if refused:
-        raise RefusedRequestError(
+        raise errors.RefusedRequestError(
             HTTPStatus.FORBIDDEN,
             reason,
             published=done - len(refused),

@@ -166,10 +166,8 @@ async def open_stream(
     _check_bodiless(request)
     query = request.query_params
     if strange := sorted({*query} - _PARAMETERS):
-        known = ", ".join(sorted(_PARAMETERS))
-        raise errors.InvalidValueError(
-            errors.shortened(strange[0], 40), f"no parameter; there are {known}"
-        )
+        reason = f"no parameter; there are {', '.join(sorted(_PARAMETERS))}"
+        raise errors.InvalidValueError(errors.shortened(strange[0], 40), reason)
     if twice := [name for name in query if len(query.getlist(name)) > 1]:
         raise errors.InvalidValueError(twice[0], "the parameter is there twice")
     text, durable = query.get("filter"), query.get("durable")
@@ -179,15 +177,11 @@ async def open_stream(
     subject = None
     if text is not None:
         subject = await parse_request_filter(text, query.get("dialect", ""), limits)
-    if durable is None:
-        when_full = parse_policy(query.get("when_full"))
-        events = access.service.subscribe(subject, when_full=when_full)
-        stream = EventStream(events, opened, counts, limits)
-        await opened.enter_async_context(events)
-        return stream
-    after = _last_event_of(request)
     options: dict[str, Any] = {"durable": durable}
-    if after is not None:
+    after = None
+    if durable is None:
+        options = {"when_full": parse_policy(query.get("when_full"))}
+    elif (after := _last_event_of(request)) is not None:
         # A broken connection may still look alive here, and two streams would share the events.
         for other in list(access.streams):
             if other.durable == durable:
@@ -217,9 +211,8 @@ def _check_bodiless(request: Request) -> None:
     headers = request.headers
     if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0"):
         reason = "found a body, expected none: the parameters of a stream are in the address"
-        raise errors.RefusedRequestError(
-            HTTPStatus.BAD_REQUEST, reason, headers={"Connection": "close"}
-        )
+        close = {"Connection": "close"}
+        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, headers=close)
 
 
 def _last_event_of(request: Request) -> int | None:

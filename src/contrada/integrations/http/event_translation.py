@@ -117,35 +117,35 @@ def event_json(of: Notification) -> bytes:
 
 def event_of(of: Notification) -> dict[str, Any]:
     """Returns the event for a notification, with values for `msgspec.json`."""
-    if "specversion" in of:
-        try:
-            return cloudevents.event_of(of)
-        except EncodingError:
-            pass  # It has attributes that no event can have.
+    if (event := _own_event_of(of)) is not None:
+        return event
     return {**_envelope_of(of), cloudevent_json.DATA: msgspec.Raw(shown_text(of).encode())}
+
+
+def _own_event_of(of: Notification) -> dict[str, Any] | None:
+    """Returns the event that a notification is; None for one that no event can be."""
+    try:
+        return cloudevents.event_of(of) if "specversion" in of else None
+    except EncodingError:
+        return None
 
 
 def binary_event_of(of: Notification) -> tuple[dict[str, str], bytes]:
     """Returns the event in binary mode: context attributes as texts, and the data unchanged."""
-    if "specversion" in of:
-        try:
-            event = cloudevents.event_of(of)
-        except EncodingError:
-            pass
-        else:
-            texts = {name: _text(value) for name, value in event.items() if name not in _DATA}
-            if of.body and of.content_type != cloudevent_json.BINARY_TYPE:
-                texts["datacontenttype"] = of.content_type
-            return texts, of.body
-    return _envelope_of(of), shown_text(of).encode()
+    event = _own_event_of(of)
+    if event is None:
+        return _envelope_of(of), shown_text(of).encode()
+    texts = {  # in the canonical texts of their types
+        name: value if isinstance(value, str) else str(value).lower()
+        for name, value in event.items()
+        if name not in _DATA
+    }
+    if of.body and of.content_type != cloudevent_json.BINARY_TYPE:
+        texts["datacontenttype"] = of.content_type
+    return texts, of.body
 
 
 _DATA: Final = frozenset((cloudevent_json.DATA, "data_base64"))
-
-
-def _text(value: str | int | bool) -> str:
-    """Returns a value in the canonical text of its type."""
-    return value if isinstance(value, str) else str(value).lower()
 
 
 def _envelope_of(of: Notification) -> dict[str, str]:

@@ -38,8 +38,7 @@ from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import HttpPort
 from contrada.integrations.http.http_responses import answer_of, json_answer, token_of
 from contrada.integrations.http.metrics import GatewayCounts, metrics_answer
-from contrada.integrations.http.push_service import Pushes
-from contrada.integrations.http.push_subscription import SubscriptionRequest
+from contrada.integrations.http.push_service import Pushes, SubscriptionRequest
 from contrada.integrations.http.request_filters import within_work
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
 from contrada.integrations.http.token_services import ServiceOfToken, TokenService, TokenServices
@@ -192,9 +191,9 @@ class Gateway:
             reason = "this port has pushed this event itself: its sink leads back to this port"
             raise RefusedRequestError(HTTPStatus.LOOP_DETECTED, reason)
         async with self._using(request) as access:
-            published, response = await self._bodies.ingest(request, access)
+            published = await self._bodies.ingest(request, access)
         self.counts.events += published
-        return response
+        return json_answer({"published": published}, HTTPStatus.ACCEPTED)
 
     async def _subscribe(self, request: Request) -> Response:
         opened = AsyncExitStack()
@@ -251,8 +250,9 @@ class Gateway:
                 self.counts.add_answer("GET /ws", HTTPStatus.SWITCHING_PROTOCOLS)
                 await Conversation(websocket, access, self.counts, self._limits).run()
         except ContradaError as error:
-            self.counts.add_refusal("GET /ws", error)
-            await websocket.send_denial_response(answer_of(error))
+            answer = answer_of(error)
+            self.counts.add_answer("GET /ws", answer.status_code)
+            await websocket.send_denial_response(answer)
 
     def _using(self, request: HTTPConnection) -> AbstractAsyncContextManager[TokenService]:
         """Returns the broker connection for the token of a request. Raises ContradaError."""
@@ -285,13 +285,11 @@ class Gateway:
 
 
 async def _deny_websocket(websocket: WebSocket) -> None:
-    """Answers a WebSocket at an unknown path."""
     answer = await _not_found(websocket, HTTPException(HTTPStatus.NOT_FOUND))
     await websocket.send_denial_response(answer)
 
 
 async def _not_found(request: HTTPConnection, error: Exception) -> Response:
-    """Answers a request with an unknown path or method."""
     assert isinstance(error, HTTPException)
     path, headers = shortened(request.url.path, 80), dict(error.headers or {})
     reason = "there is nothing here; see docs/http.md"

@@ -201,7 +201,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start(_HEAD, self._limits.head_wait_s, self.timeout_keep_alive_handler)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Starts to answer a request."""
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 

@@ -15,26 +15,25 @@ from contrada.service.security.principals import NOT_PERMITTED
 _BUSY: Final = {"gateway_tokens_max", "gateway_unproven_max", "http_bodies_bytes_max"}
 """Limits of all requests together: a later request may succeed."""
 
-_STATUSES: Final[tuple[tuple[type[errors.ContradaError], HTTPStatus], ...]] = (
-    (errors.NotPermittedError, HTTPStatus.FORBIDDEN),
-    (errors.ConnectionFailedError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (errors.ServiceClosedError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (errors.ProtocolError, HTTPStatus.BAD_GATEWAY),
-    (errors.CannotPublishError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (errors.StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (errors.DeliveryError, HTTPStatus.CONFLICT),
-    (errors.ContradaError, HTTPStatus.BAD_REQUEST),
+_STATUSES: Final = (
+    (HTTPStatus.FORBIDDEN, (errors.NotPermittedError,)),
+    (HTTPStatus.SERVICE_UNAVAILABLE, (errors.ConnectionFailedError, errors.ServiceClosedError)),
+    (HTTPStatus.BAD_GATEWAY, (errors.ProtocolError,)),
+    (HTTPStatus.SERVICE_UNAVAILABLE, (errors.CannotPublishError, errors.StoreError)),
+    (HTTPStatus.CONFLICT, (errors.DeliveryError,)),
+    (HTTPStatus.BAD_REQUEST, (errors.ContradaError,)),
 )
 """The first class that fits decides."""
+
+_ASKED: Final = {"WWW-Authenticate": 'Bearer realm="contrada"'}
 
 
 def json_answer(
     content: Any, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None
 ) -> Response:
     """Returns an answer with JSON content."""
-    return Response(
-        msgspec.json.encode(content), status, headers=headers, media_type="application/json"
-    )
+    body = msgspec.json.encode(content)
+    return Response(body, status, headers=headers, media_type="application/json")
 
 
 def refusal_of(error: errors.ContradaError) -> errors.RefusedRequestError:
@@ -44,12 +43,11 @@ def refusal_of(error: errors.ContradaError) -> errors.RefusedRequestError:
     text = _sendable(error)
     if isinstance(error, errors.ConnectionFailedError) and error.fault == NOT_PERMITTED:
         reason = error.reason.removeprefix("the broker reports: ")
-        asked = {"WWW-Authenticate": 'Bearer realm="contrada"'}
-        return errors.RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=asked)
+        return errors.RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=_ASKED)
     if isinstance(error, errors.LimitError) and error.limit in _BUSY:
         later = {"Retry-After": "1"}
         return errors.RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, headers=later)
-    status = next(status for kind, status in _STATUSES if isinstance(error, kind))
+    status = next(status for status, kinds in _STATUSES if isinstance(error, kinds))
     return errors.RefusedRequestError(status, text)
 
 
@@ -82,29 +80,16 @@ def token_of(request: HTTPConnection) -> str:
         token = request.query_params.get("access_token", "")
     else:
         scheme, _, token = given.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
-            found = (
-                "no token"
-                if scheme.lower() == "bearer"
-                else f"the scheme {errors.shortened(scheme, 40)!r}"
-            )
-            raise errors.RefusedRequestError(
-                HTTPStatus.UNAUTHORIZED,
-                f"found {found}, expected Bearer NAME.SECRET",
-                headers={"WWW-Authenticate": 'Bearer realm="contrada"'},
-            )
+        token, is_bearer = token.strip(), scheme.lower() == "bearer"
+        if not is_bearer or not token:
+            found = "no token" if is_bearer else f"the scheme {errors.shortened(scheme, 40)!r}"
+            reason = f"found {found}, expected Bearer NAME.SECRET"
+            raise errors.RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=_ASKED)
     if len(token) > TOKEN_CHARS_MAX:
         raise errors.LimitError("TOKEN_CHARS_MAX", TOKEN_CHARS_MAX, len(token))
-    if token and not _is_private(request):
+    # The broker sees only the connection of the gateway.
+    is_local = request.client is not None and is_loopback(request.client.host)
+    if token and not is_local and request.scope.get("scheme") not in ("https", "wss"):
         reason = "a token is taken over HTTPS, or from this machine only"
         raise errors.RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
     return token
-
-
-def _is_private(request: HTTPConnection) -> bool:
-    """Whether the connection is encrypted or local. The broker sees only the gateway's own one."""
-    if request.scope.get("scheme") in ("https", "wss"):
-        return True
-    client = request.client
-    return client is not None and is_loopback(client.host)

@@ -9,18 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import core
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.registry import CollectorRegistry
+from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from contrada.errors import ContradaError
-from contrada.integrations.http.http_responses import refusal_of
 from contrada.net.broker.latencies import BEYOND
 
 _GAUGES: Final = {
@@ -71,10 +65,6 @@ class GatewayCounts:
         """Counts an answered request."""
         self.requests[endpoint, status] += 1
 
-    def add_refusal(self, endpoint: str, error: ContradaError) -> None:
-        """Counts a refused request."""
-        self.requests[endpoint, refusal_of(error).status] += 1
-
     def add_lost(self, before: dict[str, int], now: Mapping[str, int]) -> dict[str, int]:
         """Counts the losses of a stream since `before`, which becomes `now`; returns them."""
         new = {reason: count - before.get(reason, 0) for reason, count in now.items()}
@@ -86,40 +76,36 @@ class GatewayCounts:
 
 def metrics_answer(broker: Mapping[str, Any], gateway: GatewayCounts, connections: int) -> Response:
     """Returns all metrics in the text format of Prometheus."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected([*_of_broker(broker), *_of_gateway(gateway, connections)]))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    found = _Collected([*_of_broker(broker), *_of_gateway(gateway, connections)])
+    return Response(generate_latest(found), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-class _Collected:
-    """A collector of finished metrics, as the library requires."""
-
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
+@dataclass
+class _Collected(Collector):
+    metrics: list[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        return self._metrics
+        return self.metrics
 
 
 def _of_broker(counts: Mapping[str, Any]) -> Iterator[Metric]:
-    yield GaugeMetricFamily(
+    yield core.GaugeMetricFamily(
         "contrada_start_time_seconds",
         "Start of the broker, in seconds since 1970.",
         value=counts.get("began_us", 0) / _SECOND_US,
     )
     for name, text in _GAUGES.items():
-        yield GaugeMetricFamily(f"contrada_{name}", text, value=counts.get(name, 0))
+        yield core.GaugeMetricFamily(f"contrada_{name}", text, value=counts.get(name, 0))
     for name, (metric, text) in _COUNTERS.items():
-        yield CounterMetricFamily(f"contrada_{metric}", text, value=counts.get(name, 0))
+        yield core.CounterMetricFamily(f"contrada_{metric}", text, value=counts.get(name, 0))
     for name, (label, text) in _LABELLED.items():
-        yield _labelled(CounterMetricFamily, name, label, text, counts.get(name, {}))
+        yield _labelled(core.CounterMetricFamily, name, label, text, counts.get(name, {}))
     for name, (label, text) in _LABELLED_GAUGES.items():
-        yield _labelled(GaugeMetricFamily, name, label, text, counts.get(name, {}))
+        yield _labelled(core.GaugeMetricFamily, name, label, text, counts.get(name, {}))
     yield _latencies(counts)
 
 
 def _labelled(kind: Any, name: str, label: str, text: str, counts: Mapping[str, Any]) -> Metric:
-    """Returns a family of metrics, one for each count."""
     family = kind(f"contrada_{name}", text, labels=[label])
     for shown, count in counts.items():
         family.add_metric([shown], count)
@@ -128,7 +114,7 @@ def _labelled(kind: Any, name: str, label: str, text: str, counts: Mapping[str, 
 
 def _latencies(counts: Mapping[str, Any]) -> Metric:
     """The histogram: each bucket includes the counts of all lower ones, as Prometheus expects."""
-    family = HistogramMetricFamily(
+    family = core.HistogramMetricFamily(
         "contrada_delivery_latency_seconds",
         "Age of the oldest notification of each frame of deliveries when it leaves.",
     )
@@ -143,7 +129,7 @@ def _latencies(counts: Mapping[str, Any]) -> Metric:
 
 
 def _of_gateway(counts: GatewayCounts, connections: int) -> Iterator[Metric]:
-    requests = CounterMetricFamily(
+    requests = core.CounterMetricFamily(
         "contrada_http_requests", "Requests that were answered.", labels=["way", "status"]
     )
     for (endpoint, status), count in counts.requests.items():
@@ -153,15 +139,15 @@ def _of_gateway(counts: GatewayCounts, connections: int) -> Iterator[Metric]:
         ("published", "Events that were published over HTTP.", counts.events),
         ("delivered", "Events written to streams.", counts.delivered),
     ):
-        yield CounterMetricFamily(f"contrada_http_events_{name}", text, value=value)
+        yield core.CounterMetricFamily(f"contrada_http_events_{name}", text, value=value)
     for name, label, text, found in (
         ("dropped", "reason", "Events that streams lost.", counts.dropped),
         ("pushed", "result", "Events for sinks, by result.", counts.pushed),
     ):
-        yield _labelled(CounterMetricFamily, f"http_events_{name}", label, text, found)
+        yield _labelled(core.CounterMetricFamily, f"http_events_{name}", label, text, found)
     for name, text, value in (
         ("connections", "Connections of the HTTP port.", connections),
         ("streams", "Open event streams.", counts.streams),
         ("websockets", "Open WebSockets.", counts.websockets),
     ):
-        yield GaugeMetricFamily(f"contrada_http_{name}", text, value=value)
+        yield core.GaugeMetricFamily(f"contrada_http_{name}", text, value=value)

@@ -9,6 +9,8 @@ removed user end.
 The sink's answer decides: 2xx, the event is delivered; 410, the subscription ends; 408, 425, 429,
 5xx or no answer, the event is sent again after `Retry-After` or a growing wait, for `push_s_max`;
 any other answer, including 508, the event is dropped, counted.
+
+Source: CloudEvents Subscriptions API 1.0-wip §3.2.
 """
 
 import asyncio
@@ -17,9 +19,11 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
@@ -27,28 +31,153 @@ import msgspec
 
 from contrada import errors
 from contrada.delivery.durable_log import OnFull, Retention
+from contrada.integrations.dialects import cloudevents
 from contrada.integrations.feeds.fetcher import retry_after_s
-from contrada.integrations.http.cloudevents_http import binary_headers
+from contrada.integrations.http.event_ingest import binary_headers
 from contrada.integrations.http.event_translation import binary_event_of
 from contrada.integrations.http.gateway_limits import GatewayLimits
+from contrada.integrations.http.http_responses import invalid
 from contrada.integrations.http.metrics import GatewayCounts
-from contrada.integrations.http.push_subscription import (
-    Push,
-    StoredPush,
-    SubscriptionRequest,
-    owner_of,
-)
-from contrada.integrations.http.sinks import PUSHED_BY, PushAnswer, Sinks
+from contrada.integrations.http.sinks import PUSHED_BY, PushAnswer, Sinks, check_headers
 from contrada.integrations.http.token_services import TokenService, TokenServices, wait_closed
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.users import ANONYMOUS
+from contrada.net.wire.tokens import name_in
 from contrada.service.backoff import Backoff
+from contrada.service.clock import wall_clock_us
 from contrada.service.loop_guards import first_of
 from contrada.service.security.principals import NOT_PERMITTED
 
 _PEER: Final = "sinks"
 _AGAIN: Final = (408, 425, 429)
 _LOG: Final = logging.getLogger(__name__)
+
+
+_HTTP: Final = "HTTP"
+
+
+class ProtocolSettings(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The HTTP headers and method of pushes."""
+
+    headers: dict[str, str] = {}
+    method: str = "POST"
+
+
+class SubscriptionRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of a request for a subscription."""
+
+    sink: str
+    protocol: str = _HTTP
+    protocolsettings: ProtocolSettings | None = None
+    source: str | None = None
+    types: list[str] | None = None
+    filters: list[dict[str, Any]] | None = None
+    config: dict[str, Any] | None = None
+    id: str = ""
+
+    @classmethod
+    def from_json(cls, decoded: Any) -> "SubscriptionRequest":
+        """Checks a decoded body. Raises InvalidValueError, RefusedRequestError."""
+        try:
+            request = msgspec.convert(decoded, cls)
+            msgspec.json.encode(request)  # Lone surrogates could not be stored or shown.
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
+            raise invalid(error) from None
+        if request.id:
+            raise errors.InvalidValueError(request.id, "the id of a subscription is made here")
+        if request.protocol != _HTTP:
+            raise errors.InvalidValueError(request.protocol, f"expected the protocol {_HTTP!r}")
+        if (settings := request.protocolsettings) is not None:
+            if settings.method != "POST":
+                raise errors.InvalidValueError(settings.method, "expected the method 'POST'")
+            check_headers(settings.headers)
+        return request
+
+    def rule(self) -> Any:
+        """Returns the rule that selects its events. Raises RefusedRuleError, LimitError."""
+        members = {"filters": self.filters or [], "source": self.source, "types": self.types}
+        return cloudevents.read({key: each for key, each in members.items() if each is not None})
+
+
+class StoredPush(msgspec.Struct, frozen=True):
+    """A subscription in the file; `wanted` is its request."""
+
+    id: str
+    token: str
+    wanted: dict[str, Any]
+
+
+@dataclass(slots=True)
+class PushProgress:
+    """The state and counts of a subscription since this process serves it."""
+
+    state: Literal["pushing", "waiting"] = "pushing"
+    since_us: int = field(default_factory=wall_clock_us)
+    """When it entered this state."""
+    delivered: int = 0
+    dropped: int = 0
+    """Events that the sink refused, or did not accept in time."""
+    answer: int = 0
+    """The last status that the sink answered; 0 without an answer."""
+    error: str = ""
+    """The reason of the state `waiting`, or of the last drop."""
+
+    def enter(self, state: Literal["pushing", "waiting"], answer: int = 0, error: str = "") -> None:
+        """Enters a state after an answer of the sink, or an error."""
+        if state != self.state:
+            self.state, self.since_us = state, wall_clock_us()
+        self.answer, self.error = answer, error
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the `status` that its owner sees."""
+        since = datetime.fromtimestamp(self.since_us // 1_000_000, UTC)
+        shown: dict[str, Any] = {
+            "state": self.state,
+            "since": since.isoformat().replace("+00:00", "Z"),
+            "delivered": self.delivered,
+            "dropped": self.dropped,
+        }
+        if self.answer:
+            shown["answer"] = self.answer
+        if self.error:
+            shown["error"] = self.error
+        return shown
+
+
+class Push:
+    """One subscription to a sink, and the task that serves it."""
+
+    def __init__(self, stored: StoredPush, rule: Any, turns: asyncio.Semaphore) -> None:
+        """`turns` bounds the concurrent pushes of its owner, over all of the owner's sinks."""
+        self.stored = stored
+        self.id, self.sink = stored.id, str(stored.wanted["sink"])
+        self.owner = owner_of(stored.token)
+        """The user of its token, also of one that replaces it."""
+        self.durable = f"{self.owner}/http-{self.id}"
+        """The name of its durable subscription, below that of its owner."""
+        self.rule = rule
+        self.turns = turns
+        self.progress = PushProgress()
+        self.task: asyncio.Task[None] | None = None
+        self.in_force: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the subscription is in force for the first time, or has failed."""
+        self.renewed = asyncio.Event()
+        """Set when its token was replaced."""
+
+    def renew(self, token: str) -> None:
+        """Replaces its token with the new token of its owner."""
+        self.stored = msgspec.structs.replace(self.stored, token=token)
+        self.renewed.set()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the subscription as its owner sees it."""
+        return {"id": self.id, **self.stored.wanted, "status": self.progress.to_json()}
+
+
+def owner_of(token: str) -> str:
+    """Returns the user that a token names; `anonymous` for the empty token."""
+    return name_in(token) or ANONYMOUS
 
 
 class Pushes:
@@ -82,24 +211,21 @@ class Pushes:
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=list[StoredPush])
             for each in found:
-                self._pushes[each.id] = self._create(
-                    each, SubscriptionRequest.from_json(each.wanted).rule()
-                )
+                self._add(each, SubscriptionRequest.from_json(each.wanted).rule())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, errors.ContradaError) as error:
-            raise errors.InputError(
-                str(self._path), f"no subscriptions to sinks: {error}"
-            ) from None
+            reason = f"no subscriptions to sinks: {error}"
+            raise errors.InputError(str(self._path), reason) from None
 
     def start(self) -> None:
         """Starts to serve all stored subscriptions."""
         for push in self._pushes.values():
             self._serve(push)
 
-    def _create(self, stored: StoredPush, rule: Any) -> Push:
-        turns = self._turns.setdefault(
-            owner_of(stored.token), asyncio.Semaphore(self._limits.pushes_at_once_per_user_max)
-        )
-        return Push(stored, rule, turns)
+    def _add(self, stored: StoredPush, rule: Any) -> Push:
+        new = asyncio.Semaphore(self._limits.pushes_at_once_per_user_max)
+        turns = self._turns.setdefault(owner_of(stored.token), new)
+        push = self._pushes[stored.id] = Push(stored, rule, turns)
+        return push
 
     def of(self, token: str) -> Iterator[Push]:
         """The subscriptions of the user of a token that the broker has accepted."""
@@ -110,10 +236,8 @@ class Pushes:
         """Returns a subscription of the user of a token. Raises RefusedRequestError."""
         push = self._pushes.get(name)
         if push is None or push.owner != owner_of(token):
-            # The same for the subscription of another user.
-            raise errors.RefusedRequestError(
-                HTTPStatus.NOT_FOUND, f"there is no subscription {name!r}"
-            )
+            reason = f"there is no subscription {name!r}"  # The same for that of another user.
+            raise errors.RefusedRequestError(HTTPStatus.NOT_FOUND, reason)
         return push
 
     async def begin(self, token: str, wanted: dict[str, Any], rule: Any) -> Push:
@@ -124,8 +248,7 @@ class Pushes:
         if len(self._pushes) >= limits.pushes_max:
             raise errors.LimitError("pushes_max", limits.pushes_max)
         wanted.pop("id", None)
-        push = self._create(StoredPush(secrets.token_hex(8), token, wanted), rule)
-        self._pushes[push.id] = push
+        push = self._add(StoredPush(secrets.token_hex(8), token, wanted), rule)
         self._serve(push)
         try:
             await asyncio.shield(push.in_force)
@@ -161,9 +284,8 @@ class Pushes:
     async def _forget_log(self, push: Push, token: str) -> None:
         if self._is_durable:
             async with self._accesses.use(token, _PEER) as access:
-                with contextlib.suppress(
-                    errors.DeliveryError
-                ):  # A client has ended it by its name.
+                # A client may have ended it by its name.
+                with contextlib.suppress(errors.DeliveryError):
                     await access.service.unsubscribe(push.durable)
 
     def adopt(self, token: str) -> None:
@@ -196,11 +318,7 @@ class Pushes:
 
     async def aclose(self) -> None:
         """Stops pushing; durable subscriptions keep the unpushed events for the next start."""
-        for push in self._pushes.values():
-            if push.task is not None:
-                push.task.cancel()
-        tasks = [each.task for each in self._pushes.values() if each.task is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*map(self._stop, self._pushes.values()))
         await self.sinks.aclose()
 
     # --------------------------------------------------------------------------------- serving
@@ -305,7 +423,8 @@ class Pushes:
                         push.progress.delivered += 1
                         push.progress.enter("pushing", answer.status)
                         return answer.status
-                    if _is_final(answer.status):
+                    is_refused = 0 < answer.status < 500 and answer.status not in _AGAIN
+                    if is_refused or answer.status == HTTPStatus.LOOP_DETECTED:
                         return self._drop(push, answer)
                     self._counts.pushed["tried again"] += 1
                     reason = answer.reason or f"its sink answers {answer.status}"
@@ -318,7 +437,6 @@ class Pushes:
         return 0
 
     def _wait_s(self, answer: PushAnswer, backoff: Backoff) -> float:
-        """Returns the seconds until the next attempt."""
         wanted_s = min(retry_after_s(answer.retry_after), self._limits.push_retry_after_s_max)
         return wanted_s or backoff.next_s()
 
@@ -337,9 +455,3 @@ async def _fail_at_end(access: TokenService) -> None:
     """
     await wait_closed(access.service)
     raise errors.ServiceClosedError("the broker has ended the connection")
-
-
-def _is_final(status: int) -> bool:
-    """Whether a sink would answer the same to another attempt."""
-    is_refused = 0 < status < 500 and status not in _AGAIN
-    return is_refused or status == HTTPStatus.LOOP_DETECTED

@@ -163,12 +163,7 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         self._backend = httpcore.AnyIOBackend()
 
     async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Any = None,
+        self, host: str, port: int, *arguments: Any, **options: Any
     ) -> httpcore.AsyncNetworkStream:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)
         addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
@@ -179,9 +174,7 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         failure: Exception | None = None
         for each in addresses[:_ADDRESSES_TRIED]:
             try:
-                return await self._backend.connect_tcp(
-                    each, port, timeout, local_address, socket_options
-                )
+                return await self._backend.connect_tcp(each, port, *arguments, **options)
             except httpcore.ConnectError as error:
                 failure = error
         raise failure or _NotPublicError(f"{host} has no address")

@@ -14,8 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from contrada import errors
 from contrada.integrations.dialects.json_text import decode_json
-from contrada.integrations.http.cloudevents_http import notifications_of
-from contrada.integrations.http.event_ingest import publish
+from contrada.integrations.http.event_ingest import notifications_of, publish
 from contrada.integrations.http.event_translation import event_of
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
@@ -123,13 +122,8 @@ class Conversation:
                 answer = await self._execute(message)
             except errors.ContradaError as error:
                 refusal = refusal_of(error)
-                answer = {
-                    "type": "error",
-                    "id": name,
-                    "status": int(refusal.status),
-                    "error": refusal.reason,
-                    **refusal.details,
-                }
+                answer = {"type": "error", "id": name, "status": int(refusal.status)}
+                answer |= {"error": refusal.reason, **refusal.details}
             await self._send(answer)
 
     async def _execute(self, message: _ClientMessage) -> dict[str, Any]:
@@ -138,7 +132,10 @@ class Conversation:
             case _WebSocketSubscribe():
                 await self._subscribe(message)
             case _WebSocketUnsubscribe():
-                await self._unsubscribe(message.id)
+                events = self._events_of(message.id)
+                del self._open[message.id]
+                self._tasks.pop(message.id).cancel()
+                await _close(events)
             case _WebSocketPublish():
                 notifications = list(notifications_of(message.events, self._limits))
                 done["published"] = await publish(self._access, notifications)
@@ -146,9 +143,8 @@ class Conversation:
             case _WebSocketAcknowledge():
                 events = self._events_of(message.id)
                 if not hasattr(events, "acknowledge"):
-                    raise errors.InvalidValueError(
-                        message.position, "this subscription is not durable"
-                    )
+                    reason = "this subscription is not durable"
+                    raise errors.InvalidValueError(message.position, reason)
                 await events.acknowledge(up_to=message.position)
                 done["position"] = message.position
         return done
@@ -180,12 +176,6 @@ class Conversation:
         if not writing.cancelled() and writing.exception() is not None:
             self._websocket.scope["extensions"][CUT]()
 
-    async def _unsubscribe(self, name: str) -> None:
-        events = self._events_of(name)
-        del self._open[name]
-        self._tasks.pop(name).cancel()
-        await _close(events)
-
     def _events_of(self, name: str) -> Any:
         try:
             return self._open[name]
@@ -193,7 +183,6 @@ class Conversation:
             raise errors.InvalidValueError(name, "there is no subscription of this id") from None
 
     async def _write(self, name: str, events: Any) -> None:
-        """Sends the events of one subscription until it ends."""
         end: dict[str, Any] = {"type": "end", "id": name}
         lost: dict[str, int] = {}
         try:
@@ -232,9 +221,8 @@ def _id_of(decoded: Any) -> str:
     name = decoded.get("id") if isinstance(decoded, dict) else None
     if not isinstance(name, str):
         return ""
-    if len(name) > WEBSOCKET_ID_CHARACTERS_MAX:
-        raise errors.LimitError(
-            "WEBSOCKET_ID_CHARACTERS_MAX", WEBSOCKET_ID_CHARACTERS_MAX, len(name)
-        )
+    most = WEBSOCKET_ID_CHARACTERS_MAX
+    if len(name) > most:
+        raise errors.LimitError("WEBSOCKET_ID_CHARACTERS_MAX", most, len(name))
     name.encode()
     return name

@@ -117,7 +117,6 @@ def _attributes_of(message: MqttMessage) -> tuple[dict[str, list[Any]], bool]:
 
 
 def _is_settable(name: str) -> bool:
-    """Whether a payload or user property may set an attribute."""
     if name == TOPIC or name.startswith(OWN_PREFIX):
         return False
     try:
@@ -218,5 +217,4 @@ def check_topics(text: str) -> None:
 
 
 def _text(value: Value) -> str:
-    """Returns a text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(json_value(value)).decode()

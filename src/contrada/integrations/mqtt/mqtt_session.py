@@ -17,7 +17,7 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -138,6 +138,8 @@ class MqttSession:
         self._filters = filters
         self._name = name
         self._loop = asyncio.get_running_loop()
+        self._call_soon = self._loop.call_soon_threadsafe
+        """Calls back on the event loop, from paho's thread."""
         self._lock = threading.Lock()
         self._queue: deque[ReceivedMessage] = deque()
         self._queue_bytes = 0
@@ -149,24 +151,20 @@ class MqttSession:
         self._failure: ServiceError | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
-        self._client = self._create_client(tls)
-
-    def _create_client(self, tls: ssl.SSLContext | None) -> paho.Client:
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2, client_id=self._name, protocol=paho.MQTTv5, manual_ack=True
+        self._client = client = paho.Client(
+            CallbackAPIVersion.VERSION2, client_id=name, protocol=paho.MQTTv5, manual_ack=True
         )
-        client.max_inflight_messages_set(self._limits.mqtt_in_flight_max)
-        client.reconnect_delay_set(1, self._limits.mqtt_reconnect_s_max)
-        if self.address.user or self.address.password:
-            client.username_pw_set(self.address.user, self.address.password or None)
-        if self.address.is_tls:
+        client.max_inflight_messages_set(limits.mqtt_in_flight_max)
+        client.reconnect_delay_set(1, limits.mqtt_reconnect_s_max)
+        if address.user or address.password:
+            client.username_pw_set(address.user, address.password or None)
+        if address.is_tls:
             client.tls_set_context(tls)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
         client.on_publish = self._on_publish
-        return client
 
     async def open(self) -> None:
         """Connects and subscribes. Raises ConnectionFailedError."""
@@ -271,9 +269,8 @@ class MqttSession:
             properties.MessageExpiryInterval = message.expires_s
         if message.properties:
             properties.UserProperty = list(message.properties)
-        info = self._client.publish(
-            message.topic, message.payload, 1, message.retain, properties=properties
-        )
+        parts = message.topic, message.payload, 1, message.retain
+        info = self._client.publish(*parts, properties=properties)
         if info.rc in _IGNORED:
             self._unacknowledged[info.mid] = future
         else:
@@ -380,10 +377,6 @@ class MqttSession:
             if not future.done():
                 future.set_exception(self._failure)
         self._unacknowledged.clear()
-
-    def _call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Calls back on the event loop, from paho's thread."""
-        self._loop.call_soon_threadsafe(callback, *arguments)
 
 
 def _options(filter_: str) -> SubscribeOptions:

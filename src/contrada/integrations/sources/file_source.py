@@ -121,17 +121,13 @@ class FileSource:
             if kind == "csv":
                 return descriptions.described(self._items(found, names, None))
             types = {name: found.schema.field(name).type for name in names}
-            has_objects = any(map(_has_objects, types.values()))
-            return descriptions.description_of_columns(
-                _held(found, types, self._zone), is_whole=not has_objects
-            )
+            is_whole = not any(map(_has_objects, types.values()))
+            held = _held(found, types, self._zone)
+            return descriptions.description_of_columns(held, is_whole=is_whole)
 
     def _items(self, found: Any, names: Sequence[str], kept: Any) -> Iterator[Notification]:
-        """Yields the rows that a condition accepts."""
-        batches = found.to_batches(
-            columns=list(names), filter=kept, batch_size=ROWS_READ_AT_ONCE, use_threads=False
-        )
-        for batch in batches:
+        options = {"batch_size": ROWS_READ_AT_ONCE, "use_threads": False}
+        for batch in found.to_batches(columns=list(names), filter=kept, **options):
             columns = [_plain(column).to_pylist() for column in batch.columns]
             rows: Iterable[Sequence[Any]] = zip(*columns, strict=True) if columns else ()
             yield from items_of(self.place, names, rows, self._zone)
@@ -146,7 +142,6 @@ class FileSource:
                         yield _object(path, number, line, kept)
 
     def _paths(self) -> tuple[list[str], FileFormat]:
-        """Returns the existing files, and their format."""
         paths = [str(path) for each in self._patterns for path in _found(each)]
         if not paths:
             raise InputError(self.place, "there is no such file")
@@ -169,7 +164,6 @@ class FileSource:
 
 
 def _is_of_files(error: Exception) -> bool:
-    """Whether reading files raised it."""
     arrow = sys.modules.get("pyarrow")
     known = (OSError, EOFError, OverflowError, UnicodeDecodeError, zlib.error)
     return isinstance(error, known if arrow is None else (*known, arrow.ArrowException))
@@ -228,11 +222,8 @@ def _found(pattern: str | Path) -> list[Path]:
     """Returns the files of a path, of a folder and those in it, or of a pattern."""
     path = Path(pattern)
     if path.is_dir():
-        return sorted(
-            each
-            for each in path.rglob("*")
-            if each.is_file() and not each.name.startswith((".", "_"))
-        )
+        visible = (each for each in path.rglob("*") if not each.name.startswith((".", "_")))
+        return sorted(each for each in visible if each.is_file())
     if path.is_file():
         return [path]
     return sorted(each for each in map(Path, glob(str(pattern), recursive=True)) if each.is_file())
@@ -276,7 +267,6 @@ def pushed(question: SourceQuery, types: dict[str, Any]) -> Any:
 
 
 def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn]) -> Any:
-    """Returns the condition on one attribute; None for no condition."""
     dataset = _arrow().dataset
     column = column_of(name, values, columns)
     if isinstance(column, bool):

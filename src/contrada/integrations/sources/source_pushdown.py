@@ -82,7 +82,6 @@ def condition(question: SourceQuery, columns: Mapping[str, SqlColumn], pushed: P
 
 
 def _side(name: str, values: ValueSet, columns: Mapping[str, SqlColumn], pushed: Pushed) -> Clause:
-    """Returns the condition on one attribute."""
     column = column_of(name, values, columns)
     if isinstance(column, bool):
         return TRUE if column else FALSE
@@ -209,7 +208,6 @@ def _number(given: Any, kind: str) -> int | float | None:
 
 
 def _domain(values: ValueSet, tag: int) -> ValueSet:
-    """Returns the values of one domain."""
     return values & of_cuts(line.domain(tag))
 
 

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial, reduce
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -23,13 +24,7 @@ from contrada.model import Notification, ValueSet
 from contrada.model.algebra.value_set import NOTHING, of_keys
 from contrada.model.domains.values import BOOL, NUMBER, check_user_name, key_of
 from contrada.routing.router_messages import Offer
-from contrada.service.query.source import (
-    DESCRIBED_VALUES_MAX,
-    FRESH_S,
-    Fresh,
-    description_of_columns,
-    within,
-)
+from contrada.service.query import source as descriptions
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.subjects import Offered
 
@@ -82,21 +77,25 @@ class SqliteTables:
         cursor = self.connection.execute(text, where.parameters)
         while batch := cursor.fetchmany(pushdown.TABLE_BATCH_ROWS):
             if truths:
-                batch = [_with_truths(row, truths) for row in batch]
+                batch = [list(row) for row in batch]
+                for row, at in product(batch, truths):
+                    if type(row[at]) is int:
+                        row[at] = _TRUTHS.get(row[at], row[at])
             yield from batch
 
     def described(self, table: Sequence[str], column: pushdown.SqlColumn, _: object) -> ValueSet:
         """Returns the values of a column if they are few, else the range of each type."""
         name, place = quote(column.name), pushdown.place_of(table)
         there = f"FROM {place} WHERE {name} IS NOT NULL"
-        query = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {DESCRIBED_VALUES_MAX + 1}"
+        most = descriptions.DESCRIBED_VALUES_MAX
+        query = f"SELECT DISTINCT {name} COLLATE BINARY {there} LIMIT {most + 1}"
         values = self.connection.execute(query).fetchall()
-        if len(values) <= DESCRIBED_VALUES_MAX:
+        if len(values) <= most:
             return self._with_truths_of(column, of_keys([key_of(value) for (value,) in values]))
         kind = f"CASE typeof({name}) WHEN 'real' THEN 'integer' ELSE typeof({name}) END"
         ends = f"min({name} COLLATE BINARY), max({name} COLLATE BINARY)"
         found = self.connection.execute(f"SELECT {ends} {there} GROUP BY {kind}").fetchall()
-        sets = [within(key_of(low), key_of(high)) for low, high in found]
+        sets = [descriptions.within(key_of(low), key_of(high)) for low, high in found]
         return self._with_truths_of(column, reduce(ValueSet.__or__, sets, NOTHING))
 
     def _with_truths_of(self, column: pushdown.SqlColumn, values: ValueSet) -> ValueSet:
@@ -116,14 +115,6 @@ def _text(given: bytes) -> str | bytes:
         return given.decode()
     except UnicodeDecodeError:
         return given
-
-
-def _with_truths(row: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
-    changed = list(row)
-    for at in places:
-        if type(row[at]) is int:
-            changed[at] = _TRUTHS.get(row[at], row[at])
-    return changed
 
 
 class Database(Protocol):
@@ -170,7 +161,7 @@ class TableSource:
         *,
         zone: str | None = None,
         description: Offered | None = None,
-        fresh_s: float = FRESH_S,
+        fresh_s: float = descriptions.FRESH_S,
     ) -> None:
         self._open = opener_of(connect)
         self._table = (table,) if isinstance(table, str) else tuple(table)
@@ -179,7 +170,7 @@ class TableSource:
         self._names = None if columns is None else tuple(map(check_user_name, columns))
         self._zone = zone_of(zone)
         self.fresh_s = fresh_s
-        self._description = Fresh(self._described, description, fresh_s)
+        self._description = descriptions.Fresh(self._described, description, fresh_s)
 
     @property
     def place(self) -> str:
@@ -209,7 +200,7 @@ class TableSource:
                 each.name: database.described(self._table, each, self._zone) for each in columns
             }
             is_whole = not any(each.has_objects for each in columns)
-            return description_of_columns(sets, is_whole=is_whole)
+            return descriptions.description_of_columns(sets, is_whole=is_whole)
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
@@ -259,7 +250,6 @@ def opener_of(connect: str | Path | DatabaseConnector) -> Callable[[], Database]
 
 
 def _known(connect: DatabaseConnector) -> Database:
-    """Returns the database of a connection that the program opened."""
     connection = connect()
     if isinstance(connection, sqlite3.Connection):
         return SqliteTables(connection)
