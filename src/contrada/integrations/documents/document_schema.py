@@ -116,8 +116,8 @@ class SchemaTypes:
                 remedy = "pip install 'contrada[feeds]'"
                 raise MissingRequirementError("xmlschema, which reads types", remedy) from None
             try:
-                read = xmlschema.XMLSchema(io.BytesIO(schema), allow="none", defuse="always")
-                self._schema = read
+                text = io.BytesIO(schema)
+                self._schema = xmlschema.XMLSchema(text, allow="none", defuse="always")
             except (xmlschema.XMLSchemaException, ValueError) as error:
                 raise InputError("schema", str(error).splitlines()[0]) from None
         self._by_name = {} if root is None or is_xsd else _types_of_grammar(root)

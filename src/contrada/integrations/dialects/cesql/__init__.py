@@ -1,9 +1,7 @@
-"""CESQL, the CloudEvents SQL expression language 1.0: parser, evaluation, and translation to
-filters.
+"""CESQL, the CloudEvents SQL expression language 1.0: parser, evaluation, translation to filters.
 
 `parse` and `evaluate` follow the specification, including errors. `read` returns a rule of filters
-and a residue. `cesql_values` documents the attributes of a CloudEvent in a notification;
-`cesql_parser` and `evaluation` document the choices that the specification leaves open.
+and a residue. `cesql_values` documents the attributes of a CloudEvent in a notification.
 """
 
 from contrada.integrations.dialects.cesql.cesql_parser import parse

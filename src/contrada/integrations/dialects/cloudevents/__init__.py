@@ -1,6 +1,4 @@
-"""CloudEvents 1.0: conversion of events and notifications, and of subscription filters and
-filters.
-"""
+"""CloudEvents 1.0: conversion of events and notifications, and of subscriptions' filters."""
 
 from contrada.integrations.dialects.cloudevents.cloudevent_json import (
     event_of,

@@ -103,13 +103,10 @@ class _ConditionReader(Transformer_NonRecursive[Token, Formula]):
             self._looked_at += len(self._names)
             if self._looked_at > NAMES_LOOKED_AT_MAX:
                 raise LimitError("NAMES_LOOKED_AT_MAX", NAMES_LOOKED_AT_MAX)
-            pieces = Segments(tuple(pattern.encode(errors="surrogatepass").split(b"*")))
-            names = [
-                name
-                for name in self._names
-                if name[:1] != "_"
-                and (pattern.lower() == "them" or pieces.hold(name.encode(errors="surrogatepass")))
-            ]
+            shape = "*" if pattern.lower() == "them" else str(pattern)
+            texts = Segments(tuple(shape.encode(errors="surrogatepass").split(b"*")))
+            listed = [name for name in self._names if name[:1] != "_"]
+            names = [name for name in listed if texts.hold(name.encode(errors="surrogatepass"))]
             if not names:
                 raise refusal(refusals.NO_SELECTION, pattern, "condition")
             self._named[pattern] = names
