@@ -418,11 +418,6 @@ class DeliveryServer:
         owners = self._table.owners.items()
         return {each.name: name for name, owner in owners for each in owner.entries.values()}
 
-    def take_ended(self) -> list[str]:
-        """Returns the names of the subscriptions here that have ended since the last call."""
-        names, self.logs.ended = self.logs.ended, []
-        return names
-
     def sequence_of(self, publisher: str) -> int:
         """Returns a publisher's highest accepted or waiting number: its next is higher."""
         return self._access.sequence_of(publisher)

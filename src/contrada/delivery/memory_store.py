@@ -8,14 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import takewhile
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from contrada.delivery import store as stored
 from contrada.errors import StoreFullError
 
+T = TypeVar("T")
+
 MEMORY_BYTES_MAX: Final = 2**30
 """Bytes of the records of a store in memory. Beyond it: StoreFullError."""
-
 
 _DiskStep: TypeAlias = "Callable[[_Disk], object]"
 
@@ -45,9 +46,6 @@ class _Disk:
             log.before[row[0]] = before
         self.held_bytes += log.head.total - total
         return first
-
-    def acknowledge(self, name: str, intervals: Sequence[tuple[int, int]]) -> None:
-        self.logs[name].head.acknowledge(intervals)
 
     def truncate(self, name: str, before: int) -> None:
         log = self.logs[name]
@@ -89,10 +87,7 @@ class MemoryStore:
         if not self.has_room(sum(map(len, records))):
             raise StoreFullError("the store in memory is full")
         records = tuple(records)
-        first = self._current.append(log, records, time_us)
-        if self._survives:
-            self._group.append(lambda disk: disk.append(log, records, time_us))
-        return first
+        return self._apply(lambda disk: disk.append(log, records, time_us))
 
     def read(self, log: str, first: int, count: int) -> list[stored.StoredRecord]:
         """See `Store.read`."""
@@ -108,7 +103,7 @@ class MemoryStore:
         """See `Store.acknowledge`."""
         if log in self._current.logs:
             listed = tuple(intervals)
-            self._apply(lambda disk: disk.acknowledge(log, listed))
+            self._apply(lambda disk: disk.logs[log].head.acknowledge(listed))
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
         """See `Store.acknowledged`."""
@@ -179,10 +174,11 @@ class MemoryStore:
         """See `Store.sync`."""
         self.seal()()
 
-    def _apply(self, step: Callable[[_Disk], object]) -> None:
-        step(self._current)
+    def _apply(self, step: Callable[[_Disk], T]) -> T:
+        result = step(self._current)
         if self._survives:
             self._group.append(step)
+        return result
 
     # --- failures -----------------------------------------------------------------------------
 

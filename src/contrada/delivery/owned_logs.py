@@ -86,7 +86,7 @@ class OwnedLogs:
             "subscription", tuple[DurableEntry, Retention]
         ):
             self._add(int(number), entry, retention, is_durable=True)
-        self.ended: list[str] = []  # since `take_ended`
+        self.ended: list[str] = []  # names, for the owner to take
         self._next = next((number for _, number in self._notes.of("next", int)), 1)
 
     def _add(
@@ -167,8 +167,7 @@ class OwnedLogs:
         if name not in self._numbers:
             return None
         owned = self._logs[self._numbers[name]]
-        is_durable = owned.log.store is not self.memory_store
-        return LogTerms(owned.entry.filters, owned.log.retention, is_durable)
+        return LogTerms(owned.entry.filters, owned.log.retention, owned.is_durable)
 
     def has_reader(self, name: str) -> bool:
         """Whether a subscription has a consumer, here or elsewhere."""

@@ -373,7 +373,8 @@ class DeliveryHost:
                 waiting.set_exception(each.error)
             else:
                 waiting.set_result(each.fresh)
-        for name in self.server.take_ended():
+        ended, self.server.logs.ended = self.server.logs.ended, []
+        for name in ended:
             if self.server.logs.terms(name) is None:  # Otherwise the name is in use again.
                 self._forget(name)
         self._groups.add(visible)

@@ -271,7 +271,7 @@ def publishes_what_it_refuses(give_up: Way) -> Way:
 def keeps_in_memory_only(_: Way) -> Way:
     def acknowledge(self: MemoryStore, log: str, intervals: Any) -> None:
         if log in self._current.logs:
-            self._current.acknowledge(log, tuple(intervals))
+            self._current.logs[log].head.acknowledge(tuple(intervals))
 
     return acknowledge
 

@@ -344,14 +344,14 @@ class _AnsweringWork:
     async def _run(self, source: HeldSource) -> None:
         state, reason = SourceState.STOPPED, ""
         name = source.name
-        out = _UnsentAnswers(name, self._flush)
+        out, named = _UnsentAnswers(self._flush), Envelope(publisher=name)
         until = asyncio.timeout(self._ask.timeout_us / 1e6)
         try:
             combined = None if self._partial is None else Partial(self._partial.combination)
             async with until:
                 async with aclosing(self._steps(source)) as steps:
                     async for step, is_more in steps:
-                        found = out.name_items(self._query.select(step))
+                        found = [it.with_envelope(named) for it in self._query.select(step)]
                         if combined is not None:
                             combined.add_all(found)
                             out.sent += len(found)
@@ -467,17 +467,11 @@ class _AnsweringWork:
 class _UnsentAnswers:
     """The unsent items of a source; they are sent at the end of a turn of the loop."""
 
-    def __init__(self, name: str, flush: "Callable[[_UnsentAnswers], None]") -> None:
+    def __init__(self, flush: "Callable[[_UnsentAnswers], None]") -> None:
         self.items: list[Notification] = []
         self.sent = 0
-        self._envelope = Envelope(publisher=name)
         self._flush = flush
         self._is_due = False
-
-    def name_items(self, items: Iterable[Notification]) -> list[Notification]:
-        """Returns the items with this source as their publisher."""
-        envelope = self._envelope
-        return [item.with_envelope(envelope) for item in items]
 
     def add(self, items: Iterable[Notification]) -> None:
         """Adds items. Raises LimitError for an item that no frame can hold."""

@@ -85,11 +85,6 @@ class TableLog(stored.LogHead):
         begin, behind = (bisect_left(self.rows, each, key=_position_of) for each in (first, end))
         return self.rows[begin:behind]
 
-    def first_waiting(self, first: int) -> TableRow | None:
-        """The first unwritten row from a position on."""
-        begin = bisect_left(self.rows, first, key=_position_of)
-        return self.rows[begin] if begin < len(self.rows) else None
-
 
 class WriteGroup:
     """The content of a transaction."""
@@ -270,7 +265,7 @@ class TableStore(ABC):
             return
         before = min(before, of.next)
         with self._changing:
-            waiting = of.first_waiting(before)
+            waiting = next(iter(of.waiting(before, of.next)), None)
         in_tables = of.next if waiting is None else waiting[1]
         found = self._asked("before", of.number, before, in_tables, 1) if before < in_tables else []
         behind = of.total if waiting is None else waiting[2]
