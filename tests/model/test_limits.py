@@ -14,7 +14,7 @@ from contrada.model.languages import decision
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.automaton import STATES_MAX
 from contrada.model.languages.language import Literal
-from contrada.model.languages.tally import Tally
+from contrada.model.languages.atoms import Tally
 
 LONG = "a" * STATES_MAX
 

@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from contrada.model.languages.tally import Tally
+from contrada.model.languages.atoms import Tally
 
 COUNTS = 20_000
 

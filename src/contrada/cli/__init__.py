@@ -35,6 +35,7 @@ COMMANDS = {
     "spark": ("contrada.cli.spark:spark", "Run a cluster of Spark here."),
     "simulate": ("contrada.cli.simulate:simulate", "Simulate networks of brokers."),
 }
+__all__ = ["main"]
 
 
 @click.group(
@@ -51,6 +52,3 @@ def main() -> None:
     contrada sub "price < 100 and symbol prefix 'D'"   # in a second terminal
     contrada pub symbol=DIS price=61.5                 # in a third one
     """  # noqa: D301 - click reads the escape
-
-
-__all__ = ["main"]

@@ -30,6 +30,7 @@ BAD_SHOWN_MAX: Final = 20
 """Unreadable entries of one poll that are reported one by one. Beyond it: they are only counted."""
 
 Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
+_COUNTED: Final = ("new", "changed", "unchanged", "bad")
 
 
 @click.command()
@@ -157,9 +158,6 @@ class _PollReport:
             failed = self._counts.pop("failed", 0)
             line = f"in {self._polls} polls: {_counted(self._counts)}"
             click.echo(f"{line}, {failed} polls failed" if failed else line, err=True)
-
-
-_COUNTED: Final = ("new", "changed", "unchanged", "bad")
 
 
 def _counted(counts: dict[str, int]) -> str:

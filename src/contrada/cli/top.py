@@ -35,6 +35,16 @@ _HELD: Final = (
 _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
 """Tables of which a broker sends only the first entries."""
 
+_HEADINGS: Final = (
+    "published/s",
+    "matched/s",
+    "dropped/s",
+    "connections",
+    "links",
+    "subscriptions",
+    "held bytes",
+)
+
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
@@ -177,14 +187,3 @@ def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
             lost = each["subscription_dropped_per_s"][name]
             subscriptions.add_row(f"{address} {name}", f"{waiting:,}", f"{lost:,.1f}")
     return Group(*(each for each in (brokers, away, links, subscriptions) if each.row_count))
-
-
-_HEADINGS: Final = (
-    "published/s",
-    "matched/s",
-    "dropped/s",
-    "connections",
-    "links",
-    "subscriptions",
-    "held bytes",
-)

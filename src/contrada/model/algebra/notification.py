@@ -60,6 +60,10 @@ Body: TypeAlias = bytes | Mapping[str, Any]
 """Opaque bytes, or a mapping that is encoded as JSON."""
 
 PRIORITY_DEFAULT: Final = 4
+_PARTS: Final = frozenset(("span", "body", "content_type", "envelope"))
+# A Notification refuses to be changed; only this module fills its slots, straight and quickly.
+_new: Final = object.__new__
+_TEXTS: Final = frozenset((str,))
 
 
 def check_text(name: str, text: object) -> None:
@@ -421,13 +425,10 @@ class Notification(Product, Mapping[str, Values]):
         return f"Notification({', '.join(shown)})"
 
 
-_PARTS: Final = frozenset(("span", "body", "content_type", "envelope"))
 _decode_parts: Final = msgspec.msgpack.Decoder(
     tuple[int, str, tuple[msgspec.Raw, Envelope, bytes, str]]
 ).decode
 
-# A Notification refuses to be changed; only this module fills its slots, straight and quickly.
-_new: Final = object.__new__
 _slots: Final = vars(Notification)
 _set_span: Final = _slots["span"].__set__
 _set_packed: Final = _slots["packed"].__set__
@@ -485,9 +486,6 @@ def from_plain(
     if span is None:
         return Notification.from_attributes(attributes, b"", "", envelope)
     return from_parts(span, b"", "", envelope, values=kept)
-
-
-_TEXTS: Final = frozenset((str,))
 
 
 def from_packed(

@@ -20,6 +20,9 @@ from contrada.model.languages.atoms import registry
 Constants: TypeAlias = Value | tuple[Value, ...]
 """An operator's constant; a tuple for none or several."""
 
+_INTERVALS: Final = tuple(name for name in sets.OPERATORS if registry.find(name) is None)
+"""Built-in operators whose sets are intervals; the others are in the registry."""
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Constraint:
@@ -95,10 +98,6 @@ class OperatorView:
     def _set(self, constant: Constants) -> ValueSet:
         constants = constant if isinstance(constant, tuple) else (constant,)
         return sets.of_operator(self.name, constants)
-
-
-_INTERVALS: Final = tuple(name for name in sets.OPERATORS if registry.find(name) is None)
-"""Built-in operators whose sets are intervals; the others are in the registry."""
 
 
 def operators() -> tuple[OperatorView, ...]:

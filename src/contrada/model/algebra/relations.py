@@ -46,6 +46,17 @@ _COMMON_WORK: Final = 10  # Steps of work to intersect two filters
 _MISSING: Any = None
 """The default of an argument that is required: its absence gets a better message than Python's."""
 
+_Area: TypeAlias = tuple[Box, ValueSet]
+"""A box and the set of the attributes that it does not name."""
+
+_USUAL: Final = frozenset((Filter, FilterSet, Notification, Advertisement))
+"""Types that need no `isinstance` of an abstract class, which is slower."""
+
+_CHARACTERS: Final = sets.matches("^(?s:.)*$") | of_cuts(line.NOT_TEXT)
+"""All but texts that are not UTF-8: the texts of an envelope."""
+
+_ENVELOPE_FIELDS: Final = {"@id": "id", "@publisher": "publisher", "@time": "time_us"}
+
 
 def covers(p: Things, q: Things) -> bool:
     """Whether every notification of q is one of p.
@@ -186,18 +197,10 @@ def witness(
     return None
 
 
-_Area: TypeAlias = tuple[Box, ValueSet]
-"""A box and the set of the attributes that it does not name."""
-
-
 def _to_product(given: Things) -> _Thing:
     if type(given) in _USUAL or isinstance(given, Product | FilterSet):
         return given  # type: ignore[return-value]
     return selection(given)
-
-
-_USUAL: Final = frozenset((Filter, FilterSet, Notification, Advertisement))
-"""Types that need no `isinstance` of an abstract class, which is slower."""
 
 
 def _members_of(thing: _Thing) -> Sequence[Product]:
@@ -241,12 +244,6 @@ def _outside_product(box: Box, default: ValueSet, other: Product) -> Iterator[_A
     if not beyond.is_empty:
         name = next(name for i in range(len(named) + 1) if (name := f"x{i}") not in named)
         yield {**whole, name: beyond}, default
-
-
-_CHARACTERS: Final = sets.matches("^(?s:.)*$") | of_cuts(line.NOT_TEXT)
-"""All but texts that are not UTF-8: the texts of an envelope."""
-
-_ENVELOPE_FIELDS: Final = {"@id": "id", "@publisher": "publisher", "@time": "time_us"}
 
 
 def _notification_in(box: Box, default: ValueSet) -> Notification | None:

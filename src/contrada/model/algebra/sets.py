@@ -34,7 +34,7 @@ ALL_TEXT: Final = ValueSet(line.ALL_TEXT)
 def eq(value: Value, *, nocase: bool = False) -> ValueSet:
     """Returns the set of one value; with `nocase` of all texts that differ in case only."""
     if nocase:
-        return _text_atom("= nocase", value)
+        return extension("= nocase", value)
     return of_cuts(line.point(_key("=", value)))
 
 
@@ -99,18 +99,18 @@ def not_in(*constants: Value, nocase: bool = False) -> ValueSet:
 def prefix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
     """Returns every text that begins with the constant."""
     if nocase:
-        return _text_atom("prefix nocase", value)
+        return extension("prefix nocase", value)
     return of_cuts(line.starting_with(_text("prefix", value)))
 
 
 def suffix(value: str | bytes, *, nocase: bool = False) -> ValueSet:
     """Returns every text that ends with the constant."""
-    return _text_atom("suffix nocase" if nocase else "suffix", value)
+    return extension("suffix nocase" if nocase else "suffix", value)
 
 
 def contains(value: str | bytes, *, nocase: bool = False) -> ValueSet:
     """Returns every text that contains the constant."""
-    return _text_atom("contains nocase" if nocase else "contains", value)
+    return extension("contains nocase" if nocase else "contains", value)
 
 
 def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
@@ -127,7 +127,7 @@ def matches(pattern: str | bytes, flags: str = "") -> ValueSet:
     constant = regex_syntax.normal(text, flags)
     plain = regex_operator.plain_forms(regex_operator.tree_of(constant.encode()))
     if plain is None:
-        return _text_atom("matches", constant)
+        return extension("matches", constant)
     return union(map(of_plain, plain))
 
 
@@ -136,13 +136,13 @@ def wildcard(value: str | bytes, *, nocase: bool = False) -> ValueSet:
     constant = wildcards.normal(_utf8("wildcard", value))
     plain = wildcards.plain_form(constant, nocase=nocase)
     if plain is None:
-        return _text_atom("wildcard nocase" if nocase else "wildcard", constant)
+        return extension("wildcard nocase" if nocase else "wildcard", constant)
     return of_plain(plain)
 
 
 def cidr(value: str | bytes) -> ValueSet:
     """Returns every text that is an IP address of a network: `10.0.0.0/8` or `2001:db8::/32`."""
-    return _text_atom("cidr", str(ip_network.network_of(_text("cidr", value))))
+    return extension("cidr", str(ip_network.network_of(_text("cidr", value))))
 
 
 def exists() -> ValueSet:
@@ -168,11 +168,6 @@ def none_of(*constants: Value) -> ValueSet:
 def text_not(of: ValueSet) -> ValueSet:
     """Returns the other texts, for `not` before an operator on text."""
     return ALL_TEXT - of
-
-
-def extension(operator: str, constant: str | bytes) -> ValueSet:
-    """Returns the texts of an operator. Raises UnknownOperatorError, InvalidFilterError."""
-    return _text_atom(operator, constant)
 
 
 OPERATORS: Final[dict[str, Callable[..., ValueSet]]] = {
@@ -211,7 +206,7 @@ def of_operator(operator: str, constants: Sequence[Value]) -> ValueSet:
     if build is None:
         if len(constants) != 1:
             raise InvalidFilterError(operator, tuple(constants), "expected one constant")
-        return _text_atom(operator, constants[0])
+        return extension(operator, constants[0])
     try:
         return build(*constants)
     except TypeError:
@@ -219,9 +214,10 @@ def of_operator(operator: str, constants: Sequence[Value]) -> ValueSet:
         raise InvalidFilterError(operator, tuple(constants), reason) from None
 
 
-def _text_atom(operator: str, value: Value) -> ValueSet:
+def extension(operator: str, constant: Value) -> ValueSet:
+    """Returns the texts of an operator. Raises UnknownOperatorError, InvalidFilterError."""
     registry.get(operator)
-    atom = _atom(operator, value)
+    atom = _atom(operator, constant)
     if not atom.constant and operator in ("suffix", "contains"):
         return ALL_TEXT
     return of_cuts(line.EMPTY, Literal(atom, True))

@@ -35,6 +35,9 @@ the rest remains, counted."""
 POINTS_FILED_MAX: Final = 16
 """Values of an attribute by which a filter is indexed. Beyond it: by the hull of its set."""
 
+_COMPARISON_WORK: Final = 2  # Steps to compare two filters that differ
+_END: Final[Cut] = (TEXT + 1,)
+
 
 def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
     """Returns a union of the same notifications without covered or mergeable members.
@@ -63,11 +66,6 @@ def simplify(filters: str | Selection | Iterable[Selects]) -> FilterSet:
     except LimitError:
         decision.safe_answers.add("simplify: SIMPLIFY_WORK_MAX")
     return FilterSet(kept.values())
-
-
-_COMPARISON_WORK: Final = 2  # Steps to compare two filters that differ
-
-_END: Final[Cut] = (TEXT + 1,)
 
 
 class _Files:

@@ -22,6 +22,8 @@ from contrada.model.languages.automaton import Automaton
 from contrada.model.languages.language import Language, Pieces
 from contrada.model.languages.work_budget import Exhausted, spend
 
+_new: Final = object.__new__
+
 
 class ValueSet:
     """A set of values of one attribute; immutable.
@@ -291,8 +293,6 @@ def of_cuts(cuts: Cuts, text: Language | None = None) -> ValueSet:
     new._hold(cuts, text)
     return new
 
-
-_new: Final = object.__new__
 
 NOTHING: Final = ValueSet(line.EMPTY)
 EVERYTHING: Final = ValueSet(line.EVERYTHING)

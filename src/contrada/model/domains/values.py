@@ -68,6 +68,7 @@ is written."""
 ABSENT_KEY: Final[Key] = (ABSENT, 0)
 NULL_KEY: Final[Key] = (NULL, 0)
 NAN_KEY: Final[Key] = (NAN, 0)
+_PLAIN: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
 def key_of(value: Value) -> Key:
@@ -211,9 +212,6 @@ def check_user_name(name: object) -> str:
 def is_system_name(name: str) -> bool:
     """Whether an attribute of this name is the envelope's, or a type mark."""
     return name.startswith(MARK_PREFIX) or name in ENVELOPE_NAMES
-
-
-_PLAIN: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
 def _float_key(value: float) -> Key:

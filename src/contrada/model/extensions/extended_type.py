@@ -20,6 +20,7 @@ from contrada.errors import ExtensionError
 from contrada.model.languages.atoms import Operator, registry
 
 ENTRY_POINTS: Final = "contrada.extensions"  # The group of entry points for extensions of packages
+_loaded: Final[dict[str, None]] = {}
 
 
 class ExtendedOperator(Operator):
@@ -112,9 +113,6 @@ def object_named(name: str) -> object:
         reason = f"module {module_name!r} has no class {class_name!r}"
         raise ExtensionError(name, reason) from None
     return found
-
-
-_loaded: Final[dict[str, None]] = {}
 
 
 def _shown(error: Exception) -> str:

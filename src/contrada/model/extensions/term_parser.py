@@ -13,6 +13,8 @@ from contrada.model.extensions.terms import Function, Number, String, Term, Vari
 TERM_BYTES_MAX: Final = 16_384
 """Bytes of a term. Beyond it: a constant is refused, a value does not match."""
 
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+
 
 def parse_term(text: str) -> Term:
     """Parses a term.
@@ -61,9 +63,6 @@ class _TermBuilder(Transformer[Token, Term]):
 
     def variable(self, token: Token) -> Term:
         return Variable(str(token[1:]))
-
-
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 @cache

@@ -10,13 +10,13 @@ Source: CU-CS-946-03 §4 and figures 1 and 2 (name, index, apply, covers).
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from contrada.errors import ExtensionError, InvalidFilterError, LimitError, UnknownOperatorError
 from contrada.model.languages import automaton, casefold
-from contrada.model.languages.tally import Tally
 from contrada.model.languages.work_budget import Work
 
 AUTOMATON_WORK_MAX: Final = 4_000_000
@@ -35,6 +35,27 @@ KEYWORDS: Final = frozenset(
 
 INDEX_FIRST: Final = 14
 """Indices below belong to the built-in operators that are intervals (see `operators`)."""
+
+_FITS: Final[dict[tuple[bool, bool], Callable[[bytes, bytes], bool]]] = {
+    (True, True): bytes.__eq__,
+    (True, False): bytes.startswith,
+    (False, True): bytes.endswith,
+    (False, False): bytes.__contains__,
+}
+"""Whether the constant must be at the beginning, and at the end; and the test of this."""
+
+
+class Tally(Counter[str]):
+    """Counts of a few named events in this process; several threads may add to one.
+
+    An interpreter with one lock loses no count: `update` changes an entry in one step, while
+    `tally[name] += 1` takes several, between which another thread may run.
+    """
+
+    def add(self, name: str) -> None:
+        """Counts one event."""
+        self.update((name,))
+
 
 failures: Final = Tally()
 """Errors and invalid answers, by operator."""
@@ -174,28 +195,23 @@ def implied_atom(atom: Atom) -> Atom | None:
 @lru_cache(maxsize=automaton.AUTOMATA_CACHED_MAX)
 def _implied(operator: Operator, constant: bytes) -> Atom | None:
     try:
-        answer: Atom | None = operator.implied(constant)
+        answer: object = operator.implied(constant)
         if answer is None or registry.is_own(operator):
-            return answer
-        if _is_proved(Atom(operator.name, constant), answer):
-            return answer
+            return answer  # type: ignore[return-value]
+        if (
+            isinstance(answer, Atom)
+            and type(answer.constant) is bytes
+            and isinstance(registry.find(answer.operator), PlainOperator)
+            and (whole := automaton_of(Atom(operator.name, constant))) is not None
+            and (part := automaton_of(answer)) is not None
+        ):
+            with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
+                if automaton.difference(whole, part).fates[0] == automaton.DEAD:
+                    return answer
     except Exception:  # noqa: BLE001, S110  extension code may raise anything; it is counted
         pass
     failures.add(operator.name)
     return None
-
-
-def _is_proved(atom: Atom, implied: object) -> bool:
-    """Whether it is a plain atom, and is proved to hold wherever the other one does."""
-    if not isinstance(implied, Atom) or type(implied.constant) is not bytes:
-        return False
-    if not isinstance(registry.find(implied.operator), PlainOperator):
-        return False
-    whole, part = automaton_of(atom), automaton_of(implied)
-    if whole is None or part is None:
-        return False
-    with Work("AUTOMATON_WORK_MAX", AUTOMATON_WORK_MAX):
-        return automaton.difference(whole, part).fates[0] == automaton.DEAD
 
 
 def automaton_of(atom: Atom) -> automaton.Automaton | None:
@@ -248,15 +264,6 @@ def sequence_automaton(
     if anything_after:
         edges[state].append((automaton.BYTES, state))
     return automaton.determinise(edges, frozenset((0,)), frozenset((state,)))
-
-
-_FITS: Final[dict[tuple[bool, bool], Callable[[bytes, bytes], bool]]] = {
-    (True, True): bytes.__eq__,
-    (True, False): bytes.startswith,
-    (False, True): bytes.endswith,
-    (False, False): bytes.__contains__,
-}
-"""Whether the constant must be at the beginning, and at the end; and the test of this."""
 
 
 class PlainOperator(Operator):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError
 from contrada.model.domains.line import Cuts
@@ -19,7 +19,7 @@ from contrada.model.domains.values import TEXT
 from contrada.model.languages.work_budget import spend
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 K = TypeVar("K")
 
@@ -218,7 +218,12 @@ def minimise(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automa
     found: dict[object, int] = {}
     block = np.array([found.setdefault(each, len(found)) for each in away], np.uint16)
     targets = np.array([list(row) for row in rows], np.uint16)
-    targets = targets[:, _bytes_that_matter(targets)]
+    # One byte of each kind: those of one kind have the same next state everywhere.
+    columns, size = targets.tobytes(order="F"), 2 * len(targets)
+    kinds: dict[bytes, int] = {}
+    for byte in range(256):
+        kinds.setdefault(columns[byte * size : (byte + 1) * size], byte)
+    targets = targets[:, list(kinds.values())]
     looks = 0
     count = 0
     while count < len(found) < len(rows):
@@ -352,15 +357,6 @@ def _distances(
                 distances[source] = distances[state] + 1
                 waiting.append(source)
     return distances
-
-
-def _bytes_that_matter(targets: "np.ndarray[Any, np.dtype[np.uint16]]") -> list[int]:
-    """Returns one byte of each kind: those of one kind have the same next state everywhere."""
-    columns, size = targets.tobytes(order="F"), 2 * len(targets)
-    kinds: dict[bytes, int] = {}
-    for byte in range(256):
-        kinds.setdefault(columns[byte * size : (byte + 1) * size], byte)
-    return list(kinds.values())
 
 
 def _renumber(

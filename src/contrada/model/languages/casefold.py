@@ -38,6 +38,8 @@ a7d6-a7d8/2 a7f5 -8 13f8-13fd 1f08-1f0f 1f18-1f1d 1f28-1f2f 1f38-1f3f 1f48-1f4d 
 """Differences to the folded code point, each before its characters: hexadecimal codes, and ranges
 of codes or of every second one (`/2`)."""
 
+_BYTES_PER_STEP: Final = 10  # Bytes of other than ASCII that are folded in a step of work
+
 
 def _read_table() -> dict[int, int]:
     table: dict[int, int] = {}
@@ -55,8 +57,6 @@ def _read_table() -> dict[int, int]:
 
 TABLE: Final = _read_table()
 """Code point to folded code point, where they differ. Serves `str.translate`."""
-
-_BYTES_PER_STEP: Final = 10  # Bytes of other than ASCII that are folded in a step of work
 
 
 def fold(text: bytes) -> bytes:

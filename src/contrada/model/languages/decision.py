@@ -19,7 +19,7 @@ from contrada.errors import LimitError
 from contrada.model.domains import line
 from contrada.model.domains.line import Cuts
 from contrada.model.languages import automaton
-from contrada.model.languages.atoms import Atom, automaton_of, failures, registry
+from contrada.model.languages.atoms import Atom, Tally, automaton_of, failures, registry
 from contrada.model.languages.automaton import DEAD, OPEN, STATES_MAX, UNIVERSAL, Automaton
 from contrada.model.languages.language import (
     ANY_TEXT,
@@ -35,7 +35,6 @@ from contrada.model.languages.language import (
     size_of,
     some,
 )
-from contrada.model.languages.tally import Tally
 from contrada.model.languages.work_budget import Work, spend
 
 OPAQUE_ATOMS_MAX: Final = 6
@@ -64,6 +63,23 @@ _ATOM_WORK: Final = 400  # Steps of work to build the smallest automaton of most
 safe_answers: Final = Tally()
 """Safe answers to undecided questions, by the question."""
 
+_Leaf: TypeAlias = Cuts | Atom
+_Vector: TypeAlias = Sequence[int]
+_State: TypeAlias = tuple[int, ...]
+
+_GUESSED: Final = {
+    "= nocase": 0,
+    "prefix nocase": 0,
+    "contains": 1,
+    "contains nocase": 1,
+    "suffix": 2,
+    "suffix nocase": 2,
+}
+"""The place of an operator's constant in a guess: in front, within, or behind."""
+
+_READABLE: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ _-./:"
+_NOT: Final = (UNIVERSAL, DEAD, OPEN)
+
 
 class Unfound(Enum):
     """An answer without a text: there is none, or it is unknown whether there is one."""
@@ -77,10 +93,6 @@ UNDECIDED: Final = Unfound.UNDECIDED
 
 Decision: TypeAlias = bytes | Unfound
 """A text of the language, or an answer without one."""
-
-_Leaf: TypeAlias = Cuts | Atom
-_Vector: TypeAlias = Sequence[int]
-_State: TypeAlias = tuple[int, ...]
 
 
 @lru_cache(maxsize=DECISIONS_CACHED_MAX)
@@ -244,17 +256,6 @@ def guess(language: Language) -> tuple[bytes, bytes, bytes]:
     return b"".join(begins), b"".join(inner), b"".join(ends)
 
 
-_GUESSED: Final = {
-    "= nocase": 0,
-    "prefix nocase": 0,
-    "contains": 1,
-    "contains nocase": 1,
-    "suffix": 2,
-    "suffix nocase": 2,
-}
-"""The place of an operator's constant in a guess: in front, within, or behind."""
-
-
 def _search(language: Language, work: Work) -> Decision:
     """Decides by the automata of a language without opaque atoms. Raises LimitError.
 
@@ -308,9 +309,6 @@ def make_readable(language: Language, text: bytes) -> bytes:
     except LimitError:
         readable_text[done:] = text[done:]
     return bytes(readable_text)
-
-
-_READABLE: Final = b"abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ _-./:"
 
 
 def _explore(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Decision:
@@ -368,9 +366,6 @@ def _prepare(language: Language) -> tuple[list[Automaton], Callable[[_Vector], i
             built = automaton.of_intervals(leaf)
         automata.append(built)
     return automata, value
-
-
-_NOT: Final = (UNIVERSAL, DEAD, OPEN)
 
 
 def _to_function(language: Language, numbers: dict[_Leaf, int]) -> Callable[[_Vector], int]:

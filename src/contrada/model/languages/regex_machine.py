@@ -82,6 +82,8 @@ _WITHIN: Final = {
 """Continuation bytes of a character, with the ranges of the next byte."""
 
 _WORD_BYTES: Final = frozenset(b for first, last in characters.WORD for b in range(first, last + 1))
+_NOTHING: Final = (1, 0, _AFTER_OTHER)
+_LENGTHS_END: Final = (0x7F, 0x7FF, 0xD7FF, 0xDFFF, 0xFFFF, 0x10FFFF)
 
 
 class _MachineStates:
@@ -364,12 +366,6 @@ def _after(before: int, byte: int, asks_inside: bool) -> int:
             if low <= byte <= high:
                 return after
     return _AFTER_OTHER
-
-
-_NOTHING: Final = (1, 0, _AFTER_OTHER)
-
-
-_LENGTHS_END: Final = (0x7F, 0x7FF, 0xD7FF, 0xDFFF, 0xFFFF, 0x10FFFF)
 
 
 def utf8_spans(first: int, last: int) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -36,6 +36,14 @@ EXPANDED_MAX: Final = 10_000
 """Characters of the texts that a regular expression is expanded into as plain forms. Beyond it: it
 remains a regular expression."""
 
+_OPERATORS: Final = {
+    (True, True): "=",
+    (True, False): "prefix",
+    (False, True): "suffix",
+    (False, False): "contains",
+}
+_FEW: Final = 16
+
 
 def _plain_runs(tree: regex_syntax.Tree) -> Iterator[tuple[str, bool]]:
     """Returns texts that every match contains, each with whether its case is ignored."""
@@ -170,14 +178,6 @@ class _NotPlainError(Exception):
     """The expression is more than plain operators, or too many of them."""
 
 
-_OPERATORS: Final = {
-    (True, True): "=",
-    (True, False): "prefix",
-    (False, True): "suffix",
-    (False, False): "contains",
-}
-
-
 def _expand(tree: regex_syntax.Tree) -> list[tuple[regex_syntax.Tree, ...]]:
     """Yields alternatives as sequences of characters, places and unbounded repetitions."""
     if isinstance(tree, regex_syntax.Alternation):
@@ -246,9 +246,6 @@ def _texts(classes: list[Ranges]) -> Iterator[tuple[str, bool]]:
         codes = [list(dict.fromkeys(_alike(code)[0][0] for code in each)) for each in codes]
     for choice in product(*codes):
         yield "".join(map(chr, choice)), nocase
-
-
-_FEW: Final = 16
 
 
 def _few(ranges: Ranges) -> list[int]:

@@ -30,6 +30,23 @@ PATTERN_CHARACTERS_MAX: Final = 20_000
 """Characters of a regular expression. Beyond it: InvalidFilterError."""
 
 _CHARACTER_WORK: Final = 10  # Steps of work to read a character of an expression, see `work_budget`
+_PERL: Final = {"d": characters.DIGITS, "w": characters.WORD, "s": characters.SPACE}
+_CONTROLS: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
+_FLAGS: Final = frozenset("imsU")
+_FLAGS_IN_FRONT: Final = re.compile(r"\(\?([imsU]+)\)")
+_ODD: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\(.)|([\0-\x1f\x7f])", re.DOTALL)
+_HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2})")
+_FLAG_CHANGES: Final = re.compile(r"([imsU]*)(?:-([imsU]*))?")
+_COUNTS: Final = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{0,9}))?\}")
+_REFUSED_GROUPS: Final = {
+    "look-around is": ("=", "!", "<=", "<!"),
+    "atomic groups are": (">",),
+    "back-references are": ("P=",),
+    "recursion is": ("P>", "R", "0", "&", "+"),
+    "conditions are": ("(",),
+    "branch resets are": ("|",),
+    "comments are": ("#",),
+}
 
 
 class Chars(NamedTuple):
@@ -76,10 +93,7 @@ Tree: TypeAlias = Chars | Look | Sequence | Alternation | Repeat | Anything
 AT_START, AT_END, AT_LINE_START, AT_LINE_END, AT_WORD_EDGE, INSIDE_WORD = (1, 2, 4, 8, 16, 32)
 
 EMPTY: Final = Sequence(())
-_PERL: Final = {"d": characters.DIGITS, "w": characters.WORD, "s": characters.SPACE}
-_CONTROLS: Final = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _LOOKS: Final = {"A": AT_START, "z": AT_END, "b": AT_WORD_EDGE, "B": INSIDE_WORD}
-_FLAGS: Final = frozenset("imsU")
 
 
 def read(pattern: str) -> Tree:
@@ -102,10 +116,6 @@ def normal(pattern: str, flags: str = "") -> str:
         raise InvalidFilterError("matches", (pattern,), f"the flags are i, m, s, U, not {flags!r}")
     written = "".join(sorted(set(flags)))
     return (f"(?{written})" if flags else "") + _ODD.sub(_without_oddity, pattern)
-
-
-_FLAGS_IN_FRONT: Final = re.compile(r"\(\?([imsU]+)\)")
-_ODD: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\(.)|([\0-\x1f\x7f])", re.DOTALL)
 
 
 def _without_oddity(match: re.Match[str]) -> str:
@@ -381,21 +391,6 @@ class _RegexReader:
             ranges = _PERL[token.lower()]
             return ranges if token.islower() else self.others(ranges)
         return self.code(token)
-
-
-_HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2})")
-_FLAG_CHANGES: Final = re.compile(r"([imsU]*)(?:-([imsU]*))?")
-_COUNTS: Final = re.compile(r"\{([0-9]{1,9})(?:(,)([0-9]{0,9}))?\}")
-
-_REFUSED_GROUPS: Final = {
-    "look-around is": ("=", "!", "<=", "<!"),
-    "atomic groups are": (">",),
-    "back-references are": ("P=",),
-    "recursion is": ("P>", "R", "0", "&", "+"),
-    "conditions are": ("(",),
-    "branch resets are": ("|",),
-    "comments are": ("#",),
-}
 
 
 def _largest_repeat(tree: Tree) -> int:

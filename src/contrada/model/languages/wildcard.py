@@ -22,6 +22,9 @@ SHAPES_CACHED_MAX: Final = 8_192
 CHARACTER_STATES: Final = 10
 """More states than a machine has for a character of a wildcard; so short ones are not counted."""
 
+_TOKEN: Final = re.compile(r"\\[*?\\]|[^\\]", re.DOTALL)
+_ONE: Final = regex_syntax.Chars(characters.complement(()))
+
 
 class Segments(NamedTuple):
     """The texts between the stars: the whole text begins and ends with the outer ones."""
@@ -113,9 +116,6 @@ def plain_form(constant: str, *, nocase: bool) -> Plain | None:
     return Plain(operator, text, nocase)
 
 
-_TOKEN: Final = re.compile(r"\\[*?\\]|[^\\]", re.DOTALL)
-
-
 def tokens_of(constant: str | bytes) -> list[str]:
     """Returns `*`, `?`, and single characters as written. Raises InvalidFilterError."""
     try:
@@ -147,9 +147,6 @@ def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
         else:
             texts[-1] += token[-1].encode()
     return tuple(map(bytes, texts))
-
-
-_ONE: Final = regex_syntax.Chars(characters.complement(()))
 
 
 def _tree(constant: bytes, *, nocase: bool = False) -> regex_syntax.Sequence:

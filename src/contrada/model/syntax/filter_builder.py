@@ -35,6 +35,43 @@ from contrada.model.syntax.hints import NEGATED, TIME, hint_for, hint_for_operat
 CONDITIONS_NESTED_MAX: Final = 100
 """Nesting of parentheses, `not` and `~` in a text. Beyond it: LimitError."""
 
+_BINDING: Final = "\0"
+"""The first character of names for attributes that are bound to variables; no attribute has it."""
+
+_LONG_NAMES: Final = {"any": "any but", "none": "none of"}
+"""Operators of two words, by the first."""
+
+_NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing": NOTHING}
+_WORDS: Final[dict[str, Value]] = {
+    "null": None,
+    "true": True,
+    "false": False,
+    "inf": float("inf"),
+    "nan": float("nan"),
+}
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
+
+_EXPECTED: Final = {
+    **dict.fromkeys(("NUMBER", "STRING", "BYTES", "TIME", "WORD"), "a value"),
+    **dict.fromkeys(("EQUALITY", "ORDER", "TEXTUAL", "MATCHES", "OPERATOR", "IN"), "an operator"),
+    **dict.fromkeys(("NOT", "BETWEEN", "PRESENT", "ABSENT", "NO_VALUE", "NONE"), "an operator"),
+    "TILDE": "an operator",
+    "NAME": "a name",
+    "QUOTED": "a name in backticks",
+    "REGEX": "a regular expression",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "COMMA": "`,`",
+    "VBAR": "`|`",
+    "AMPERSAND": "`&`",
+    "UNIT": "a unit of time",
+    "VARIABLE": "a variable",
+    "__ANON_0": "`->`",
+    "$END": "the end",
+}
+"""Terminals in our words; the others are words of the language."""
+
 
 def build(text: str, start: str) -> Any:
     """Parses a text, beginning with a rule of the grammar. Raises ParseError."""
@@ -178,10 +215,6 @@ class _FilterBuilder(Transformer[Token, Any]):
         return _NAMED[word]
 
 
-_BINDING: Final = "\0"
-"""The first character of names for attributes that are bound to variables; no attribute has it."""
-
-
 def binding(variable: str, name: str) -> str:
     """Returns the name for an attribute that is bound to a variable."""
     return f"{_BINDING}{variable}{_BINDING}{name}"
@@ -199,12 +232,6 @@ def _has_variable(condition: Formula) -> bool:
     if isinstance(condition, Member):
         return bound_by(condition.name) is not None
     return any(map(_has_variable, condition.parts))
-
-
-_LONG_NAMES: Final = {"any": "any but", "none": "none of"}
-"""Operators of two words, by the first."""
-
-_NAMED: Final = {"any": PRESENT, "exists": PRESENT, "absent": ABSENT, "nothing": NOTHING}
 
 
 def _name(token: Token) -> str:
@@ -237,15 +264,6 @@ def _arguments(token: Token) -> tuple[Value, ...]:
         return (_value(token),)
     expression, _, flags = token[1:].rpartition("/")
     return expression, flags
-
-
-_WORDS: Final[dict[str, Value]] = {
-    "null": None,
-    "true": True,
-    "false": False,
-    "inf": float("inf"),
-    "nan": float("nan"),
-}
 
 
 def _value(token: Token) -> Value:
@@ -287,10 +305,6 @@ def _time(token: Token) -> datetime:
     return time
 
 
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
-_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
-
-
 def _unescaped(token: Token) -> str:
     body = token[1:-1]
     if "\\" not in body:
@@ -318,27 +332,6 @@ def _character(token: Token, match: re.Match[str]) -> str:
 
 def _at(token: Token, found: str, expected: str) -> ParseError:
     return ParseError(token.line or 1, token.column or 1, found, expected)
-
-
-_EXPECTED: Final = {
-    **dict.fromkeys(("NUMBER", "STRING", "BYTES", "TIME", "WORD"), "a value"),
-    **dict.fromkeys(("EQUALITY", "ORDER", "TEXTUAL", "MATCHES", "OPERATOR", "IN"), "an operator"),
-    **dict.fromkeys(("NOT", "BETWEEN", "PRESENT", "ABSENT", "NO_VALUE", "NONE"), "an operator"),
-    "TILDE": "an operator",
-    "NAME": "a name",
-    "QUOTED": "a name in backticks",
-    "REGEX": "a regular expression",
-    "LPAR": "`(`",
-    "RPAR": "`)`",
-    "COMMA": "`,`",
-    "VBAR": "`|`",
-    "AMPERSAND": "`&`",
-    "UNIT": "a unit of time",
-    "VARIABLE": "a variable",
-    "__ANON_0": "`->`",
-    "$END": "the end",
-}
-"""Terminals in our words; the others are words of the language."""
 
 
 def _to_parse_error(text: str, error: UnexpectedInput) -> ParseError:

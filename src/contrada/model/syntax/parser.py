@@ -28,6 +28,12 @@ TEXT_CHARACTERS_MAX: Final = 1_000_000
 """Characters of a text that is parsed. Beyond it: LimitError."""
 
 _T = TypeVar("_T")
+_FOUND: Final = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}
+_WANTED: Final = {
+    Filter: "one filter, without `or`, `->`, and `not (…)` of several conditions",
+    FilterSet: "one filter, or several joined by `or`, without `->`",
+    Pattern: "a pattern, filters joined by `->`",
+}
 
 
 def parse(text: str) -> Filter | FilterSet | Pattern:
@@ -135,14 +141,6 @@ def _checked(text: str) -> str:
     if len(text) > TEXT_CHARACTERS_MAX:
         raise LimitError("TEXT_CHARACTERS_MAX", TEXT_CHARACTERS_MAX, len(text))
     return text
-
-
-_FOUND: Final = {Filter: "a filter", FilterSet: "a filter set (`or`)", Pattern: "a pattern (`->`)"}
-_WANTED: Final = {
-    Filter: "one filter, without `or`, `->`, and `not (…)` of several conditions",
-    FilterSet: "one filter, or several joined by `or`, without `->`",
-    Pattern: "a pattern, filters joined by `->`",
-}
 
 
 def _only(kind: type[_T], parsed: Filter | FilterSet | Pattern) -> _T:

@@ -43,6 +43,17 @@ _PHRASE: Final = (
     rf"|\({_BLANKS}((?:{_LITERAL}{_BLANKS},{_BLANKS})*+{_LITERAL}){_BLANKS}\))"
     r"|(any|exists|absent|nothing)\b)"
 )
+_find_literals: Final = re.compile(_LITERAL, re.ASCII).findall
+
+_SHORT: Final = 250
+"""Characters of a text that is too short for a search of parts that its members share."""
+
+_NEGATED: Final = {"prefix", "suffix", "contains", "wildcard", "cidr", "matches", "in"}
+_NOCASE: Final = {"=", "!=", "in", "prefix", "suffix", "contains", "wildcard"}
+_SEVERAL: Final = {"in", "any but", "none of"}
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
+_WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
 def _group() -> str:
@@ -63,11 +74,6 @@ _match_constraint: Final = _matcher(
 )
 _match_phrase: Final = _matcher(_BLANKS + _PHRASE)
 _match_sign: Final = _matcher(rf"{_BLANKS}([()|&~])")
-_find_literals: Final = re.compile(_LITERAL, re.ASCII).findall
-
-
-_SHORT: Final = 250
-"""Characters of a text that is too short for a search of parts that its members share."""
 
 
 class _NeedsParserError(Exception):
@@ -208,11 +214,6 @@ class _SetReader:
             raise _NeedsParserError
 
 
-_NEGATED: Final = {"prefix", "suffix", "contains", "wildcard", "cidr", "matches", "in"}
-_NOCASE: Final = {"=", "!=", "in", "prefix", "suffix", "contains", "wildcard"}
-_SEVERAL: Final = {"in", "any but", "none of"}
-
-
 def _phrase(
     negation: str | None,
     operator: str | None,
@@ -247,11 +248,6 @@ def _phrase(
         values = [_value(one)]
     value_set = sets.OPERATORS[operator](*values, **options)
     return sets.text_not(value_set) if negation else value_set
-
-
-_ESCAPE: Final = re.compile(r"\\(.)")
-_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t"}
-_WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
 def _value(literal: str) -> Value:

@@ -25,6 +25,10 @@ POINTS_PRINTED_MAX: Final = 1_000
 way."""
 
 _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
+_QUOTED: Final = re.compile(r'"([^"\\]|\\.)*"|/([^/\\]|\\.)*/')
+_WHOLE: Final = {NUMBER: "<= inf", TIME: "<= @9999-12-31T23:59:59.999999Z", TEXT: '>= ""'}
+_FLAGS: Final = re.compile(r"\(\?([imsU]+)\)")
+_SLASH: Final = re.compile(r"\\.|/")
 
 
 def name_text(name: str) -> str:
@@ -114,9 +118,6 @@ def _as_one(of: ValueSet) -> str:
     """Returns the set as one phrase, in parentheses if it has several."""
     text = set_text(of)
     return text if _is_phrase(text) else f"({text})"
-
-
-_QUOTED: Final = re.compile(r'"([^"\\]|\\.)*"|/([^/\\]|\\.)*/')
 
 
 def _is_phrase(text: str) -> bool:
@@ -232,9 +233,6 @@ def _bounds(tag: int, piece: HalfOpen) -> list[str]:
     return [*low, *high] or [_WHOLE[tag]]
 
 
-_WHOLE: Final = {NUMBER: "<= inf", TIME: "<= @9999-12-31T23:59:59.999999Z", TEXT: '>= ""'}
-
-
 def _bound(cut: Key, word: str, word_before: str) -> str:
     """Returns the bound at a cut, by the value after it or before, whichever is shorter."""
     tag, comparable = cut
@@ -277,10 +275,6 @@ def _language_text(of: Language, *, inner: bool = False) -> str:
     joiner = " & " if isinstance(of, Every) else " | "
     text = joiner.join(_language_text(part, inner=True) for part in of.parts)
     return f"({text})" if inner else text
-
-
-_FLAGS: Final = re.compile(r"\(\?([imsU]+)\)")
-_SLASH: Final = re.compile(r"\\.|/")
 
 
 def _expression_text(constant: bytes) -> str:
