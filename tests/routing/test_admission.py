@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.model import Filter, Notification, Pattern, Query
-from contrada.routing.admission import Admission, StateMessage
+from contrada.routing.admission import Admission
 from contrada.routing.delegation import HandBack, SubscribePattern
 from contrada.routing.links.topology import HOPS_MAX, Topology
 from contrada.routing.router_messages import (
@@ -18,6 +18,7 @@ from contrada.routing.router_messages import (
     Publish,
     Reason,
     Role,
+    StateMessage,
     Subscribe,
     Unsubscribe,
 )

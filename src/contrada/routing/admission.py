@@ -7,7 +7,7 @@ Source: PODC 2000 §4 (a parent sends only notifications; general peer-to-peer: 
 """
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet
@@ -18,34 +18,24 @@ from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     VERSION,
     AckLinks,
-    Advertise,
     AnnounceLinks,
     Answer,
     Ask,
     Cancel,
-    Describe,
     Message,
     More,
     Neighbour,
     Origin,
+    OwnerMessage,
     Publish,
     QuestionMessage,
     Reason,
     RefusedError,
     Role,
-    Subscribe,
-    Unadvertise,
-    Undescribe,
-    Unsubscribe,
+    StateMessage,
     check_label,
 )
 from contrada.routing.tables.next_hop_cache import ITSELF
-
-OwnerMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
-"""Messages that carry the label of an owner."""
-
-StateMessage: TypeAlias = OwnerMessage | AnnounceLinks | AckLinks | PatternMessage
-"""Messages that change tables."""
 
 ALTERNATIVES_MAX: Final = 1_000
 """Disjuncts of one query. Beyond it: refused, counted."""

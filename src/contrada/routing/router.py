@@ -30,7 +30,7 @@ from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work_budget import spend
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing import router_messages as messages
-from contrada.routing.admission import Admission, OwnerMessage, StateMessage
+from contrada.routing.admission import Admission
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held_patterns import (
     CLOCK_AHEAD_MAX_US,
@@ -251,8 +251,10 @@ class Router:
             case messages.Cancel():
                 return self._queries.cancel(origin, message)
 
-    def _handle_message(self, origin: Origin, message: StateMessage) -> list[messages.Effect]:
-        if not isinstance(message, OwnerMessage):
+    def _handle_message(
+        self, origin: Origin, message: messages.StateMessage
+    ) -> list[messages.Effect]:
+        if not isinstance(message, messages.OwnerMessage):
             if isinstance(message, messages.AnnounceLinks | messages.AckLinks):
                 return self._learn_links(origin, message)
             return self._handle_pattern(origin, message)

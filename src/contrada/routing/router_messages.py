@@ -356,19 +356,13 @@ class AckLinks(RouterMessage, frozen=True, tag="took links"):
 QuestionMessage: TypeAlias = Ask | Answer | More | Cancel
 """The messages about one query."""
 
-Message: TypeAlias = (
-    Publish
-    | Subscribe
-    | Unsubscribe
-    | Advertise
-    | Unadvertise
-    | Describe
-    | Undescribe
-    | QuestionMessage
-    | AnnounceLinks
-    | AckLinks
-    | PatternMessage
-)
+OwnerMessage: TypeAlias = Subscribe | Unsubscribe | Advertise | Unadvertise | Describe | Undescribe
+"""Messages that carry the label of an owner."""
+
+StateMessage: TypeAlias = OwnerMessage | AnnounceLinks | AckLinks | PatternMessage
+"""Messages that change tables."""
+
+Message: TypeAlias = Publish | QuestionMessage | StateMessage
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -378,8 +372,7 @@ class Received(msgspec.Struct, frozen=True):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUp:
+class LinkUp(msgspec.Struct, frozen=True):
     """A link is up, and unused so far. Of several paths the cheapest is used."""
 
     neighbour: Neighbour
@@ -387,27 +380,23 @@ class LinkUp:
     cost: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDown:
+class LinkDown(msgspec.Struct, frozen=True):
     """A link is down; its subscriptions, advertisements and queries are gone."""
 
     neighbour: Neighbour
 
 
-@dataclass(frozen=True, slots=True)
-class ClientGone:
+class ClientGone(msgspec.Struct, frozen=True):
     """A client disconnected; its subscriptions and advertisements are gone."""
 
     client: Client
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlinePassed:
+class DeadlinePassed(msgspec.Struct, frozen=True):
     """The deadline of some query has passed; see `Router.question_due_us`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(msgspec.Struct, frozen=True):
     """Later notifications are at most a slack older. Refused if it decreases or is far ahead."""
 
     time_us: int
@@ -477,8 +466,7 @@ def check_label(*labels: str) -> None:
         raise RefusedError(Reason.TOO_LONG, error)
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send a message over a link, which keeps the order."""
 
     to: Neighbour
@@ -493,16 +481,14 @@ class Deliver(msgspec.Struct, frozen=True):
     notifications: Notifications
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverMatch:
+class DeliverMatch(msgspec.Struct, frozen=True):
     """Hand a match of a pattern to a client; its key is the identity of the subscription."""
 
     client: Client
     match: Match[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverQuestion:
+class DeliverQuestion(msgspec.Struct, frozen=True):
     """Hand a query to a client, once for all of its matching sources."""
 
     client: Client
@@ -510,16 +496,14 @@ class DeliverQuestion:
     question: Ask
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyClient:
+class NotifyClient(msgspec.Struct, frozen=True):
     """Forward an answer, credit or cancellation to the client that asks or answers."""
 
     client: Client
     message: Answer | More | Cancel
 
 
-@dataclass(frozen=True, slots=True)
-class OfferChanged:
+class OfferChanged(msgspec.Struct, frozen=True):
     """An offer appeared or disappeared. Only routers with `tells_offers` report it."""
 
     offer: Offer

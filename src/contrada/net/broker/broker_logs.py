@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
@@ -35,13 +35,6 @@ _NO_SEQUENCER: Final = (
     "no broker of this network is named to give the order of sequences; name one, the same at all, "
     "by --sequencer, or `sequencer=`"
 )
-
-
-class _PublisherHere(NamedTuple):
-    """The access point and the connection of a publisher name."""
-
-    instance: str
-    connection: object
 
 
 SendToNeighbour: TypeAlias = Callable[[DeliveryMessage], None]
@@ -71,7 +64,8 @@ class BrokerLogs:
         self._clock = EnvelopeFactory(None).now_us
         self._host: DeliveryHost | None = None
         self._expiry: dict[str, asyncio.TimerHandle] = {}
-        self._publishers: dict[str, _PublisherHere] = {}
+        self._publishers: dict[str, tuple[str, object]] = {}
+        """The access point and the connection of each publisher name."""
         self._readers: dict[str, YieldReader] = {}
         self._channels: dict[Neighbour, SendToNeighbour] = {}
         self._unsynchronized: dict[Neighbour, None] = {}
@@ -213,20 +207,18 @@ class BrokerLogs:
     def admit(self, publisher: str, instance: str, connection: object) -> None:
         """Registers a publisher. Raises DeliveryError: two would assign the same numbers."""
         user = self._publishers.get(publisher)
-        if user is not None and user.instance != instance:
-            raise DeliveryError(
-                f"another access point that is connected publishes as {publisher!r}; "
-                "take another name"
-            )
+        if user is not None and user[0] != instance:
+            other = f"another access point that is connected publishes as {publisher!r}"
+            raise DeliveryError(f"{other}; take another name")
         if user is None and len(self._publishers) >= self._limits.connected_publishers_max:
             most = self._limits.connected_publishers_max
             raise DeliveryError(f"connected_publishers_max = {most} publishers are connected")
-        self._publishers[publisher] = _PublisherHere(instance, connection)
+        self._publishers[publisher] = instance, connection
 
     def dismiss(self, publisher: str, connection: object) -> None:
         """Unregisters a publisher name of a connection that has ended."""
         user = self._publishers.get(publisher)
-        if user is not None and user.connection is connection:
+        if user is not None and user[1] is connection:
             del self._publishers[publisher]
 
     # --- readers ------------------------------------------------------------------------------

@@ -127,12 +127,8 @@ class Neighbours:
     def __len__(self) -> int:
         return len(self._links)
 
-    def start(self) -> None:
-        """Makes the wanted links, and makes them again after each loss."""
-        self.change(self.network.neighbours)
-
     def change(self, wanted: Sequence[WantedLink]) -> None:
-        """Replaces the wanted neighbours; outgoing links to others are ended."""
+        """Makes these links, again after each loss; outgoing links to others are ended."""
         if self._broker.is_stopping:
             return
         self.network = replace(self.network, neighbours=tuple(wanted))

@@ -65,7 +65,7 @@ class Server(ConnectionHost):
     def begin(self) -> None:
         """Makes links, and starts to check connections."""
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
-        self.neighbours.start()
+        self.neighbours.change(self.neighbours.network.neighbours)
 
     async def disconnect_all(self) -> None:
         """Hands over the queues, within a bounded time, and closes all connections."""

@@ -231,13 +231,10 @@ class Assembler(HeldPatterns):
                 _check_places(pieces, places)
                 self._segments.end(split, segment)
                 split.hold_pieces(segment.span.first, pieces)
-                return [*self._learn_watermark(watermark_us), *self._resume(split)]
-
-    def _resume(self, split: SplitPattern) -> list[Action]:
-        """Resumes a pattern after the end of a segment, or returns it."""
-        if split.phase is DelegationPhase.RETURNING:
-            return self._return_pattern(split)
-        return [*self._replan(split), *self._advance(split)]
+                actions = self._learn_watermark(watermark_us)
+                if split.phase is DelegationPhase.RETURNING:
+                    return [*actions, *self._return_pattern(split)]
+                return [*actions, *self._replan(split), *self._advance(split)]
 
     def _learn_watermark(self, watermark_us: int) -> list[Action]:
         """Learns the timestamp behind a neighbour's watermark."""

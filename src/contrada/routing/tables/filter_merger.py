@@ -17,6 +17,7 @@ Source: PODC 2000 §4 (exploiting commonalities); perfect merging is this projec
 """
 
 from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -94,7 +95,7 @@ class FilterMerger:
     """The groups of all next hops, and the filters that the neighbours know."""
 
     def __init__(self) -> None:
-        self._groups_by_hop: dict[NextHop, _Groups] = {}
+        self._groups_by_hop: defaultdict[NextHop, _Groups] = defaultdict(_Groups)
         self._numbered = 0
 
     def update(self, changes: Iterable[_FilterChange]) -> list[_FilterChange]:
@@ -102,11 +103,7 @@ class FilterMerger:
         touched: dict[NextHop, _Groups] = {}
         # Ends first: they make room in full groups.
         for change in sorted(changes, key=lambda each: each.begins):
-            groups = touched.get(change.next_hop)
-            if groups is None:
-                groups = touched[change.next_hop] = self._groups_by_hop.setdefault(
-                    change.next_hop, _Groups()
-                )
+            groups = touched[change.next_hop] = self._groups_by_hop[change.next_hop]
             if change.begins:
                 groups.add(change.identity, change.product)
             else:
@@ -115,29 +112,19 @@ class FilterMerger:
         end: list[_FilterChange] = []
         for next_hop, groups in sorted(touched.items(), key=lambda each: each[0]):
             for group in groups.settle():
-                self._change_group(next_hop, group, begin, end)
+                product = group.merge()
+                if _form(product) == _form(group.product):
+                    continue
+                if group.product is not None:
+                    end.append(ForwardingChange(next_hop, group.identity, group.product, False))
+                if product is not None:
+                    self._numbered += 1
+                    group.identity = str(self._numbered)
+                    begin.append(ForwardingChange(next_hop, group.identity, product, True))
+                group.product = product
             if not groups:
                 del self._groups_by_hop[next_hop]
         return begin + end
-
-    def _change_group(
-        self,
-        next_hop: NextHop,
-        group: _MergedRoots,
-        begin: list[_FilterChange],
-        end: list[_FilterChange],
-    ) -> None:
-        """Adds the changes of a group, if its filter has changed."""
-        product = group.merge()
-        if _form(product) == _form(group.product):
-            return
-        if group.product is not None:
-            end.append(ForwardingChange(next_hop, group.identity, group.product, begins=False))
-        if product is not None:
-            self._numbered += 1
-            group.identity = str(self._numbered)
-            begin.append(ForwardingChange(next_hop, group.identity, product, begins=True))
-        group.product = product
 
     def roots(self) -> set[tuple[NextHop, str]]:
         """Returns the grouped roots, each by its next hop and identity."""
