@@ -143,9 +143,7 @@ def _collection(origin: type[Any], annotation: Any, objects: Objects) -> BodyCod
         return found
 
     def read(value: Any) -> Any:
-        if type(value) is not list:
-            raise ValueError
-        return made(map(item.read, value))
+        return made(map(item.read, _checked_list(value)))
 
     return BodyCodec(lambda value: isinstance(value, origin) and _is_several(value), write, read)
 
@@ -164,9 +162,8 @@ def _fixed_tuple(annotations: tuple[Any, ...], objects: Objects) -> BodyCodec:
         return [_write_item(item, each, depth + 1) for item, each in zip(items, value, strict=True)]
 
     def read(value: Any) -> Any:
-        if type(value) is not list:
-            raise ValueError
-        return tuple(item.read(each) for item, each in zip(items, value, strict=True))
+        pairs = zip(items, _checked_list(value), strict=True)
+        return tuple(item.read(each) for item, each in pairs)
 
     return BodyCodec(lambda value: isinstance(value, tuple), write, read)
 
@@ -184,9 +181,7 @@ def _mapping(origin: type[Any], annotations: tuple[Any, Any], objects: Objects) 
         return [(_write_item(key, k, inner), _write_item(item, v, inner)) for k, v in value.items()]
 
     def read(value: Any) -> Any:
-        if type(value) is not list:
-            raise ValueError
-        return made((key.read(k), item.read(v)) for k, v in value)
+        return made((key.read(k), item.read(v)) for k, v in _checked_list(value))
 
     return BodyCodec(lambda value: isinstance(value, origin), write, read)
 
@@ -219,6 +214,12 @@ def _by_msgspec(annotation: Any) -> BodyCodec:
         return not isinstance(base, type) or isinstance(value, base)
 
     return BodyCodec(holds, write, read)
+
+
+def _checked_list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise ValueError
+    return value
 
 
 def _write_item(item: BodyCodec, value: Any, depth: int) -> Any:

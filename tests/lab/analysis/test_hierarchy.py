@@ -3,13 +3,12 @@
 import pytest
 
 from contrada.errors import InvalidValueError
+from contrada.gossip.addresses import AddressSpace
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.rounds import pittel
 from contrada.lab.analysis.hierarchy import (
-    addresses,
     broadcast_rounds,
     delegate_interest,
-    is_address,
     known,
     level_interest,
     level_rounds,
@@ -38,13 +37,13 @@ def test_the_view_of_figure_6_5() -> None:
 
 def test_addresses() -> None:
     """An impossible address would be accepted."""
-    sizes = [256] * 4
-    assert addresses(sizes) == 2**32
-    assert addresses([16] * 11) == 2**44
-    assert is_address([128, 178, 73, 3], sizes)
-    assert not is_address([128, 178, 73, 256], sizes)
-    assert not is_address([128, -1, 73, 3], sizes)
-    assert not is_address([128, 178, 73], sizes)
+    space = AddressSpace.regular(4, 256)
+    assert space.size == 2**32
+    assert AddressSpace.regular(11, 16).size == 2**44
+    assert space.holds((128, 178, 73, 3))
+    assert not space.holds((128, 178, 73, 256))
+    assert not space.holds((128, -1, 73, 3))
+    assert not space.holds((128, 178, 73))
 
 
 def test_delegates_represent_their_subsystem() -> None:

@@ -40,7 +40,7 @@ from contrada.lab.simulation.script_steps import (
     Script,
     Step,
 )
-from contrada.lab.simulation.simulated_delivery import SYNC_US, SimulatedDeliveryClients
+from contrada.lab.simulation.simulated_delivery import SYNC_US, SimulatedDelivery
 from contrada.lab.simulation.world import run
 from contrada.lab.simulation.worlds import SHAPES
 from contrada.model import Envelope, Notification
@@ -209,7 +209,7 @@ def says_false(_: Way) -> Way:
 
 
 def does_not_wait_for_its_disk(do: Way) -> Way:
-    def at_once(self: SimulatedDeliveryClients, broker: int, effects: Any) -> None:
+    def at_once(self: SimulatedDelivery, broker: int, effects: Any) -> None:
         self._perform(broker, effects)
         do(self, broker, [])
 
@@ -309,20 +309,8 @@ PASSED = pair(
         (OwnedLogs, "append", takes_what_has_no_room, "lost", promising(3, "acyclic")),
         (Outbox, "_restore_shipment", does_nothing, "lost", promising(45, "hierarchical")),
         (MemoryStore, "seal", brings_nothing, "lost", promising(0, "central")),
-        (
-            SimulatedDeliveryClients,
-            "do",
-            does_not_wait_for_its_disk,
-            "double",
-            promising(192, "central"),
-        ),
-        (
-            SimulatedDeliveryClients,
-            "do",
-            does_not_wait_for_its_disk,
-            "replay",
-            promising(192, "central"),
-        ),
+        (SimulatedDelivery, "do", does_not_wait_for_its_disk, "double", promising(192, "central")),
+        (SimulatedDelivery, "do", does_not_wait_for_its_disk, "replay", promising(192, "central")),
         (AccessPoint, "_would_overtake", says_false, "lost", promising(24, "acyclic")),
         (Publisher, "fresh", takes_all_for_new, "double", promising(14, "central")),
         (PublisherPasts, "await_past", does_nothing, "double", promising(19, "acyclic")),
@@ -423,7 +411,7 @@ def check_reads(
     **subscription: Any,
 ) -> list[str]:
     """Returns the violations; `logs` are the read records, from position 1 on."""
-    delivery = SimulatedDeliveryClients(1, Schedule(), no_lines, 0, ())
+    delivery = SimulatedDelivery(1, Schedule(), no_lines, 0, ())
     delivery.sent = {each.id: each for each in published}
     given: dict[str, Any] = {
         "broker": 2,
@@ -550,7 +538,7 @@ def test_only_a_crash_excuses_acknowledged_records() -> None:
         (SYNC_US, 1, 0, ["double"]),
     ):
         schedule = Schedule()
-        delivery = SimulatedDeliveryClients(2, schedule, no_lines, 0, ())
+        delivery = SimulatedDelivery(2, schedule, no_lines, 0, ())
         delivery.subscriptions[X] = DurableSpan(X, parse_filter_set("a = 1"), 0, True, Retention())
         delivery.sent["p1"] = ONE
         read = delivery.reads["r", X]

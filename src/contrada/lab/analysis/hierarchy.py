@@ -1,4 +1,4 @@
-"""Sizes, interests and expected rounds of the levels of a hierarchy: equations 6.10 to 6.21, 6.28.
+"""Sizes, interests and expected rounds of the levels of a hierarchy: equations 6.12 to 6.21, 6.28.
 
 Sizes of a regular hierarchy, 6.15 to 6.18, are those of `Parameters`: it has `branching` subsystems
 at all places (6.15), `participants` (6.16), `members` of a level (6.17), and a `view_size` (6.18).
@@ -6,7 +6,6 @@ at all places (6.15), `participants` (6.16), `members` of a level (6.17), and a 
 Source: EPFL 2503 §6.4.1, §6.5.2, §6.6.2.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,23 +15,6 @@ from contrada.gossip.parameters import Parameters, check_correlation, check_inte
 from contrada.gossip.rounds import pittel
 
 Floats = NDArray[np.float64]
-
-
-def is_address(address: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Whether x(l-1) … x(0) is an address: 0 ≤ x(i) < a_i, both written from l - 1 down to 0.
-
-    Source: EPFL 2503 §6.4.1, equation 6.10.
-    """
-    return len(address) == len(sizes) and all(
-        0 <= digit < size for digit, size in zip(address, sizes, strict=True)
-    )
-
-
-def addresses(sizes: Sequence[int]) -> int:
-    """Returns the number of addresses, the product of all a_i. Source: EPFL 2503 §6.4.1, eq.
-    6.11.
-    """
-    return math.prod(sizes)
 
 
 def known(lines: Sequence[int], redundancy: int) -> int:

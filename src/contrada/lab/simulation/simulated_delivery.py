@@ -10,11 +10,10 @@ All records for `delivery_checkers` are kept, see `delivery_history`.
 """
 
 import random
-from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -61,60 +60,81 @@ SendOver = Callable[[int, str, messages.DeliveryMessage], None]
 """Sends a server's message over the line to a neighbour."""
 
 
-class DeliveryServers(ABC):
-    """Servers by number, most with a disk. Those of `storeless` have none."""
+class SimulatedDelivery(DeliveryHistory):
+    """The delivery servers of a network, most with a disk, and their clients.
+
+    Servers of `storeless` have no disk.
+    """
 
     def __init__(
         self,
         brokers: int,
         schedule: Schedule,
         send_over: SendOver,
+        seed: int,
         storeless: Iterable[int],
         limits: DeliveryLimits = DeliveryLimits(),
     ) -> None:
+        super().__init__(sequencers={int(SEQUENCER)})
         self._limits = limits
         self._schedule, self._send_over = schedule, send_over
+        self._chance = random.Random(seed)
+        self._order = 0
+        self._is_over = False
+        self._clients: dict[str, int] = {}  # the server of each
+        self._incarnations: defaultdict[str, dict[str, int]] = defaultdict(dict)  # of servers
+        self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
+        self._sequences: dict[str, int] = defaultdict(int)
+        self._subscribed: defaultdict[str, dict[str, None]] = defaultdict(dict)  # by reader
+        self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
+        self._connected: defaultdict[str, int] = defaultdict(int)
         storeless = set(storeless)
         self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
         self.servers: list[_RunningServer | None] = [None] * brokers
         for broker in range(brokers):
             self._start(broker, is_new=True)
 
-    @abstractmethod
-    def _answer(self, broker: int, token: int, error: ContradaError | None) -> None:
-        """Handles the confirmation, or refusal, of a publication."""
+    # --- servers ------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _deliver(
-        self, broker: int, consumer: str, message: messages.Records | messages.Closed
-    ) -> None:
-        """Handles the records, or the closing, of a consumer."""
-
-    def _start(self, broker: int, *, is_new: bool) -> None:
-        store = self._disks[broker]
-        incarnation = 1 + self._schedule.now_us
-        machine = DeliveryServer(
-            str(broker),
-            incarnation=incarnation,
-            store=store,
-            sequencer=SEQUENCER,
-            is_new=is_new,
-            limits=self._limits,
-        )
-        self.servers[broker] = _RunningServer(machine, store)
-        self.do(broker, [])
-
-    def _stop(self, broker: int, chance: random.Random, *, keeps_store: bool) -> bool:
-        """Stops a server. Returns whether its disk survives, with some unsynced changes."""
+    def crash(self, broker: int, *, keeps_store: bool) -> None:
+        """Crashes a server; a part of the unsynced changes may survive with its disk."""
+        self._order += 1
         store = self._disks[broker]
         survives = keeps_store and store is not None
         if store is not None and survives:
-            store.crash(chance.randint(0, store.unsynced))
+            store.crash(self._chance.randint(0, store.unsynced))
             store.is_full = False
         elif store is not None:
             self._disks[broker] = MemoryStore()
         self.servers[broker] = None
-        return survives
+        self.crashes.append((self._order, broker, survives))
+        self.forget_acknowledged(broker, self._schedule.now_us - SYNC_US)
+        for (_, name), read in self.reads.items():  # The readers do not know of the crash yet.
+            read.is_stale |= self.subscriptions[name].broker == broker
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            for name in self._subscribed[client]:
+                self.reads[client, name].is_open = False
+            if not keeps_store:
+                del self._clients[client]
+        for subscription in self.subscriptions.values():
+            if subscription.broker == broker and not (subscription.is_durable and survives):
+                subscription.is_lost = True
+
+    def restart(self, broker: int) -> None:
+        """Restarts a server with its disk."""
+        self._start(broker, is_new=False)
+        for client in [each for each, where in self._clients.items() if where == broker]:
+            self.move(client, broker)
+
+    def _start(self, broker: int, *, is_new: bool) -> None:
+        store = self._disks[broker]
+        incarnation = 1 + self._schedule.now_us
+        options: dict[str, Any] = {"sequencer": SEQUENCER, "limits": self._limits}
+        machine = DeliveryServer(
+            str(broker), incarnation=incarnation, store=store, is_new=is_new, **options
+        )
+        self.servers[broker] = _RunningServer(machine, store)
+        self.do(broker, [])
 
     def fill(self, broker: int, *, is_full: bool) -> None:
         """Fills the disk of a server, or frees room."""
@@ -187,57 +207,6 @@ class DeliveryServers(ABC):
         for server in self.servers:
             if server is not None:
                 server.machine.validate()
-
-
-class SimulatedDeliveryClients(DeliveryHistory, DeliveryServers):
-    """The delivery servers of a network, and their clients."""
-
-    def __init__(
-        self,
-        brokers: int,
-        schedule: Schedule,
-        send_over: SendOver,
-        seed: int,
-        storeless: Iterable[int],
-        limits: DeliveryLimits = DeliveryLimits(),
-    ) -> None:
-        DeliveryHistory.__init__(self, sequencers={int(SEQUENCER)})
-        self._chance = random.Random(seed)
-        self._order = 0
-        self._is_over = False
-        self._clients: dict[str, int] = {}  # the server of each
-        self._incarnations: defaultdict[str, dict[str, int]] = defaultdict(dict)  # of servers
-        self._unanswered: defaultdict[str, dict[str, Sent]] = defaultdict(dict)
-        self._sequences: dict[str, int] = defaultdict(int)
-        self._subscribed: defaultdict[str, dict[str, None]] = defaultdict(dict)  # by reader
-        self._tokens: dict[int, tuple[Sent, int]] = {}  # and the connection, see `_connected`
-        self._connected: defaultdict[str, int] = defaultdict(int)
-        DeliveryServers.__init__(self, brokers, schedule, send_over, storeless, limits)
-
-    # --- servers ------------------------------------------------------------------------------
-
-    def crash(self, broker: int, *, keeps_store: bool) -> None:
-        """Crashes a server; a part of the unsynced changes may survive with its disk."""
-        self._order += 1
-        survives = self._stop(broker, self._chance, keeps_store=keeps_store)
-        self.crashes.append((self._order, broker, survives))
-        self.forget_acknowledged(broker, self._schedule.now_us - SYNC_US)
-        for (_, name), read in self.reads.items():  # The readers do not know of the crash yet.
-            read.is_stale |= self.subscriptions[name].broker == broker
-        for client in [each for each, where in self._clients.items() if where == broker]:
-            for name in self._subscribed[client]:
-                self.reads[client, name].is_open = False
-            if not keeps_store:
-                del self._clients[client]
-        for subscription in self.subscriptions.values():
-            if subscription.broker == broker and not (subscription.is_durable and survives):
-                subscription.is_lost = True
-
-    def restart(self, broker: int) -> None:
-        """Restarts a server with its disk."""
-        self._start(broker, is_new=False)
-        for client in [each for each, where in self._clients.items() if where == broker]:
-            self.move(client, broker)
 
     # --- clients ------------------------------------------------------------------------------
 

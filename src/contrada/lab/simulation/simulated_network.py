@@ -34,7 +34,7 @@ from contrada.lab.simulation.run_records import (
 )
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.script_steps import BROKERS_MAX, Kind
-from contrada.lab.simulation.simulated_delivery import SimulatedDeliveryClients
+from contrada.lab.simulation.simulated_delivery import SimulatedDelivery
 from contrada.lab.simulation.simulated_line import Faults, Line
 from contrada.lab.simulation.simulated_readers import Readers
 from contrada.model import Notification
@@ -142,9 +142,9 @@ class SimulatedNetwork:
         self._open = 0
         self._settled = 0
         self._stored: set[int] = set()
-        self.delivery: SimulatedDeliveryClients | None = None
+        self.delivery: SimulatedDelivery | None = None
         if kind.reliable:
-            self.delivery = SimulatedDeliveryClients(
+            self.delivery = SimulatedDelivery(
                 brokers, self.schedule, self._send_delivery, seed, storeless, delivery_limits
             )
 

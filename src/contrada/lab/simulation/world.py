@@ -19,7 +19,7 @@ from contrada.lab.simulation import script_steps as steps
 from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
 from contrada.lab.simulation.oracle import Outcome, Violation, judge
 from contrada.lab.simulation.pattern_oracle import judge_matches
-from contrada.lab.simulation.simulated_delivery import SimulatedDeliveryClients
+from contrada.lab.simulation.simulated_delivery import SimulatedDelivery
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
 from contrada.lab.simulation.timeliness import check_reads
 from contrada.model import Envelope, Filter, FilterSet, Notification
@@ -154,7 +154,7 @@ def do(network: SimulatedNetwork, step: steps.Step) -> None:  # noqa: C901 - one
             _do_delivery(network.delivery, step)
 
 
-def _do_delivery(delivery: SimulatedDeliveryClients, step: steps.Step) -> None:
+def _do_delivery(delivery: SimulatedDelivery, step: steps.Step) -> None:
     """Performs a step above best effort, if possible."""
     match step:
         case steps.OpenDurable(

@@ -253,7 +253,8 @@ class OperatorComparison(Comparison):
 
     def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
         """Applies the operator."""
-        return ast.Compare(found, [self.operator()], [expected])
+        left, right = (expected, found) if self.operator is ast.In else (found, expected)
+        return ast.Compare(left, [self.operator()], [right])
 
 
 class Equals(OperatorComparison):
@@ -294,18 +295,10 @@ class LessEqual(OrderComparison):
     sign, by, operator = "<=", operator.le, ast.LtE
 
 
-class Contains(Comparison):
+class Contains(OperatorComparison):
     """The value contains the expected one: a text a part, a collection an item."""
 
-    sign, reads_value = "has", True
-
-    def test(self, found: Any, expected: Any) -> Any:
-        """`in`."""
-        return expected in found
-
-    def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
-        """`in`."""
-        return ast.Compare(expected, [ast.In()], [found])
+    sign, by, operator = "has", operator.contains, ast.In
 
 
 class Same(Comparison):
