@@ -80,9 +80,8 @@ def _encoded(
 ) -> str:
     time = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
     begin = {"time": time, "level": level, "logger": logger, "event": event, "message": message}
-    return msgspec.json.encode(
-        begin | {name: _plain(each) for name, each in fields.items()}
-    ).decode()
+    own = {name: _plain(each) for name, each in fields.items()}
+    return msgspec.json.encode(begin | own).decode()
 
 
 def _plain(value: object) -> object:

@@ -1,8 +1,4 @@
-"""Values, sets of texts, value sets and their products, the text syntax, the encodings.
-
-The layers are `domains`, `languages`, `algebra`, then `syntax` and `codec`; each uses those before
-it.
-"""
+"""Values, sets of texts, value sets and their products, the text syntax, the encodings."""
 
 from contrada.model.algebra.advertisement import Advertisement, Query
 from contrada.model.algebra.attributes import Values

@@ -28,14 +28,12 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule.
+    """One rule: it matches a notification exactly if its filters do and its residue holds.
 
-    It matches a notification exactly if its filters do and its residue holds. `residue` is the part
-    that is no filter, in the dialect's own text, "" if there is none; `residue_holds` evaluates it,
-    None likewise. The filters then cover the rule.
-
-    `about` is the author's metadata, such as `title`, `author`, `level` and `tags`: texts and lists
-    of texts. Programs that show matches show it, too; many licences require that.
+    `residue` is the part that is no filter, in the dialect's own text, "" if there is none;
+    `residue_holds` evaluates it, None likewise. `about` is the author's metadata, such as `title`,
+    `author`, `level` and `tags`. Programs that show matches show it, too; many licences require
+    that.
     """
 
     name: str
@@ -60,18 +58,16 @@ class Rule:
         return self.residue_holds is None or residue_accepts(self.residue_holds, notification)
 
 
-def residue_accepts(
-    residue_holds: Callable[[Notification], bool], notification: Notification
-) -> bool:
+def residue_accepts(residue: Callable[[Notification], bool], notification: Notification) -> bool:
     """Whether a residue holds. An error counts as no, and in the operators' failures.
 
     A residue may not accept the type of a value that the filters match, which must not stop other
     rules.
     """
     try:
-        return residue_holds(notification)
+        return residue(notification)
     except Exception:  # noqa: BLE001 - the code of the rule's author, or its type
-        failures.add(getattr(residue_holds, "__qualname__", type(residue_holds).__qualname__))
+        failures.add(getattr(residue, "__qualname__", type(residue).__qualname__))
         return False
 
 

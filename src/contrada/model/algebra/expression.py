@@ -5,12 +5,11 @@ absent attribute unless its set includes *absent*.
 
 Invariant: a notification with one value per attribute is in one of the boxes exactly if the
 condition holds. One with several values is in a box if the condition holds for some choice of one
-value per attribute, as everywhere in the algebra: `not` of a member needs one value outside its
-set. A dialect with a `not` that tests all values documents its translation.
+value per attribute, as everywhere in the algebra.
 
-The values of one attribute remain one set, so a thousand alternatives of it are one filter. Many
-exceptions, `not (a and b)`, become about as many filters, not a power of two: their boxes are
-subtracted (`boxes.subtract_boxes`) by the relations that their operators show without automata.
+The values of one attribute remain one set. Many exceptions, `not (a and b)`, become about as many
+filters, not a power of two: their boxes are subtracted (`boxes.subtract_boxes`) by the relations
+that their operators show without automata.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,7 @@
 """Hulls: plain intervals around value sets, for a quick test that sets are disjoint.
 
-A hull ignores case: it holds the case-folded texts of a set. So operators without case are points
-and intervals too. A hull may hold texts backwards, so that suffixes are intervals.
-
-Invariant: each value of a set, its text folded (and backwards), is in the set's hull.
+Invariant: each value of a set, its text folded, is in the set's hull; so operators without case are
+points and intervals too. A hull may hold texts backwards, so that suffixes are intervals.
 """
 
 from collections.abc import Sequence

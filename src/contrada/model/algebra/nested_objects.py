@@ -1,12 +1,10 @@
 """Nested objects as attributes, and the JSON of values that JSON does not have.
 
-A nested mapping gives names joined by dots, a list gives its attribute several values, and a
-repeated name adds values. No attribute can hold a list of objects or of lists: then the whole
-mapping is kept in the body, as JSON.
+A nested mapping gives names joined by dots, a list gives its attribute several values. No attribute
+can hold a list of objects or of lists: then the whole mapping is kept in the body, as JSON.
 
-JSON has no times, bytes or infinite numbers. An object with one member represents them: `{"$time":
-"2026-11-20T09:30:00Z"}`, `{"$bytes": "0aff"}`, `{"$number": "NaN"}` (also `Infinity`, `-Infinity`).
-It is a value in Python dicts, too, so that JSON and dicts mean the same.
+JSON has no times, bytes or infinite numbers. An object with one member represents them, in Python
+dicts too: `{"$time": "2026-11-20T09:30:00Z"}`, `{"$bytes": "0aff"}`, `{"$number": "NaN"}`.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Tables of parsers and printers for the values of the algebra.
 
-The layer `syntax` above fills both tables, by type, when `contrada.model` is imported. So
-`Filter(text)` and `str(f)` work, and nothing here imports `syntax`.
+The layer `syntax` above fills both, by type, so that nothing here imports it.
 """
 
 from collections.abc import Callable

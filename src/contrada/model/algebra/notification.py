@@ -165,16 +165,13 @@ class Notification(Product, Mapping[str, Values]):
     """An event: a mapping of attribute names to values, an envelope, a body. Immutable.
 
     `Notification({"symbol": "DIS", "change": -4.0})`. A list, tuple or set gives an attribute
-    several values. A nested mapping gives names joined by dots. If a part fits no attribute, such
-    as a list of objects, the body is the whole mapping as JSON (see `nested_objects`). `dict(n)`
-    returns the attributes; several values are a tuple, distinct and sorted. To keep their order and
-    repeats, pass the mapping as `body` too.
+    several values, distinct and sorted. A nested mapping gives names joined by dots. If a part fits
+    no attribute, such as a list of objects, the body is the whole mapping as JSON (see
+    `nested_objects`). To keep the order and repeats of values, pass the mapping as `body` too.
 
     Two notifications are equal if their attributes, bodies and content types are equal. Envelopes
     are not compared, so a received notification equals the published one; `is_identical` compares
-    them too. Numbers are equal by value: 5 and 5.0 are the same.
-
-    As a product its named sets are its values, and every other attribute is absent.
+    them too. As a product its named sets are its values, and every other attribute is absent.
 
     Raises InvalidNotificationError with the name and the value, and LimitError beyond
     ATTRIBUTES_MAX. Source: PODC 2000 §2.

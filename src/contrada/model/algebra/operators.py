@@ -1,8 +1,7 @@
 """`Constraint` and `OperatorView`: the papers' interfaces to single constraints and operators.
 
 The algebra works on value sets; this is for programs that work with triples of an attribute, an
-operator and a constant, or with operators: names, indices and the relations `apply`, `covers` and
-`intersects`. The last is this project's own (the paper has it only of filters as values).
+operator and a constant, or with operators. `intersects` of operators is this project's own.
 
 Source: PODC 2000 §2 (attribute constraint); CU-CS-946-03 §2 (triple), §4 and
 figure 2 (name, index, apply, covers); CU-CS-948-03 §6 and table 2.

@@ -1,9 +1,4 @@
-"""`Pattern`: a sequence of filters, matched by sequences of notifications in time.
-
-It is a value; the room `patterns` matches it.
-
-Source: PODC 2000 §2, figure 4 (f1 · f2 · … · fn).
-"""
+"""`Pattern`: a sequence of filters, which the room `patterns` matches."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

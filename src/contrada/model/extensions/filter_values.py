@@ -1,18 +1,16 @@
 """Filters as values: `x && "price < 100"` matches if the filter in x meets this one.
 
-The value is a filter, or a filter set, in the text syntax. It matches if some notification would
-match both filters. A value that is no filter (malformed, a pattern, an unregistered operator,
-beyond the limits below) does not match; such a constant is refused.
-
-The three relations are those of the algebra, between the filters within:
+The value is a filter, or a filter set, in the text syntax. A value that is no filter (malformed, a
+pattern, an unregistered operator, beyond the limits below) does not match; such a constant is
+refused. The three relations are those of the algebra, between the filters within:
 
 - `&& f` accepts g when `meets(f, g)`;
 - `&& f` covers `&& g` exactly when `covers(f, g)`: a filter that meets g then meets f; and for a
   notification in g and not in f, the filter of just its values meets g and not f;
 - `&& f` and `&& g` intersect, by the value `everything`, unless f or g is empty.
 
-All are exact within the limits of `decision` and `boxes`. Beyond them they are safe: `apply`
-accepts (a notification too many), `covers` is false.
+Beyond the limits of `decision` and `boxes`, `apply` accepts (a notification too many), and `covers`
+is false.
 
 Source: CU-CS-946-03 §7.3, figures 8a and 8b.
 """

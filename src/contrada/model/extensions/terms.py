@@ -1,12 +1,9 @@
 """Terms: functional expressions with variables, unification and matching. See `term_parser`, too.
 
 A term is a number, a string, a variable or a function of terms (without arguments: a name).
-Variables are local to their expression: `_X` in two expressions is two variables.
-
-This project defines the points that the grammar leaves open: a number is a sequence of digits with
-or without a sign and equals another by value (`5`, `+5` and `05` are one number, `-0` is `0`; `5.0`
-is no term); a number, a string and a name are never equal, even with the same text; blanks around a
-token do not count. A variable never equals a term that contains it (occurs check).
+Variables are local to their expression. This project defines the points that the grammar leaves
+open: numbers are equal by value (`5`, `+5` and `05` are one; `5.0` is no term); a number, a string
+and a name are never equal; a variable never equals a term that contains it (occurs check).
 
 Source: CU-CS-946-03 §7.2, figure 5, table 2, figure 7.
 """

@@ -1,14 +1,11 @@
 """Unification: the operator `unifies` reads text as a term and tests whether two can be made equal.
 
-A notification's value and a filter's constant are terms in text form (see `terms`), each with
-variables of its own. A value that is no term, or is beyond the limits of `terms`, does not match;
-such a constant is refused.
-
-`unifies a` covers `unifies b` exactly when `match(a, b)`: a substitution of a's variables alone
-gives b. One way: every term that unifies with b then unifies with a. The other way: take b with
-each variable replaced by a new name; this value unifies with b, so it must with a, and the names
-turned back into variables give the substitution. Any two `unifies` intersect, since a variable
-alone, as a value, unifies with every term.
+A value that is no term, or is beyond the limits of `terms`, does not match; such a constant is
+refused. `unifies a` covers `unifies b` exactly when `match(a, b)`: a substitution of a's variables
+alone gives b. One way: every term that unifies with b then unifies with a. The other way: take b
+with each variable replaced by a new name; this value unifies with b, so it must with a, and the
+names turned back into variables give the substitution. Any two `unifies` intersect, since a
+variable alone, as a value, unifies with every term.
 
 Source: CU-CS-946-03 §7.2, figures 5 to 7, equation 1.
 """

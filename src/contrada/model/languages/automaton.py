@@ -212,9 +212,7 @@ def minimise(rows: Sequence[Sequence[int]], accepting: Sequence[bool]) -> Automa
     import numpy as np  # takes longer to load than all of the model
 
     spend(_MINIMISING_WORK + 4 * _ROW_WORK * len(rows))
-    away = list(
-        zip(_distances(rows, accepting, True), _distances(rows, accepting, False), strict=True)
-    )
+    away = list(zip(*(_distances(rows, accepting, each) for each in (True, False)), strict=True))
     found: dict[object, int] = {}
     block = np.array([found.setdefault(each, len(found)) for each in away], np.uint16)
     targets = np.array([list(row) for row in rows], np.uint16)
@@ -339,9 +337,7 @@ def first_of(automaton: Automaton) -> bytes:
     raise ValueError("the language is empty")
 
 
-def _distances(
-    rows: Sequence[Sequence[int]], accepting: Sequence[bool], wanted: bool
-) -> Sequence[int]:
+def _distances(rows: Sequence[Sequence[int]], accepting: Sequence[bool], wanted: bool) -> list[int]:
     """Returns per state the fewest bytes to acceptance, or to rejection; -1 if there is no path."""
     sources: list[list[int]] = [[] for _ in rows]
     for state, row in enumerate(rows):

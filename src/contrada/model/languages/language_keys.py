@@ -93,9 +93,7 @@ def _of_language(language: Language) -> _Start | None:
     if isinstance(language, Some):
         return _join([_of_language(part) for part in language.parts])
     spend(size_of(language) * len(language.parts))
-    starts = [
-        (part, None if contains(part, b"") else _of_language(part)) for part in language.parts
-    ]
+    starts = [(p, None if contains(p, b"") else _of_language(p)) for p in language.parts]
     for part, start in sorted(starts, key=lambda each: each[1] is None or each[1].folded is None):
         rest = [other for other in language.parts if other is not part]
         if start is not None and start.folded is not None:

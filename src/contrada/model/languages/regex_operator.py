@@ -1,6 +1,5 @@
 """The operator `matches`: texts in which a regular expression finds a match.
 
-The constant is the expression in its normal form (see `regex_syntax.normal`), flags at the front.
 An expression that only means `=`, `prefix`, `suffix` or `contains` of a few texts has plain forms,
 and sets are made of those: decisions and matching are faster.
 """
@@ -114,6 +113,7 @@ def tree_of(constant: bytes) -> regex_syntax.Tree:
         raise InvalidFilterError("matches", (constant,), reason) from None
 
 
+_Items: TypeAlias = tuple[regex_syntax.Tree, ...]
 ReadTree: TypeAlias = Callable[[bytes], regex_syntax.Tree]
 
 
@@ -178,7 +178,7 @@ class _NotPlainError(Exception):
     """The expression is more than plain operators, or too many of them."""
 
 
-def _expand(tree: regex_syntax.Tree) -> list[tuple[regex_syntax.Tree, ...]]:
+def _expand(tree: regex_syntax.Tree) -> list[_Items]:
     """Yields alternatives as sequences of characters, places and unbounded repetitions."""
     if isinstance(tree, regex_syntax.Alternation):
         found = list(chain.from_iterable(map(_expand, tree.parts)))
@@ -195,10 +195,8 @@ def _expand(tree: regex_syntax.Tree) -> list[tuple[regex_syntax.Tree, ...]]:
     return found
 
 
-def _products(
-    parts: list[list[tuple[regex_syntax.Tree, ...]]],
-) -> list[tuple[regex_syntax.Tree, ...]]:
-    found: list[tuple[regex_syntax.Tree, ...]] = [()]
+def _products(parts: list[list[_Items]]) -> list[_Items]:
+    found: list[_Items] = [()]
     for part in parts:
         longest = max(map(len, found), default=0) + max(map(len, part), default=0)
         if len(found) * len(part) * (longest + 1) > 8 * EXPANDED_MAX:

@@ -162,9 +162,8 @@ class _RegexReader:
         return tree
 
     def error(self, reason: str) -> InvalidFilterError:
-        return InvalidFilterError(
-            "matches", (self.pattern,), f"{reason}, at character {self.at + 1}"
-        )
+        reason = f"{reason}, at character {self.at + 1}"
+        return InvalidFilterError("matches", (self.pattern,), reason)
 
     def takes(self, token: str) -> bool:
         """Whether the token is next; then it is read."""

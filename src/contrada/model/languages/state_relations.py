@@ -2,12 +2,10 @@
 
 A set of states is one integer with a bit for each. A relation is kept as *shifts*, for all pairs
 `(s, s + d)` of one distance, and *stars*, from any of some states to all of some others. There are
-few of both, since copies of one part have the same distances inside, and alternatives begin and end
-in one state. So a step of thousands of states costs a few operations on integers (Baeza-Yates and
-Gonnet, 1992).
+few of both, so a step of thousands of states costs a few operations (Baeza-Yates and Gonnet, 1992).
 
-Invariant: `Closure(...).of(x)` has the states after any number of steps. It takes one step or none,
-then two or none, then four, …, which is every number of steps.
+Invariant: `Closure(...).of(x)` has the states after any number of steps: one step or none, then two
+or none, then four, ….
 """
 
 from collections import Counter, defaultdict
@@ -101,9 +99,7 @@ class Closure:
             if further == reached:
                 break
             reached = further
-            powers.append(
-                Relation((f, second) for f, seconds in power.items() for second in seconds)
-            )
+            powers.append(Relation((f, s) for f, seconds in power.items() for s in seconds))
             power = _double(power, CLOSURE_PAIRS_MAX - self.pairs)
         self._relations = self._fewer(powers, reached)
 

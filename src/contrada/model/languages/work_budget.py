@@ -1,11 +1,8 @@
 """`Work`: a budget of steps for a decision, or for a whole request.
 
-A costly computation counts its steps, of about a microsecond, with `spend` before it makes them.
-Steps are not timed, so that the same question has the same answer everywhere.
-
-    with Work("REQUEST_WORK_MAX", …):           a request of a server
-        with Work("DECISION_WORK_MAX", …):      a decision within it
-            spend(…)                            counts for both
+A costly computation counts its steps, of about a microsecond, with `spend` before it makes them, in
+its budget and in all outer ones. Steps are not timed, so that the same question has the same answer
+everywhere.
 
 Invariants: exceeding an inner budget is that decision's own fault, and its answer may be cached;
 exceeding an outer one passes through the inner decision as `Exhausted`, past all caches and past

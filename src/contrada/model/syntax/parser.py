@@ -5,9 +5,8 @@ text expected; constants that do not fit an operator raise InvalidFilterError, a
 operator UnknownOperatorError, with the place in the message.
 
 A query is a filter set in which a variable may stand behind `=`: `origin = $x and dest = $x`
-requires equal values. A variable belongs to its alternative: in `(a = $x and b = $x) or c = $x` the
-last is any value of c. It is valid only behind `=`, and in no `not`: a condition of other or
-smaller values is no set of values for each attribute.
+requires equal values. A variable belongs to its alternative, and is valid in no `not`: a condition
+of other or smaller values is no set of values for each attribute.
 
 Source: PODC 2000 §2 (the operators' symbols); CU-CS-948-03 §9 (variables for matching between
 constraints, its future work); the rest of the syntax is this project's.
@@ -40,10 +39,9 @@ def parse(text: str) -> Filter | FilterSet | Pattern:
     """Parses a filter, a filter set (`or`) or a pattern (`->`).
 
     Parentheses and `not` over conditions of several attributes give filters of which one matches
-    exactly if the condition holds; one alone is a filter. `not (a = 1)` holds unless `a = 1` does,
-    so also if a is absent, has another type, or another value among several. Raises ParseError,
-    InvalidFilterError, UnknownOperatorError, and LimitError if the condition becomes too many
-    filters, or is nested deeper than CONDITIONS_NESTED_MAX.
+    exactly if the condition holds; one alone is a filter. Raises ParseError, InvalidFilterError,
+    UnknownOperatorError, and LimitError if the condition becomes too many filters, or is nested
+    deeper than CONDITIONS_NESTED_MAX.
     """
     plain = plain_statement(_checked(text))
     if plain is not None:
@@ -130,9 +128,8 @@ def _split_variables(sets: Mapping[str, ValueSet]) -> Binding | None:
 
 def _parse(text: str, start: str) -> Any:
     """Parses a text, beginning with a rule of the grammar."""
-    from contrada.model.syntax import (
-        filter_builder,  # not before a text is read: lark takes its time
-    )
+    # Not before a text is read: lark takes its time.
+    from contrada.model.syntax import filter_builder
 
     return filter_builder.build(_checked(text), start)
 

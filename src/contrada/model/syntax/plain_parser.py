@@ -1,8 +1,7 @@
 """`plain_statement`: a quick parser for names with sets of literals, joined by `and` and `or`.
 
-Most subscriptions have this form, and lark's parser takes ten times as long. The grammar
-(`text.lark`) is the definition: this parser gives the same filters, and leaves other and invalid
-texts to lark.
+Most subscriptions have this form, and lark takes ten times as long. This parser gives the same
+filters as the grammar (`text.lark`), and leaves other and invalid texts to lark.
 """
 
 import re
