@@ -308,35 +308,31 @@ class DurableLog:
         """
         of = self._consumers[consumer]
         handed: list[HandedRecord] = []
-        try:
-            room = self._limits.records_unacknowledged_max - len(of.held)
-            self._take(of, handed, min(count, of.credit, room))
-            self.is_stuck = False
+        room = self._limits.records_unacknowledged_max - len(of.held)
+        count, self.is_stuck = min(count, of.credit, room), False
+        try:  # It reads before any change, so that an error of the store loses nothing.
+            while self._requeued and len(handed) < count:
+                position = self._requeued[0]
+                is_due = position >= self.extent.first and position not in self._done
+                entries = self.store.read(self.name, position, 1) if is_due else []
+                heappop(self._requeued)
+                handed += self._hand_out(of, entries)
+            while len(handed) < count:
+                if self._cursor >= self._replays_to:
+                    self._cursor = self._done.first_without(self._cursor)
+                self._cursor = self.extent.first_kept(self._cursor)
+                most = min(count - len(handed), READ_AT_ONCE)
+                entries = self.store.read(self.name, self._cursor, most)
+                if not entries:
+                    break
+                self._cursor = entries[-1].position + 1
+                handed += self._hand_out(of, entries)
         except StoreError:
             self.is_stuck = True
             self.statistics.unread += 1
         of.credit -= len(handed)
         self.statistics.handed += len(handed)
         return handed
-
-    def _take(self, of: _ConsumerState, handed: list[HandedRecord], count: int) -> None:
-        """Reads before any change, so that an error of the store loses nothing."""
-        while self._requeued and len(handed) < count:
-            position = self._requeued[0]
-            is_due = position >= self.extent.first and position not in self._done
-            entries = self.store.read(self.name, position, 1) if is_due else []
-            heappop(self._requeued)
-            handed += self._hand_out(of, entries)
-        while len(handed) < count:
-            room = min(count - len(handed), READ_AT_ONCE)
-            if self._cursor >= self._replays_to:
-                self._cursor = self._done.first_without(self._cursor)
-            self._cursor = self.extent.first_kept(self._cursor)
-            entries = self.store.read(self.name, self._cursor, room)
-            if not entries:
-                break
-            self._cursor = entries[-1].position + 1
-            handed += self._hand_out(of, entries)
 
     def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
         """Returns up to `count` entries from a position on, without handing them out.

@@ -248,8 +248,8 @@ class EmbeddedService(BaseService):
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
         stamped = self._stamped(run, now_us)
-        fresh = await host.publish(stamped)
-        pending = self._publish_now(fresh, now_us) if fresh else []
+        fresh = tuple(await host.publish(stamped))
+        pending = self.dispatcher.publish(self.client, Publish(fresh), now_us) if fresh else []
         self._since_turn += len(stamped)
         await self._settle(pending)
         await host.committed()
@@ -297,16 +297,12 @@ class EmbeddedService(BaseService):
             self.require_open()
         now_us = self._stamp.now_us()
         stamped = self._stamped(notifications, now_us)
-        pending = self._publish_now(stamped, now_us)
+        pending = self.dispatcher.publish(self.client, Publish(tuple(stamped)), now_us)
         self._since_turn += len(stamped)
         rest = None
         if pending or self._since_turn >= PUBLISHES_PER_TURN:
             rest = self._settle(pending)
         return stamped, rest
-
-    def _publish_now(self, stamped: Sequence[Notification], now_us: int) -> list[Pending[Any]]:
-        """Publishes at best effort; returns the entries without room."""
-        return self.dispatcher.publish(self.client, Publish(tuple(stamped)), now_us)
 
     def _keep_time(self, due_us: int) -> None:
         """Starts the timekeeper while patterns wait, if notifications are stamped by the clock."""
@@ -400,12 +396,13 @@ class EmbeddedSubscription(QueuedSubscription[T]):
 
     def cut_off(self) -> None:
         """Ends the subscription, whose queue is full."""
-        assert self._route is not None, "it was put in force"
         self.end(TooSlowError())
-        self._service.dispatcher.unsubscribe(self._route)
-        self._service.subscriptions.discard(self)
+        self._withdraw()
 
     async def _leave(self) -> None:
+        self._withdraw()
+
+    def _withdraw(self) -> None:
         assert self._route is not None, "it was put in force"
         self._service.dispatcher.unsubscribe(self._route)
         self._service.subscriptions.discard(self)

@@ -270,13 +270,6 @@ def reader_of(subject: Any) -> Callable[[Notification], Any] | None:
     return None
 
 
-def match_reader_of(subject: Pattern) -> Callable[[Match[Any]], Any]:
-    """The function that makes the subject's object of a match, or gives the match itself."""
-    if isinstance(subject, MatchInterest):
-        return cast(Callable[[Match[Any]], Any], subject.from_match)
-    return lambda found: Match(subject, found.by, found.notifications)
-
-
 def reading_of(
     subject: Any, where: Any
 ) -> tuple[
@@ -291,7 +284,12 @@ def reading_of(
     """
     if isinstance(subject, Pattern):
         pattern = pattern_of(subject, where)
-        return FilterSet(pattern.filters), match_reader_of(subject), None, pattern
+
+        def read(found: Match[Any]) -> Any:
+            return Match(subject, found.by, found.notifications)
+
+        made = subject.from_match if isinstance(subject, MatchInterest) else read
+        return FilterSet(pattern.filters), made, None, pattern
     where = narrowing_of(subject, where)
     return filters_of(subject, where), reader_of(subject), residue_of(subject, where), None
 

@@ -13,7 +13,7 @@ Invariant: a process of an earlier epoch writes nothing, and no group is written
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, TypeAlias
@@ -111,7 +111,7 @@ class PostgresStore(TableStore):
         """
         self._conninfo, self._schema, place = _parts(url)
         super().__init__(place)
-        with self._errors(), ExitStack() as stack:
+        with _store_errors(self.place), ExitStack() as stack:
             # Connections change when they break.
             self._db = self._opened()
             stack.callback(lambda: self._db.close())
@@ -181,9 +181,6 @@ class PostgresStore(TableStore):
         query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
         return self._db.execute(query, binary=True).fetchall()
 
-    def _errors(self) -> AbstractContextManager[None]:
-        return _store_errors(self.place)
-
     def fill(self, tables: Tables) -> None:
         """Writes all rows of another store, in one transaction."""
         filled = {
@@ -202,12 +199,9 @@ class PostgresStore(TableStore):
     def _asked(
         self, columns: str, number: int, first: int, end: int, most: int | None = None
     ) -> list[Any]:
-        query = (
-            f"SELECT {columns} FROM records WHERE log = %s AND position >= %s AND position < %s"
-            " ORDER BY position LIMIT %s"
-        ).encode()
-        asked = number, first, end, most
-        with self._errors():
+        where = "WHERE log = %s AND position >= %s AND position < %s ORDER BY position LIMIT %s"
+        query, asked = f"SELECT {columns} FROM records {where}".encode(), (number, first, end, most)
+        with _store_errors(self.place):
             try:
                 return self._reader.execute(query, asked, binary=True).fetchall()
             except psycopg.OperationalError:
@@ -219,14 +213,14 @@ class PostgresStore(TableStore):
             return self._reader.execute(query, asked, binary=True).fetchall()
 
     def _write(self, group: WriteGroup) -> None:
-        with self._errors():
+        with _store_errors(self.place):
             if self._db.closed and self._is_written_after_all():
                 return
             with self._db.transaction():
+                found = self._epoch, self._written
+                where = "WHERE epoch = %s AND written = %s"
                 done = self._db.execute(
-                    "UPDATE contrada_store SET written = written + 1"
-                    " WHERE epoch = %s AND written = %s",
-                    (self._epoch, self._written),
+                    f"UPDATE contrada_store SET written = written + 1 {where}".encode(), found
                 )
                 if done.rowcount == 1:
                     self._fill(group)
@@ -269,19 +263,19 @@ class PostgresStore(TableStore):
             if group.dropped:
                 cursor.execute("DELETE FROM records WHERE log = ANY(%s)", (group.dropped,))
                 cursor.execute("DELETE FROM logs WHERE id = ANY(%s)", (group.dropped,))
+            heads = [(id, name.encode(), *rest) for id, name, *rest in group.head_rows()]
             cursor.executemany(
                 "INSERT INTO logs VALUES (%s, %s, %b, %s) ON CONFLICT (id)"
                 " DO UPDATE SET head = EXCLUDED.head, sum = EXCLUDED.sum",
-                [(id, name.encode(), *rest) for id, name, *rest in group.head_rows()],
+                heads,
             )
-            cursor.executemany(
-                "DELETE FROM notes WHERE sha256(name) = sha256(%s)",
-                [(name.encode(),) for (name,) in group.notes_gone()],
-            )
+            gone = [(name.encode(),) for (name,) in group.notes_gone()]
+            cursor.executemany("DELETE FROM notes WHERE sha256(name) = sha256(%s)", gone)
+            notes = [(name.encode(), *rest) for name, *rest in group.note_rows()]
             cursor.executemany(
                 "INSERT INTO notes VALUES (%s, %b, %s) ON CONFLICT (sha256(name))"
                 " DO UPDATE SET value = EXCLUDED.value, sum = EXCLUDED.sum",
-                [(name.encode(), *rest) for name, *rest in group.note_rows()],
+                notes,
             )
 
 
@@ -292,8 +286,7 @@ def read_postgres(url: str) -> Iterator[Tables]:
     with _store_errors(place), closing(psycopg.connect(conninfo)) as db:
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         db.read_only = True
-        path = sql.SQL("SET search_path = {}").format(sql.Identifier(schema))
-        db.execute(path)
+        db.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(schema)))
         if db.execute("SELECT to_regclass('contrada_store')").fetchone() == (None,):
             raise StoreError(f"{place}: there is no store")
         if db.execute("SELECT version FROM contrada_store").fetchall() != [(VERSION,)]:
