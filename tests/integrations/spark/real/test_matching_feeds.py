@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contrada.integrations.dialects import eventbridge
 from contrada.integrations.spark import Base, match, plan, route
+from contrada.integrations.spark.transforms.frame_match import PREDICATES_MAX
 from contrada.integrations.spark.transforms.frames import frame_of
-from contrada.integrations.spark.transforms.match_plan import PREDICATES_MAX
 from contrada.integrations.spark.transforms.spark_predicates import predicate_of
 from contrada.matching import Index
 from contrada.model import Notification

@@ -16,14 +16,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from contrada import from_msgpack
 from contrada.integrations.spark import Base, match, route, to_notifications
-from contrada.integrations.spark.transforms import match_plan
+from contrada.integrations.spark.transforms import frame_match
 from tests.integrations.spark.transforms.test_frame_match import ROWS, SCHEMA, WISHES
 
 folder = Path(sys.argv[1])
 session = SparkSession.builder.remote("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 frame = session.createDataFrame(ROWS, SCHEMA)
 base = Base(WISHES, folder=folder / "here")
-for match_plan.JOIN_COLUMNS in (0, 100):
+for frame_match.JOIN_COLUMNS in (0, 100):
     print([row["subscriptions"] for row in frame.transform(match(base)).collect()])
 few = frame.transform(route({"cheap": "price < 100 and symbol = 'DIS'"}))
 print([row["subscription"] for row in few.collect()])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from contrada.integrations.dialects import cesql
 from contrada.integrations.spark import Base, match
 from contrada.integrations.spark.transforms import filter_bases
 from contrada.integrations.spark.transforms.filter_bases import OpenBase
-from contrada.integrations.spark.transforms.frame_match import _of_columns
-from contrada.integrations.spark.transforms.packed_rows import WorkerSetup
+from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, keys_of
+from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.matching import Index
 from contrada.matching.kernels import jit
 
@@ -131,9 +132,8 @@ def test_a_worker_without_numba_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
     """The user would see a page of Python's import errors."""
     saved = Base(WISHES, folder=tmp_path).saved
-    pickled = cloudpickle.dumps(
-        _of_columns(WorkerSetup(saved, ("size",), ("integer",), None).packed())
-    )
+    setup = WorkerSetup(saved, ("size",), ("integer",), None)
+    pickled = cloudpickle.dumps(for_worker(partial(keys_of, setup)))
     program = (
         "import sys; sys.modules['contrada'] = None\n"
         "from pyspark import cloudpickle\n"

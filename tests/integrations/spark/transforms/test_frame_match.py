@@ -13,7 +13,7 @@ from contrada import Envelope, Index, Notification, to_msgpack
 from contrada.errors import InputError
 from contrada.integrations.dialects import cesql
 from contrada.integrations.spark import Base, match, plan, route
-from contrada.integrations.spark.transforms import match_plan
+from contrada.integrations.spark.transforms import frame_match
 
 WISHES = {
     "cheap": "price < 100 and symbol = 'DIS'",
@@ -73,8 +73,8 @@ def test_the_keys_of_a_wide_frame_are_those_of_an_index(
     spark: SparkSession, base: Base, whole_columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Columns would be read differently: NaN, -0.0, above 2^53, NULL, times, bytes."""
-    monkeypatch.setattr(match_plan, "JOIN_COLUMNS", whole_columns)
-    monkeypatch.setattr(match_plan, "ONE_WAY", 0)
+    monkeypatch.setattr(frame_match, "JOIN_COLUMNS", whole_columns)
+    monkeypatch.setattr(frame_match, "ONE_WAY", 0)
     frame = spark.createDataFrame(ROWS, SCHEMA)
     assert plan(frame, base).is_whole == bool(whole_columns)
     found = frame.transform(match(base)).collect()
@@ -87,8 +87,8 @@ def test_a_row_for_each_pair(
     spark: SparkSession, base: Base, whole_columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pair would be lost or duplicated, or columns dropped."""
-    monkeypatch.setattr(match_plan, "JOIN_COLUMNS", whole_columns)
-    monkeypatch.setattr(match_plan, "ONE_WAY", 0)
+    monkeypatch.setattr(frame_match, "JOIN_COLUMNS", whole_columns)
+    monkeypatch.setattr(frame_match, "ONE_WAY", 0)
     frame = spark.createDataFrame(ROWS, SCHEMA).transform(route(base))
     if not whole_columns:
         said = frame._jdf.queryExecution().executedPlan().toString()
@@ -176,7 +176,7 @@ def test_a_plan_has_a_way_and_a_reason(spark: SparkSession, base: Base) -> None:
         "asked for: symbol, price"
     )
     assert plan(frame, base).why == "no Spark predicate equals 'nocase' on these columns"
-    many = plan(frame, {f"{n}": f"size = {n}" for n in range(match_plan.PREDICATES_MAX + 1)})
+    many = plan(frame, {f"{n}": f"size = {n}" for n in range(frame_match.PREDICATES_MAX + 1)})
     assert str(many) == (
         "17 subscriptions by index: more than 16 of them; asked for: size; rows go to workers whole"
     )

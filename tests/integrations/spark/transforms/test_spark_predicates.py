@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada import Filter, parse
 from contrada.errors import InputError
 from contrada.integrations.spark import Base, match, plan, route
+from contrada.integrations.spark.transforms.frame_match import PARTS_MAX
 from contrada.integrations.spark.transforms.frames import frame_of
-from contrada.integrations.spark.transforms.match_plan import PARTS_MAX
 from contrada.integrations.spark.transforms.spark_predicates import predicate_of
 
 NUMBERS: tuple[str, ...] = (

@@ -31,11 +31,7 @@ from contrada.integrations.files.record_matcher import PackedRecords
 from contrada.integrations.spark.pipeline.worker_files import display_name, open_file
 from contrada.integrations.spark.transforms.base_cover import Batches
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
-from contrada.integrations.spark.transforms.notification_worker import (
-    BuiltRows,
-    RowBuilder,
-    unpickle,
-)
+from contrada.integrations.spark.transforms.notification_worker import BuiltRows, RowBuilder
 from contrada.integrations.spark.transforms.packed_rows import PackedRows, pairs_of
 from contrada.matching.arrow_pack import blobs_in, starts_of
 from contrada.matching.packed import Given
@@ -216,9 +212,8 @@ class OutcomeTask:
     base: SavedBase | None = None
 
 
-def outcome_batches(packed: bytes, batches: Iterable[Any]) -> Batches:
+def outcome_batches(task: OutcomeTask, batches: Iterable[Any]) -> Batches:
     """Yields the outcomes of the rows of a task, and finally the counts, a row for each source."""
-    task: OutcomeTask = unpickle(packed)
     assert task.base is not None
     readers = [source.reader(task.base) for source in task.sources]
     for batch in batches:

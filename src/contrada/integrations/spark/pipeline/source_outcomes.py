@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
@@ -36,6 +37,7 @@ from contrada.integrations.spark.pipeline.outcome_task import (
     OutcomeTask,
     SparkRows,
     TextFiles,
+    outcome_batches,
 )
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.pipeline.worker_files import (
@@ -53,6 +55,7 @@ from contrada.integrations.spark.pipeline.worker_files import (
 )
 from contrada.integrations.spark.transforms.filter_bases import Base, is_local
 from contrada.integrations.spark.transforms.notification_transform import builder_of
+from contrada.integrations.spark.transforms.worker_code import for_worker
 
 FILE_COST_BYTES: Final = 2**16
 """The least size of a file when parts are distributed among tasks."""
@@ -104,22 +107,8 @@ def open_sources(
 
 def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
     """Returns the outcomes of rows, matched by a base."""
-    packed = pickle.dumps(replace(task, base=base.ship(rows.sparkSession)))
-    return rows.mapInArrow(_outcome_function(packed), OUTCOME_DDL)
-
-
-def _outcome_function(packed: bytes) -> Callable[..., Any]:
-    from contrada.integrations.spark.transforms.worker_code import import_in_worker
-
-    imported = import_in_worker("notification_worker")
-
-    def made(batches):  # type: ignore[no-untyped-def]
-        imported()
-        from contrada.integrations.spark.pipeline.outcome_task import outcome_batches
-
-        return outcome_batches(packed, batches)
-
-    return made
+    shipped = replace(task, base=base.ship(rows.sparkSession))
+    return rows.mapInArrow(for_worker(partial(outcome_batches, shipped)), OUTCOME_DDL)
 
 
 def describe_matching(source: Source, base: Base) -> str:
@@ -235,26 +224,18 @@ def _all_parts(
     is_here = is_local(session) and all(scheme_of(each) == LOCAL for each in addresses)
     if is_here and len(addresses) <= LISTED_HERE_MAX:
         return list(map(cut, addresses))
-    count = min(len(addresses), LISTED_HERE_MAX)
-    packed = pickle.dumps((addresses, cut))
-    rows = session.range(0, len(addresses), 1, count).mapInArrow(
-        _split_batches(packed), "cut binary"
-    )
+    places = session.range(0, len(addresses), 1, min(len(addresses), LISTED_HERE_MAX))
+    work = for_worker(partial(_split_batches, addresses, cut))
+    rows = places.mapInArrow(work, "cut binary")
     return [pickle.loads(row["cut"]) for row in rows.collect()]
 
 
-def _split_batches(packed: bytes) -> Callable[..., Any]:
-    def cuts(batches):  # type: ignore[no-untyped-def]
-        import pyarrow as pa
-
-        addresses, cut = pickle.loads(packed)
-        for batch in batches:
-            places = batch.column(0).to_pylist()
-            yield pa.record_batch(
-                [[pickle.dumps(cut(addresses[each])) for each in places]], ["cut"]
-            )
-
-    return cuts
+def _split_batches(
+    addresses: list[str], cut: Callable[[str], Any], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        cuts = [cut(addresses[each]) for each in batch.column(0).to_pylist()]
+        yield pa.record_batch([list(map(pickle.dumps, cuts))], ["cut"])
 
 
 def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:

@@ -1,35 +1,60 @@
-"""`match` and `route`: the subscriptions that each notification of a frame matches.
+"""`match` and `route`: the subscriptions that each notification of a frame matches; `plan`: how.
 
-One Arrow function makes a column of keys: only the columns in filters are sent to the Python
-workers, and only the keys return. `frames` defines the attributes of rows.
+All ways of matching give the same keys. Predicates need no Python and are pushed to files, so they
+are chosen for a few filters that each have an equal predicate (see `spark_predicates`). Otherwise
+an index in workers matches: only the columns in filters are sent to them, and only the keys return,
+unless sending whole rows costs less.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 
+from contrada.errors import InputError
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
-from contrada.integrations.spark.transforms.frames import NOTIFICATION, quote
-from contrada.integrations.spark.transforms.match_plan import MatchMethod, MatchPlan, plan_of
-from contrada.integrations.spark.transforms.packed_rows import WorkerSetup
-from contrada.integrations.spark.transforms.spark_predicates import is_bad
-from contrada.integrations.spark.transforms.worker_code import import_in_worker
+from contrada.integrations.spark.transforms.frames import (
+    NOTIFICATION,
+    SEVERAL,
+    ColumnAttribute,
+    NotificationFrame,
+    frame_of,
+    quote,
+)
+from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, keys_of, match_batches
+from contrada.integrations.spark.transforms.spark_predicates import is_bad, parts_of, predicate_of
+from contrada.integrations.spark.transforms.worker_code import for_worker
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+PREDICATES_MAX: Final = 16
+"""Subscriptions that Spark predicates match. Beyond it: an index matches them."""
 
-BaseLike: TypeAlias = "Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame"
+PARTS_MAX: Final = 64
+"""Intervals and atoms of all subscriptions that Spark predicates match. Beyond it: an index matches
+them, since Java does not compile such large expressions."""
+
+JOIN_COLUMNS: Final = 8
+"""Columns that may be sent to workers and back at the cost of joining keys to rows. Measured.
+Beyond it, plus `ONE_WAY` for each column in filters: only those columns are sent."""
+
+ONE_WAY: Final = 0.6
+"""The cost of a column that is only sent to workers, relative to both directions."""
+
+BaseLike: TypeAlias = Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame
 """A base, or the subscriptions of one."""
 
-Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+Transform: TypeAlias = Callable[[DataFrame], DataFrame]
 """A function for `DataFrame.transform`."""
+
+MatchMethod: TypeAlias = Literal["predicates", "index"]
+"""Spark's own predicates, or an index in workers."""
 
 
 def match(
@@ -51,8 +76,8 @@ def match(
     base = Base.of(subscriptions)
     dropped = (*drop, column)
 
-    def matched(frame: "DataFrame") -> "DataFrame":
-        chosen = plan_of(frame, base, zone, dropped, way)
+    def matched(frame: DataFrame) -> DataFrame:
+        chosen = _plan_of(frame, base, zone, dropped, way)
         if chosen.is_whole:
             return _by_rows(frame, base, chosen, column, only_matches=False)
         return frame.withColumn(column, _keys(frame, base, chosen))
@@ -75,8 +100,8 @@ def route(
     base = Base.of(subscriptions)
     dropped = (*drop, column)
 
-    def routed(frame: "DataFrame") -> "DataFrame":
-        chosen = plan_of(frame, base, zone, dropped, way)
+    def routed(frame: DataFrame) -> DataFrame:
+        chosen = _plan_of(frame, base, zone, dropped, way)
         others = [F.col(quote(name)) for name in frame.columns if name != column]
         if chosen.is_whole:
             frame = _by_rows(frame, base, chosen, column, only_matches=True)
@@ -90,72 +115,163 @@ def route(
     return routed
 
 
+# --- the plan -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MatchPlan:
+    """The way of matching a base on a frame.
+
+    With `is_whole` all columns are sent to workers and back; otherwise only those in filters are
+    sent, and the keys return. `columns` are the attributes of filters that the frame has; of a
+    packed frame its one column. `shards` is the number of indexes, 0 for predicates.
+    """
+
+    way: MatchMethod
+    why: str
+    subscriptions: int
+    columns: tuple[str, ...]
+    shards: int
+    predicates: tuple[Column, ...]
+    frame: NotificationFrame
+    is_whole: bool = False
+
+    def __str__(self) -> str:
+        by = f"{self.shards} indexes" if self.shards > 1 else self.way
+        sent = "whole" if self.is_whole else "by these columns alone"
+        rows = "" if self.way == "predicates" else f"; rows go to workers {sent}"
+        asked = ", ".join(self.columns) or "none"
+        return f"{self.subscriptions} subscriptions by {by}: {self.why}; asked for: {asked}{rows}"
+
+    def attributes(self) -> list[ColumnAttribute]:
+        """Returns the attributes of the columns; none of a packed frame."""
+        return (
+            [] if self.frame.is_packed else [self.frame.attributes[each] for each in self.columns]
+        )
+
+
 def plan(
-    frame: "DataFrame",
-    subscriptions: BaseLike,
-    *,
-    zone: str | None = None,
-    drop: Iterable[str] = (),
+    frame: DataFrame, subscriptions: BaseLike, *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> MatchPlan:
     """Returns the plan of `match` and `route` for a frame. Errors: as `match`."""
-    return plan_of(frame, Base.of(subscriptions), zone, drop, None)
+    return _plan_of(frame, Base.of(subscriptions), zone, drop, None)
 
 
-def _keys(frame: "DataFrame", base: Base, chosen: MatchPlan) -> "Column":
+def _plan_of(
+    frame: DataFrame, base: Base, zone: str | None, drop: Iterable[str], way: MatchMethod | None
+) -> MatchPlan:
+    """Returns the plan; `way` overrides the choice. Raises InputError for a column in filters that
+    cannot be an attribute, and for an unknown or impossible way.
+    """
+    ways = get_args(MatchMethod)
+    if way is not None and way not in ways:
+        raise InputError("way", f"found {way!r}, expected one of: {', '.join(ways)}")
+    described = frame_of(frame.schema, zone=zone, drop=drop)
+    saved = base.saved
+    asked = described.select(None if saved.has_residues else saved.names)
+    why, predicates = _predicates(base, described, way)
+    if way == "predicates" and why:
+        raise InputError("way", f"cannot match by predicates: {why}")
+    columns = (NOTIFICATION,) if described.is_packed else tuple(each.name for each in asked)
+    if not why and way != "index":
+        why = "they are few, and each equals a Spark predicate"
+        return MatchPlan("predicates", why, len(base), columns, 0, predicates, described)
+    shards, is_whole = len(saved.shards), _is_whole(frame.schema, described, len(columns))
+    why = why or "asked for"
+    return MatchPlan("index", why, len(base), columns, shards, (), described, is_whole)
+
+
+def _is_whole(schema: T.StructType, described: NotificationFrame, asked: int) -> bool:
+    """Whether sending whole rows costs less than sending some columns and joining the keys. Only
+    plain columns certainly return unchanged.
+    """
+    if described.is_packed or len(described.attributes) < len(schema.fields):
+        return False
+    if any(
+        each.kind == SEVERAL or each.refused or len(each.path) > 1
+        for each in described.attributes.values()
+    ):
+        return False
+    return len(schema.fields) < JOIN_COLUMNS + ONE_WAY * asked
+
+
+def _predicates(
+    base: Base, frame: NotificationFrame, way: MatchMethod | None
+) -> tuple[str, tuple[Column, ...]]:
+    """Returns the predicates, or the reason why there are none."""
+    most = PREDICATES_MAX if way is None else len(base)
+    if base.interests is None or len(base) > most:
+        return f"more than {most} of them", ()
+    if base.saved.has_residues:
+        return "rules leave open what the whole row decides", ()
+    if frame.is_packed:
+        return "the notifications are packed", ()
+    if way is None and sum(map(parts_of, base.interests.values())) > PARTS_MAX:
+        return f"their predicates would have more than {PARTS_MAX} parts", ()
+    found = []
+    for key, interest in base.interests.items():
+        predicate = predicate_of(interest, frame)
+        if predicate is None:
+            return f"no Spark predicate equals {key!r} on these columns", ()
+        found.append(predicate)
+    return "", tuple(found)
+
+
+# --- the keys of rows -----------------------------------------------------------------------------
+
+
+def _keys(frame: DataFrame, base: Base, chosen: MatchPlan) -> Column:
     """Returns the keys of each row, as an array; the columns in filters are sent to workers."""
     if chosen.way == "predicates":
         return _by_predicates(base, chosen)
-    asked = [chosen.frame.attributes[name] for name in chosen.columns if not chosen.is_packed]
-    setup = _pack_setup(frame, base, chosen, ())
-    columns = [F.col(NOTIFICATION)] if chosen.is_packed else [F.expr(a.expression) for a in asked]
-    # Workers need a column to know the number of rows.
+    columns = [F.expr(each.expression) for each in chosen.attributes()]
+    if chosen.frame.is_packed:
+        columns = [F.col(NOTIFICATION)]
+    work = for_worker(partial(keys_of, _worker_setup(frame, base, chosen)))
+
+    def matched(*columns: pa.Array) -> pa.Array:
+        return work(*columns)
+
     # PySpark's annotations require a function type, which PySpark itself warns of.
     made: Any = arrow_udf
-    found: Column = made(_of_columns(setup), keys_type(base))(*(columns or [F.lit(1)]))
+    # Workers need a column to know the number of rows.
+    found: Column = made(matched, _keys_type(base))(*(columns or [F.lit(1)]))
     return found
 
 
 def _by_rows(
-    frame: "DataFrame", base: Base, chosen: MatchPlan, column: str, *, only_matches: bool
-) -> "DataFrame":
+    frame: DataFrame, base: Base, chosen: MatchPlan, column: str, *, only_matches: bool
+) -> DataFrame:
     """Returns the frame with the keys of each row; all columns are sent to workers and back."""
     others = frame.drop(column)
-    setup = _pack_setup(others, base, chosen, tuple(others.columns), only_matches=only_matches)
-    schema = T.StructType([*others.schema.fields, T.StructField(column, keys_type(base))])
-    return others.mapInArrow(_of_batches(setup), schema)
+    places = tuple(map(others.columns.index, chosen.columns))
+    setup = _worker_setup(others, base, chosen, places, only_matches=only_matches)
+    schema = T.StructType([*others.schema.fields, T.StructField(column, _keys_type(base))])
+    return others.mapInArrow(for_worker(partial(match_batches, setup)), schema)
 
 
-def _pack_setup(
-    frame: "DataFrame",
+def _worker_setup(
+    frame: DataFrame,
     base: Base,
     chosen: MatchPlan,
-    places: tuple[str, ...],
+    places: tuple[int, ...] = (),
     *,
     only_matches: bool = False,
-) -> bytes:
-    """Returns the encoded setup of workers, and ships the files of the base."""
-    kinds: tuple[str, ...] = ()
-    if not chosen.is_packed:
-        kinds = tuple(chosen.frame.attributes[name].kind for name in chosen.columns)
-    setup = WorkerSetup(
-        base.ship(frame.sparkSession),
-        () if chosen.is_packed else chosen.columns,
-        kinds,
-        chosen.frame.zone,
-        chosen.is_packed,
-        tuple(places.index(name) for name in chosen.columns) if places else None,
-        only_matches,
-    )
-    return setup.packed()
+) -> WorkerSetup:
+    """Returns the setup of workers, and ships the files of the base."""
+    saved, of = base.ship(frame.sparkSession), chosen.attributes()
+    names, kinds = tuple(each.name for each in of), tuple(each.kind for each in of)
+    is_packed = chosen.frame.is_packed
+    return WorkerSetup(saved, names, kinds, chosen.frame.zone, is_packed, places, only_matches)
 
 
-def keys_type(base: Base) -> T.ArrayType:
+def _keys_type(base: Base) -> T.ArrayType:
     """Returns the type of a column of keys."""
     key = T.LongType() if base.saved.are_integers else T.StringType()
     return T.ArrayType(key, containsNull=False)
 
 
-def _by_predicates(base: Base, chosen: MatchPlan) -> "Column":
+def _by_predicates(base: Base, chosen: MatchPlan) -> Column:
     """Returns the keys of each row by predicates; NULL for a bad row, as with an index."""
     assert base.interests is not None
     keys = [
@@ -165,23 +281,3 @@ def _by_predicates(base: Base, chosen: MatchPlan) -> "Column":
     found = F.array_compact(F.array(*keys))
     bad = is_bad(chosen.frame, chosen.columns)
     return found if bad is None else F.when(~bad, found)
-
-
-def _of_columns(setup: bytes) -> Callable[..., Any]:
-    """Returns the function from the columns of a batch to the keys of its rows."""
-    imported = import_in_worker("packed_rows")
-
-    def matched(*columns: pa.Array) -> pa.Array:
-        return imported().keys_of(setup, columns)
-
-    return matched
-
-
-def _of_batches(setup: bytes) -> Callable[..., Any]:
-    """Returns the function that adds a column of keys to batches."""
-    imported = import_in_worker("packed_rows")
-
-    def matched(batches):  # type: ignore[no-untyped-def]
-        return imported().match_batches(setup, batches)
-
-    return matched

@@ -5,31 +5,28 @@ A row has the meaning of a JSON object with the same values, read with the same 
 `notification_worker` has the workers' part.
 """
 
-import pickle
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from functools import partial
+from typing import Final, Literal, TypeAlias, get_args
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from pyspark.sql import types as T  # noqa: N812
 
 from contrada.errors import InputError
 from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, quote
-from contrada.integrations.spark.transforms.notification_worker import RowBuilder
-from contrada.integrations.spark.transforms.worker_code import import_in_worker
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from contrada.integrations.spark.transforms.notification_worker import RowBuilder, build_batches
+from contrada.integrations.spark.transforms.worker_code import for_worker
 
 Of: TypeAlias = Literal["wide", "json", "xml", "variant", "map"]
 """The input of a notification: all columns, or one column."""
 
-RESULT: Final = T.StructType(
-    [
-        T.StructField(NOTIFICATION, T.BinaryType()),
-        T.StructField("reason", T.StringType()),
-        T.StructField("text", T.StringType()),
-    ]
+RESULT: Final = (
+    T.StructType()
+    .add(NOTIFICATION, T.BinaryType())
+    .add("reason", T.StringType())
+    .add("text", T.StringType())
 )
 """The resulting columns."""
 
@@ -48,7 +45,7 @@ def to_notifications(
     of: Of = "wide",
     column: str | None = None,
     keep: Iterable[str] = (),
-) -> "Callable[[DataFrame], DataFrame]":
+) -> Callable[[DataFrame], DataFrame]:
     """Returns a transform from rows to packed notifications.
 
     The result has `notification`, packed for `match`, `route`, `detect` and `format("contrada")`;
@@ -73,20 +70,21 @@ def to_notifications(
         raise InputError("strategy", reason)
     kept = tuple(keep)
 
-    def made(frame: "DataFrame") -> "DataFrame":
+    def made(frame: DataFrame) -> DataFrame:
+        if taken := [name for name in kept if name in RESULT.names]:
+            raise InputError("keep", f"found {taken[0]!r}, which is the name of what is made")
         columns, builder = builder_of(frame, reading, of, column)
-        schema = _schema(frame, kept)
-        others = [F.col(quote(name)) for name in kept]
-        return frame.select(*columns, *others).mapInArrow(
-            _build_function(pickle.dumps(builder)), schema
-        )
+        others = frame.select(*map(quote, kept)).schema.fields
+        rows = frame.select(*columns, *map(quote, kept))
+        work = for_worker(partial(build_batches, builder))
+        return rows.mapInArrow(work, T.StructType([*others, *RESULT.fields]))
 
     return made
 
 
 def builder_of(
-    frame: "DataFrame", reading: ReadOptions, of: str, column: str | None
-) -> "tuple[list[Column], RowBuilder]":
+    frame: DataFrame, reading: ReadOptions, of: str, column: str | None
+) -> tuple[list[Column], RowBuilder]:
     """Returns the columns for workers, and the description of their work. Errors: as
     `to_notifications`.
     """
@@ -125,19 +123,3 @@ def _column(schema: T.StructType, of: str, column: str | None) -> str:
     shown = ", ".join(fitting) or "none"
     found = "none" if column is None else repr(column)
     raise InputError("column", f"found {found}, expected the one of {of}, of: {shown}")
-
-
-def _schema(frame: "DataFrame", kept: tuple[str, ...]) -> T.StructType:
-    taken = [name for name in kept if name in RESULT.names]
-    if taken:
-        raise InputError("keep", f"found {taken[0]!r}, which is the name of what is made")
-    return T.StructType([*frame.select(*map(quote, kept)).schema.fields, *RESULT.fields])
-
-
-def _build_function(packed: bytes) -> Callable[..., Any]:
-    imported = import_in_worker("notification_worker")
-
-    def made(batches):  # type: ignore[no-untyped-def]
-        return imported().build_batches(packed, batches)
-
-    return made

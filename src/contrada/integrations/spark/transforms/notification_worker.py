@@ -7,10 +7,8 @@ report errors.
 """
 
 import json
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -50,7 +48,6 @@ from contrada.integrations.spark.transforms.frames import (
     scalar_value,
     scalars_of,
 )
-from contrada.integrations.spark.transforms.worker_code import SHIPPED_KEPT_MAX
 from contrada.matching.arrow_pack import ColumnPiece, pack_rows, piece_of
 from contrada.model import to_msgpack
 from contrada.model.codec import notification_from_msgpack
@@ -116,15 +113,8 @@ class RowBuilder:
             return _refuse(error, shown if isinstance(shown, str) else _as_text(shown))
 
 
-@lru_cache(SHIPPED_KEPT_MAX)
-def unpickle(packed: bytes) -> Any:
-    """Returns a shipped object, cached in this worker."""
-    return pickle.loads(packed)
-
-
-def build_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+def build_batches(builder: RowBuilder, batches: Iterable[Any]) -> Iterator[Any]:
     """Yields the kept columns of each row, with its notification."""
-    builder: RowBuilder = unpickle(packed)
     for batch in batches:
         made = builder.build(batch)
         kept = batch.columns[builder.columns :]

@@ -3,7 +3,6 @@ keys.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 from contrada.errors import ContradaError
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.frames import WideRows
-from contrada.integrations.spark.transforms.worker_code import SHIPPED_KEPT_MAX
 from contrada.matching import Index
 from contrada.matching.packed import Bundle, Given, to_whole_notification
 from contrada.model import Notification
@@ -34,30 +32,15 @@ class WorkerSetup(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]
     zone: str | None
     is_packed: bool = False
-    places: tuple[int, ...] | None = None
+    places: tuple[int, ...] = ()
     only_matches: bool = False
 
-    def packed(self) -> bytes:
-        """Encodes the setup, to be decoded without unpickling."""
-        return msgspec.json.encode(self)
 
-
-@lru_cache(SHIPPED_KEPT_MAX)
-def _decode_setup(packed: bytes) -> WorkerSetup:
-    return msgspec.json.decode(packed, type=WorkerSetup)
-
-
-def keys_of(packed: bytes, columns: Sequence[Any]) -> Any:
-    """Returns the keys of each row of a batch, as an Arrow column of lists; NULL for a bad row."""
-    return _list_keys(_decode_setup(packed), columns)
-
-
-def match_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
+def match_batches(setup: WorkerSetup, batches: Iterable[Any]) -> Iterator[Any]:
     """Yields batches of whole rows, with the keys of each in a last column."""
-    setup = _decode_setup(packed)
     for batch in batches:
-        asked = [batch.column(place) for place in setup.places or ()]
-        keys = _list_keys(setup, asked or [pa.nulls(batch.num_rows)])
+        asked = [batch.column(place) for place in setup.places]
+        keys = keys_of(setup, *(asked or [pa.nulls(batch.num_rows)]))
         whole_rows = pa.RecordBatch.from_arrays(
             [*batch.columns, keys], [*map(str, range(batch.num_columns)), "keys"]
         )
@@ -67,7 +50,8 @@ def match_batches(packed: bytes, batches: Iterable[Any]) -> Iterator[Any]:
         yield whole_rows
 
 
-def _list_keys(setup: WorkerSetup, columns: Sequence[Any]) -> Any:
+def keys_of(setup: WorkerSetup, *columns: Any) -> Any:
+    """Returns the keys of each row of a batch, as an Arrow column of lists; NULL for a bad row."""
     base = open_base(setup.base)
     rows: WideRows | PackedRows
     if setup.is_packed:

@@ -1,12 +1,11 @@
-"""`import_in_worker` and `sent`: functions for workers, which report a worker without this package.
-
-cloudpickle sends inner functions by value, not by name.
-"""
+"""`for_worker`: functions for workers, which report a worker without this package or Numba."""
 
 import gc
 import os
+import pickle
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from pyspark import cloudpickle
@@ -15,49 +14,38 @@ from contrada.errors import MissingRequirementError
 from contrada.matching.kernels import jit
 
 SHIPPED_KEPT_MAX: Final = 16
-"""Cached tasks of each kind in a worker; a new base makes a new one. Beyond it: the least recently
-used one is decoded again."""
-
-
-def import_in_worker(name: str) -> Callable[[], Any]:
-    """Returns a function that imports a module of this room in a worker."""
-    missing = _missing_package()
-
-    def imported():  # type: ignore[no-untyped-def]
-        from importlib import import_module
-
-        try:
-            import_module("contrada.integrations.spark.transforms.worker_code").freeze_modules()
-            return import_module(f"contrada.integrations.spark.transforms.{name}")
-        except ImportError as error:
-            raise missing(error) from None
-
-    return imported
+"""Cached functions in a worker; a new base makes a new one. Beyond it: the least recently used one
+is decoded again."""
 
 
 def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function for workers that unpickles this one when called. It reports a worker
     without this package, and one without Numba if this process has it.
     """
-    packed, is_compiled, missing = cloudpickle.dumps(work), not jit.is_pure(), _missing_package()
+    packed, is_compiled = cloudpickle.dumps(work), not jit.is_pure()
 
     def run(*given):  # type: ignore[no-untyped-def]
-        from pickle import loads
-
+        # cloudpickle sends this inner function by value, the names of this module by reference.
         try:
-            from contrada.integrations.spark.transforms.worker_code import (
-                check_compiled,
-                freeze_modules,
-            )
+            from contrada.integrations.spark.transforms import worker_code
 
-            freeze_modules()
-            unpacked = loads(packed)
+            worker_code.freeze_modules()
+            unpacked = worker_code.unpickle(packed)
         except ImportError as error:
-            raise missing(error) from None
-        check_compiled(is_compiled)
+            where = f"the worker on {os.uname().nodename} ({sys.executable})"
+            text = f"{where} cannot import contrada ({error}): install contrada[spark,fast] there"
+            raise RuntimeError(text) from None
+        worker_code.check_compiled(is_compiled)
         return unpacked(*given)
 
     return run
+
+
+@lru_cache(SHIPPED_KEPT_MAX)
+def unpickle(packed: bytes) -> Callable[..., Any]:
+    """Returns a shipped function, cached in this worker."""
+    work: Callable[..., Any] = pickle.loads(packed)
+    return work
 
 
 def freeze_modules() -> None:
@@ -80,17 +68,3 @@ def check_compiled(is_compiled: bool) -> None:
         where = f"this worker ({os.uname().nodename})"
         remedy = "there, too: pip install 'contrada[fast]'; or set CONTRADA_PURE=1 for the driver"
         raise MissingRequirementError(f"Numba, for compiled matching at {where}", remedy)
-
-
-def _missing_package() -> Callable[[ImportError], RuntimeError]:
-    """Returns the error of a worker that cannot import this package."""
-
-    def missing(error):  # type: ignore[no-untyped-def]
-        import os
-        import sys
-
-        where = f"the worker on {os.uname().nodename} ({sys.executable})"
-        text = f"{where} cannot import contrada ({error}): install contrada[spark,fast] there"
-        return RuntimeError(text)
-
-    return missing
