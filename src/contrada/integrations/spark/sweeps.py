@@ -5,17 +5,14 @@ A run is a pure function of its plan, so the results equal those of the embedded
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, disseminate
 from contrada.lab.simulation.overlay_cost import Cost, Plan, measure
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -51,7 +48,7 @@ def sweep_on_spark(session: SparkSession, chosen: Sequence[P], sweep: Sweep[P, R
             yield msgspec.json.decode(row["result"], type=sweep.result)
 
 
-def _plans_frame(session: SparkSession, chosen: Sequence[P], cores: int) -> "DataFrame":
+def _plans_frame(session: SparkSession, chosen: Sequence[P], cores: int) -> DataFrame:
     """Returns a frame with a row per plan, as JSON, evenly distributed."""
     rows = [(place, msgspec.json.encode(plan).decode()) for place, plan in enumerate(chosen)]
     frame = session.createDataFrame(rows, "place int, plan string")

@@ -13,7 +13,7 @@ from contrada import Notification
 from contrada.integrations.files import ReadOptions
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline import outcome_task
-from contrada.integrations.spark.pipeline.outcome_task import OUTCOME, PackedOutcome, SparkRows
+from contrada.integrations.spark.pipeline.outcome_task import OUTCOME, SparkRows, outcome_of
 from contrada.integrations.spark.transforms.notification_worker import RowBuilder
 from contrada.model import Envelope, to_msgpack
 from contrada.model.codec import notification_from_msgpack
@@ -82,7 +82,7 @@ def one_by_one(making: RowBuilder, batch: pa.RecordBatch, base: Base) -> list[di
         notification = notification_from_msgpack(packed)
         met = [at for at, wish in enumerate(wishes.values()) if wish.matches(notification)]
         if met:
-            told = PackedOutcome.of(notification)._asdict()
+            told = outcome_of(notification)
             rows.append(row | told | {"subscriptions": met})
     return rows
 

@@ -25,24 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ConnectionFailedError, InputError, ServiceError
-from contrada.integrations.spark.pipeline.job_progress import (
-    ProgressListener,
-    check_stop,
-    no_progress,
-    watch_jobs,
-)
+from contrada.integrations.spark.pipeline import job_progress, run_folder
 from contrada.integrations.spark.pipeline.output_sinks import MATCHES_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
-from contrada.integrations.spark.pipeline.run_folder import (
-    PROGRESS_FILE,
-    RunFolder,
-    current_run,
-    delete_folder,
-    lock_output,
-    read_state,
-    repair,
-    write_atomically,
-)
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.net.wire.address import parse_addresses, shown_addresses
 
@@ -80,32 +65,35 @@ class _Job:
     rows: DataFrame
 
 
-def reset_published(run: RunFolder) -> None:
+def reset_published(run: run_folder.RunFolder) -> None:
     """Resets the published counts of a run."""
-    write_atomically(run.path / PROGRESS_FILE, b"{}")
+    run_folder.write_atomically(run.path / run_folder.PROGRESS_FILE, b"{}")
 
 
 def publish_matches(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    on_progress: ProgressListener = no_progress,
+    on_progress: job_progress.ProgressListener = job_progress.no_progress,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """Publishes the unpublished matches of the last run; returns their count by source. Raises
     ConnectionFailedError with the published count if the broker is lost, ServiceError for a
     refusal, and InputError without matches.
     """
-    run = current_run(pipeline.output)
+    run = run_folder.current_run(pipeline.output)
     if run is None:
         raise InputError(str(pipeline.matches), "found no matches of a run before")
-    state = read_state(run.path / PROGRESS_FILE, _PublishedState) or _PublishedState()
+    state = (
+        run_folder.read_state(run.path / run_folder.PROGRESS_FILE, _PublishedState)
+        or _PublishedState()
+    )
     state.address = shown_addresses(parse_addresses(address))
     state.query = state.query or secrets.token_hex(8)
     publisher = _MatchPublisher(session, run, address, pipeline, state, on_progress)
     now: dict[str, int] = {}
     # Progress is reported by rows, not tasks; but the job must end with this block.
-    with watch_jobs(session, "publish", no_progress):
+    with job_progress.watch_jobs(session, "publish", job_progress.no_progress):
         totals = {row[0]: row[1] for row in publisher.rows.groupBy("source").count().collect()}
         for place, source in enumerate(pipeline.sources):
             total = totals.get(source.name, 0)
@@ -120,14 +108,14 @@ def publish_rest(
     session: SparkSession,
     pipeline: Pipeline,
     address: str,
-    on_progress: ProgressListener = no_progress,
+    on_progress: job_progress.ProgressListener = job_progress.no_progress,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """Publishes as `publish_matches`, under the lock of the output. Raises InputError also while
     another run is writing.
     """
-    with lock_output(pipeline.output):
-        repair(pipeline.output)
+    with run_folder.lock_output(pipeline.output):
+        run_folder.repair(pipeline.output)
         return publish_matches(session, pipeline, address, on_progress, stop)
 
 
@@ -136,11 +124,11 @@ class _MatchPublisher:
     """The publication of one run to one broker."""
 
     session: SparkSession
-    run: RunFolder
+    run: run_folder.RunFolder
     address: str
     pipeline: Pipeline
     state: _PublishedState
-    on_progress: ProgressListener
+    on_progress: job_progress.ProgressListener
 
     @property
     def rows(self) -> DataFrame:
@@ -156,7 +144,7 @@ class _MatchPublisher:
             if behind >= job.count:
                 behind -= job.count
                 continue
-            check_stop(stop)
+            job_progress.check_stop(stop)
             self._save_state()  # Before publishing: brokers may know rows by this name from now on.
             self.on_progress(f"publish {name}", known.get(name, 0), total)
             try:
@@ -186,7 +174,9 @@ class _MatchPublisher:
         writer.options(**options).save()
 
     def _save_state(self) -> None:
-        write_atomically(self.run.path / PROGRESS_FILE, msgspec.json.encode(self.state))
+        run_folder.write_atomically(
+            self.run.path / run_folder.PROGRESS_FILE, msgspec.json.encode(self.state)
+        )
 
     def _jobs(self, place: int, name: str, total: int) -> Iterator[_Job]:
         """Splits the rows of a source into jobs, always in the same way."""
@@ -203,7 +193,7 @@ class _MatchPublisher:
         """Returns the files of a source's sorted rows; writes them if absent."""
         # At an address all runs share one folder.
         file_list = self.run.path / _SORTED / self.run.name / f"{place}.json"
-        found = read_state(file_list, _SortedFiles)
+        found = run_folder.read_state(file_list, _SortedFiles)
         if found is None:
             writer = rows.orderBy(*_ORDER).write.mode("overwrite")
             writer = writer.option("maxRecordsPerFile", self.pipeline.limits.published_at_once)
@@ -211,7 +201,7 @@ class _MatchPublisher:
             file = F.col("_metadata.file_name").alias("file")
             counts = self.session.read.parquet(folder).groupBy(file).count().collect()
             found = _SortedFiles(sorted(map(tuple, counts), key=lambda each: _part(each[0])))
-            write_atomically(file_list, msgspec.json.encode(found))
+            run_folder.write_atomically(file_list, msgspec.json.encode(found))
         return found
 
 
@@ -222,10 +212,10 @@ def _part(file: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-def _delete_sorted(run: RunFolder) -> None:
+def _delete_sorted(run: run_folder.RunFolder) -> None:
     folder = run.path / _SORTED
     if folder.is_dir():
-        delete_folder(folder)
+        run_folder.delete_folder(folder)
 
 
 def _failure(error: Exception, address: str, progress: str) -> Exception:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,6 +31,7 @@ from contrada.integrations.files.record_matcher import PackedRecords
 from contrada.integrations.spark.pipeline.worker_files import display_name, open_file
 from contrada.integrations.spark.transforms.base_cover import Batches
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
+from contrada.integrations.spark.transforms.frames import arrow_schema
 from contrada.integrations.spark.transforms.notification_worker import BuiltRows, RowBuilder
 from contrada.integrations.spark.transforms.packed_rows import PackedRows, pairs_of
 from contrada.matching.arrow_pack import blobs_in, starts_of
@@ -123,29 +124,12 @@ OUTCOMES_MAX: Final = 2_000
 """Outcomes of one Arrow batch, and so the bound of a task's buffer. Beyond it: the next batch has
 the rest."""
 
-OUTCOME: Final = pa.schema(
-    [
-        ("source", pa.string()),
-        ("file", pa.string()),
-        ("record", pa.int64()),
-        ("column", pa.int64()),
-        ("reason", pa.string()),
-        ("text", pa.string()),
-        ("time_us", pa.int64()),
-        ("attributes", pa.string()),
-        ("notification", pa.binary()),
-        ("subscriptions", pa.list_(pa.int32())),
-        ("read", pa.int64()),
-        ("bad", pa.int64()),
-        ("unmet", pa.list_(pa.string())),
-        ("files", pa.list_(pa.string())),
-    ]
-)
 OUTCOME_DDL: Final = (
     "source string, file string, record bigint, column bigint, reason string, text string, "
     "time_us bigint, attributes string, notification binary, subscriptions array<int>, "
     "read bigint, bad bigint, unmet array<string>, files array<string>"
 )
+OUTCOME: Final = arrow_schema(OUTCOME_DDL)
 
 MATCHERS_KEPT_MAX: Final = 8
 """Cached matchers of a worker. Beyond it: the oldest is dropped."""
@@ -157,16 +141,6 @@ class FilePart(NamedTuple):
     path: str
     part: Part = WHOLE
     header: str | None = None
-
-
-class SourceReader(Protocol):
-    """Converts the rows of one source to outcomes."""
-
-    def outcomes(self, rows: pa.RecordBatch) -> Batches:
-        """Yields the outcomes of some rows."""
-
-    def finish(self) -> Batches:
-        """Yields the remaining outcomes, and the counts of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +159,7 @@ class TextFiles:
         """Returns the name of a file in results."""
         return display_name(address, self.beside)
 
-    def reader(self, base: SavedBase) -> SourceReader:
+    def reader(self, base: SavedBase) -> "_TextFileReader":
         """Returns the reader of a task."""
         return _TextFileReader(self, base)
 
@@ -197,7 +171,7 @@ class SparkRows:
     name: str
     builder: RowBuilder
 
-    def reader(self, base: SavedBase) -> SourceReader:
+    def reader(self, base: SavedBase) -> "_SparkRowReader":
         """Returns the reader of a task."""
         return _SparkRowReader(self, base)
 
@@ -227,12 +201,12 @@ def outcome_batches(task: OutcomeTask, batches: Iterable[Any]) -> Batches:
         yield from reader.finish()
 
 
-class _OutcomeColumns:
-    """The buffered outcomes of a source, in columns."""
+class _SourceOutcomes:
+    """The outcomes of a source: buffered ones, and those in columns already."""
 
     def __init__(self, source: str, names_expected: set[str]) -> None:
         self._source = source
-        self._columns: list[list[Any]] = [[] for _ in OUTCOME][1:]
+        self._rows: list[dict[str, Any]] = []
         self.unmet = names_expected
         """The attributes in options that no record had so far."""
         self.files: list[str] = []
@@ -241,13 +215,9 @@ class _OutcomeColumns:
         self.latest_us: int | None = None
         """The largest time of all read records, matched or not; None before the first."""
 
-    def add_match(
-        self, file: str | None, record: int | None, of: "PackedOutcome", positions: Any
-    ) -> None:
-        """Adds a matched record."""
-        values = (file, record, None, None, None, *of, positions, *[None] * 4)
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
+    def add(self, **outcome: Any) -> None:
+        """Buffers an outcome of these columns; the others are NULL."""
+        self._rows.append({"source": self._source, **outcome})
 
     def packed_batch(self, file: str, records: PackedRecords) -> pa.RecordBatch:
         """Returns matched records that are in columns already."""
@@ -286,36 +256,25 @@ class _OutcomeColumns:
         }
         return _batch_of(known, len(rows))
 
-    def add_bad(self, file: str | None, record: BadRecord) -> None:
-        """Adds a bad record."""
+    def add_bad(self, file: str | None, bad: BadRecord) -> None:
+        """Buffers a bad record."""
         self.bad += 1
-        place = (record.line, record.column, record.reason, record.text)
-        for column, value in zip(self._columns, (file, *place, *[None] * 8), strict=True):
-            column.append(value)
+        self.add(file=file, record=bad.line, column=bad.column, reason=bad.reason, text=bad.text)
 
     def finish(self) -> Batches:
         """Yields the buffered outcomes, and the counts behind them."""
-        counts = (self.read, self.bad, sorted(self.unmet), self.files)
-        of_all = (*[None] * 5, self.latest_us, *[None] * 3, *counts)
-        for column, value in zip(self._columns, of_all, strict=True):
-            column.append(value)
+        counts = {"read": self.read, "bad": self.bad, "unmet": sorted(self.unmet)}
+        self.add(time_us=self.latest_us, files=self.files, **counts)
         yield self._batch()
 
     def full_batches(self) -> Batches:
         """Yields the buffered outcomes if they fill a batch."""
-        if len(self._columns[0]) >= OUTCOMES_MAX:
+        if len(self._rows) >= OUTCOMES_MAX:
             yield self._batch()
 
     def _batch(self) -> pa.RecordBatch:
-        count = len(self._columns[0])
-        arrays = [pa.repeat(self._source, count)]
-        arrays += [
-            pa.array(column, field.type)
-            for column, field in zip(self._columns, list(OUTCOME)[1:], strict=True)
-        ]
-        for column in self._columns:
-            column.clear()
-        return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
+        rows, self._rows = self._rows, []
+        return pa.RecordBatch.from_pylist(rows, OUTCOME)
 
 
 def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
@@ -327,18 +286,15 @@ def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
 
 
-class PackedOutcome(NamedTuple):
-    """A notification in an outcome: its time, its attributes as JSON, and its packed bytes."""
-
-    time_us: int | None
-    attributes: str
-    notification: bytes
-
-    @classmethod
-    def of(cls, notification: Notification) -> "PackedOutcome":
-        """Returns the outcome of a notification."""
-        shown = msgspec.json.encode(plain_attributes(notification)).decode()
-        return cls(notification.envelope.time_us, shown, to_msgpack(notification))
+def outcome_of(notification: Notification) -> dict[str, Any]:
+    """Returns the columns of a matched notification: its time, its attributes as JSON, and its
+    packed bytes.
+    """
+    return {
+        "time_us": notification.envelope.time_us,
+        "attributes": msgspec.json.encode(plain_attributes(notification)).decode(),
+        "notification": to_msgpack(notification),
+    }
 
 
 # --- text formats ---------------------------------------------------------------------------------
@@ -347,7 +303,7 @@ class PackedOutcome(NamedTuple):
 class _TextFileReader:
     def __init__(self, files: TextFiles, base: SavedBase) -> None:
         self._files = files
-        self._held = _OutcomeColumns(files.name, files.reading.names_expected())
+        self._held = _SourceOutcomes(files.name, files.reading.names_expected())
         self._matcher = matcher_of(base, files.reading)
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
@@ -360,9 +316,12 @@ class _TextFileReader:
                     if isinstance(each, BadRecord):
                         self._held.add_bad(each.source, each)
                     else:
-                        record = each.record
-                        packed = PackedOutcome.of(record.notification)
-                        self._held.add_match(record.source, record.number, packed, each.positions)
+                        self._held.add(
+                            file=each.record.source,
+                            record=each.record.number,
+                            subscriptions=each.positions,
+                            **outcome_of(each.record.notification),
+                        )
                     yield from self._held.full_batches()
 
     def finish(self) -> Batches:
@@ -455,7 +414,7 @@ class _SparkRowReader:
         self._base = open_base(base)
         unmet = rows.builder.reading.names_expected()
         reading = rows.builder.reading
-        self._held = _OutcomeColumns(
+        self._held = _SourceOutcomes(
             rows.name, unmet - {reading.rename.get(name, name) for name in rows.builder.names}
         )
 

@@ -18,12 +18,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError
-from contrada.integrations.spark.pipeline.job_progress import (
-    ProgressListener,
-    check_stop,
-    no_progress,
-    watch_jobs,
-)
+from contrada.integrations.spark.pipeline import job_progress, output_sinks, run_folder
 from contrada.integrations.spark.pipeline.match_publisher import publish_matches, reset_published
 from contrada.integrations.spark.pipeline.outcome_counts import (
     PipelineSummary,
@@ -31,29 +26,9 @@ from contrada.integrations.spark.pipeline.outcome_counts import (
     counts_of,
 )
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
-from contrada.integrations.spark.pipeline.output_sinks import (
-    date_of,
-    matches_of,
-    quarantine_of,
-    types_of,
-    write_parquet,
-    write_table,
-)
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import LoadedSubscriptions
 from contrada.integrations.spark.pipeline.preflight import base_of, check_pipeline, named_source
-from contrada.integrations.spark.pipeline.run_folder import (
-    OUTCOMES,
-    STATE_FILE,
-    RunFolder,
-    delete_unfinished,
-    lock_output,
-    new_run,
-    read_state,
-    repair,
-    unfinished_run,
-    write_atomically,
-)
 from contrada.integrations.spark.pipeline.run_report import write_report
 from contrada.integrations.spark.pipeline.source_outcomes import describe_matching, outcomes
 from contrada.integrations.spark.transforms.detection import detect
@@ -72,16 +47,16 @@ class _StageTimes:
     """The seconds of each stage, and the progress listener."""
 
     session: SparkSession
-    on_progress: ProgressListener
+    on_progress: job_progress.ProgressListener
     stop: threading.Event
     seconds: dict[str, float]
 
     @contextmanager
     def at(self, what: str) -> Iterator[None]:
         """Runs the block as a stage. Raises KeyboardInterrupt once `stop` is set."""
-        check_stop(self.stop)
+        job_progress.check_stop(self.stop)
         began = monotonic()
-        with watch_jobs(self.session, what, self.on_progress):
+        with job_progress.watch_jobs(self.session, what, self.on_progress):
             yield
         self.seconds[what] = monotonic() - began
 
@@ -91,7 +66,7 @@ def run_pipeline(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    on_progress: ProgressListener = no_progress,
+    on_progress: job_progress.ProgressListener = job_progress.no_progress,
     stop: threading.Event | None = None,
     resume: bool = False,
 ) -> PipelineSummary:
@@ -107,15 +82,17 @@ def run_pipeline(
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
-    with lock_output(pipeline.output) as check_alone:
-        repair(pipeline.output)
+    with run_folder.lock_output(pipeline.output) as check_alone:
+        run_folder.repair(pipeline.output)
         run, state = _begin(pipeline, base, asked, resume=resume)
         for number, source in enumerate(pipeline.sources):
             if source.name not in state.done:
                 with stages.at(f"match {source.name}"):
-                    place = run.place(OUTCOMES, str(number))
+                    place = run.place(run_folder.OUTCOMES, str(number))
                     state.done[source.name] = _match(session, source, base, place, asked)
-                write_atomically(run.path / STATE_FILE, msgspec.json.encode(state))
+                run_folder.write_atomically(
+                    run.path / run_folder.STATE_FILE, msgspec.json.encode(state)
+                )
         patterns = _write(stages, pipeline, asked, run)
         summary = replace(
             _summary(pipeline, asked, state.done),
@@ -173,18 +150,20 @@ def _publish(
 
 def _begin(
     pipeline: Pipeline, base: Base, asked: LoadedSubscriptions, *, resume: bool
-) -> tuple[RunFolder, _RunState]:
+) -> tuple[run_folder.RunFolder, _RunState]:
     """Returns a new run, or the resumed one, with its state."""
     described = (pipeline.text, base.digest, list(asked.filters))
     digest = hashlib.sha256(repr(described).encode()).hexdigest()
     if not resume:
-        delete_unfinished(pipeline.output)
-        run, state = new_run(pipeline.output), _RunState(digest)
+        run_folder.delete_unfinished(pipeline.output)
+        run, state = run_folder.new_run(pipeline.output), _RunState(digest)
         run.begin()
-        write_atomically(run.path / STATE_FILE, msgspec.json.encode(state))
+        run_folder.write_atomically(run.path / run_folder.STATE_FILE, msgspec.json.encode(state))
         return run, state
-    before = unfinished_run(pipeline.output)
-    known = read_state(before.path / STATE_FILE, _RunState) if before else None
+    before = run_folder.unfinished_run(pipeline.output)
+    known = (
+        run_folder.read_state(before.path / run_folder.STATE_FILE, _RunState) if before else None
+    )
     if before is None or known is None:
         raise InputError(str(pipeline.output), "found no run to go on with")
     if known.digest != digest:
@@ -207,26 +186,34 @@ def _match(
 
 
 def _write(
-    stages: _StageTimes, pipeline: Pipeline, asked: LoadedSubscriptions, run: RunFolder
+    stages: _StageTimes, pipeline: Pipeline, asked: LoadedSubscriptions, run: run_folder.RunFolder
 ) -> dict[str, int]:
     """Writes the results of a run; returns the number of matches of each pattern."""
     session = stages.session
-    places = [run.place(OUTCOMES, str(number)) for number in range(len(pipeline.sources))]
+    places = [
+        run.place(run_folder.OUTCOMES, str(number)) for number in range(len(pipeline.sources))
+    ]
     every = session.read.schema(OUTCOME_DDL).parquet(*places)
     rows = {
-        "matches": matches_of(every, list(asked.filters), types_of(pipeline)),
-        "quarantine": quarantine_of(every),
+        "matches": output_sinks.matches_of(
+            every, list(asked.filters), output_sinks.types_of(pipeline)
+        ),
+        "quarantine": output_sinks.quarantine_of(every),
     }
     counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
     with stages.at("write"):
-        write_parquet(rows["matches"], run.place("matches"), *pipeline.partitions("matches"))
-        write_parquet(rows["quarantine"], run.place("quarantine"))
+        output_sinks.write_parquet(
+            rows["matches"], run.place("matches"), *pipeline.partitions("matches")
+        )
+        output_sinks.write_parquet(rows["quarantine"], run.place("quarantine"))
     if pipeline.patterns:
         with stages.at("detect"):
             packed = every.where("notification is not null").select("notification")
             matches = packed.transform(detect(pipeline.patterns))
-            dated = matches.withColumn("date", date_of("time"))
-            write_parquet(dated, run.place("patterns"), *pipeline.partitions("patterns"))
+            dated = matches.withColumn("date", output_sinks.date_of("time"))
+            output_sinks.write_parquet(
+                dated, run.place("patterns"), *pipeline.partitions("patterns")
+            )
             rows["patterns"] = session.read.schema(dated.schema).parquet(run.place("patterns"))
             counts |= {
                 row[0]: row[1] for row in rows["patterns"].groupBy("pattern").count().collect()
@@ -234,5 +221,5 @@ def _write(
     for sink in pipeline.tables:
         if sink.rows in rows:
             with stages.at(f"table {sink}"):
-                write_table(rows[sink.rows], sink)
+                output_sinks.write_table(rows[sink.rows], sink)
     return counts

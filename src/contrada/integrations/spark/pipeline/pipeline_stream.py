@@ -32,47 +32,27 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import StoreError
+from contrada.integrations.spark.pipeline import (
+    job_progress,
+    output_sinks,
+    run_folder,
+    source_outcomes,
+)
 from contrada.integrations.spark.pipeline.checkpoint_identity import Identity, read_identity
 from contrada.integrations.spark.pipeline.hadoop_paths import path_for_workers
-from contrada.integrations.spark.pipeline.job_progress import (
-    PROGRESS_S,
-    ProgressListener,
-    is_remote,
-    no_progress,
-)
 from contrada.integrations.spark.pipeline.outcome_counts import (
     PipelineSummary,
     SourceCounts,
     counts_of,
 )
 from contrada.integrations.spark.pipeline.outcome_task import OutcomeTask, TextFiles
-from contrada.integrations.spark.pipeline.output_sinks import (
-    date_of,
-    matches_of,
-    quarantine_of,
-    types_of,
-    write_parquet,
-    write_table,
-)
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     LoadedSubscriptions,
     load_origins,
 )
 from contrada.integrations.spark.pipeline.preflight import check_pipeline, filters_of_base
-from contrada.integrations.spark.pipeline.run_folder import (
-    check_kind,
-    delete_folder,
-    lock_output,
-    read_state,
-    write_atomically,
-)
 from contrada.integrations.spark.pipeline.run_report import write_report
-from contrada.integrations.spark.pipeline.source_outcomes import (
-    describe_matching,
-    open_sources,
-    outcomes_of,
-)
 from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
 from contrada.integrations.spark.pipeline.taken_files import GONE, files_taken, may_be_gone
 from contrada.integrations.spark.transforms.detection import SEEN, detection
@@ -95,7 +75,7 @@ def run_stream(
     pipeline: Pipeline,
     *,
     publish: str | None = None,
-    on_progress: ProgressListener = no_progress,
+    on_progress: job_progress.ProgressListener = job_progress.no_progress,
     stop: threading.Event | None = None,
 ) -> PipelineSummary:
     """Runs a stream from its last position, until all data is read or `stop` is set.
@@ -108,15 +88,19 @@ def run_stream(
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     with (
-        lock_output(pipeline.output) as check_alone,
+        run_folder.lock_output(pipeline.output) as check_alone,
         TemporaryDirectory(prefix="contrada-") as here,
     ):
-        check_kind(pipeline.output, is_stream=True)
+        run_folder.check_kind(pipeline.output, is_stream=True)
         identity = _identity(session, pipeline)
         versions = _versions(pipeline, asked, Path(here))
-        rows, task = open_sources(session, pipeline.sources, stream=True)
+        rows, task = source_outcomes.open_sources(session, pipeline.sources, stream=True)
         batches = _MicroBatches(pipeline, versions, task, address, identity, check_alone)
-        served = _ServedBatches(pipeline, task, address, identity) if is_remote(session) else None
+        served = (
+            _ServedBatches(pipeline, task, address, identity)
+            if job_progress.is_remote(session)
+            else None
+        )
         writer = rows.writeStream.foreachBatch(served or batches)
         writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
         if pipeline.trigger_us is None:
@@ -148,7 +132,7 @@ def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
 def _follow(
     query: StreamingQuery,
     batches: "_MicroBatches | _ServedBatches",
-    on_progress: ProgressListener,
+    on_progress: job_progress.ProgressListener,
     stop: threading.Event,
 ) -> None:
     """Waits for the end of a stream, or stops it. Raises its failure."""
@@ -166,7 +150,7 @@ def _follow(
                 if failure is not None:
                     raise failure
                 return
-            stop.wait(PROGRESS_S)
+            stop.wait(job_progress.PROGRESS_S)
         query.awaitTermination()
     except Exception:
         if batches.failure is not None:
@@ -209,7 +193,7 @@ class _MicroBatches:
     def _process(self, frame: DataFrame, batch: int) -> None:
         self.check_alone()
         version = self.versions.of_batch(batch)
-        every = outcomes_of(frame, self.task, version.base)
+        every = source_outcomes.outcomes_of(frame, self.task, version.base)
         every = every.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             began = monotonic()
@@ -255,26 +239,28 @@ class _MicroBatches:
         """Writes the matches and bad records of a micro-batch."""
         pipeline = self.pipeline
         if any(each.matched for each in counts.values()):
-            matches = matches_of(every, version.names, types_of(pipeline), version.number)
+            matches = output_sinks.matches_of(
+                every, version.names, output_sinks.types_of(pipeline), version.number
+            )
             self._replace(matches, "matches", batch)
             if self.address:
                 self._publish(every, batch, len(version.names))
         if any(each.bad for each in counts.values()):
-            self._replace(quarantine_of(every, gone), "quarantine", batch)
+            self._replace(output_sinks.quarantine_of(every, gone), "quarantine", batch)
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replaces the results of this micro-batch, in its folder and in tables."""
         # To another folder first, so that a reader never sees a part.
         beside: Any = self.pipeline.output.absolute() / ".batch" / rows
-        write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
+        output_sinks.write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
         there = self.pipeline.output.absolute() / rows / f"batch={batch}"
         if there.exists():
-            delete_folder(there)
+            run_folder.delete_folder(there)
         there.parent.mkdir(exist_ok=True)
         beside.replace(there)
         for sink in self.pipeline.tables:
             if sink.rows == rows:
-                write_table(frame, sink, batch)
+                output_sinks.write_table(frame, sink, batch)
 
     def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
         """Publishes the matches: one task for the rows of a file, in their order."""
@@ -303,7 +289,7 @@ class _MicroBatches:
         found: dict[str, int] = {}
 
         def keep(matches: DataFrame, batch: int) -> None:
-            dated = matches.drop("batch").withColumn("date", date_of("time"))
+            dated = matches.drop("batch").withColumn("date", output_sinks.date_of("time"))
             held = dated.persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 counted = held.groupBy("pattern").count().collect()
@@ -351,11 +337,11 @@ class _MicroBatches:
             dict(Counter(before.patterns) + Counter(patterns)),
             dict(Counter(before.published) + Counter(published)),
         )
-        write_atomically(self._file(batch), msgspec.json.encode(totals))
+        run_folder.write_atomically(self._file(batch), msgspec.json.encode(totals))
         self._file(batch - BATCHES_KEPT).unlink(missing_ok=True)
 
     def _totals(self, batch: int) -> _Totals | None:
-        return read_state(self._file(batch), _Totals)
+        return run_folder.read_state(self._file(batch), _Totals)
 
     def _file(self, batch: int) -> Any:
         return self.pipeline.checkpoint / "totals" / f"{batch}.json"
@@ -379,7 +365,10 @@ class _MicroBatches:
             mode="stream",
             batches=totals.batches,
             patterns=dict.fromkeys(pipeline.patterns, 0) | totals.patterns,
-            plan={each.name: describe_matching(each, asked.base) for each in pipeline.sources},
+            plan={
+                each.name: source_outcomes.describe_matching(each, asked.base)
+                for each in pipeline.sources
+            },
             refused=self.versions.refused,
             versions=tuple(self.versions.all()),
         )
@@ -422,4 +411,4 @@ class _ServedBatches:
         """Waits for the running micro-batch; one that starts meanwhile is cancelled."""
         give_up_s = monotonic() + self.pipeline.limits.batch_end_wait_s
         while query.isActive and query.status["isTriggerActive"] and monotonic() < give_up_s:
-            query.awaitTermination(PROGRESS_S)  # type: ignore[arg-type]
+            query.awaitTermination(job_progress.PROGRESS_S)  # type: ignore[arg-type]

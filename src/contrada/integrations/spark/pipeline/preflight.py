@@ -6,35 +6,24 @@ from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.connections import connect
 from contrada.errors import InputError
+from contrada.integrations.spark.pipeline import output_sinks, run_folder, source_outcomes
 from contrada.integrations.spark.pipeline.checkpoint_identity import read_identity
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
 from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
-from contrada.integrations.spark.pipeline.output_sinks import (
-    BATCH,
-    TEXT_FORMATS,
-    check_format,
-    check_table,
-    date_of,
-    matches_of,
-    quarantine_of,
-    types_of,
+from contrada.integrations.spark.pipeline.pipeline_description import (
+    Pipeline,
+    TableSink,
+    check_owned,
 )
-from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, check_owned
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     LoadedSubscriptions,
     load_origins,
-)
-from contrada.integrations.spark.pipeline.run_folder import check_kind, check_unlocked
-from contrada.integrations.spark.pipeline.source_outcomes import (
-    describe_matching,
-    missing_columns,
-    open_sources,
 )
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms.detection_worker import MATCHES_SCHEMA
@@ -77,11 +66,13 @@ def check_pipeline(
     asked = pipeline.asked or load_origins(pipeline.origins)
     for source in pipeline.sources:
         if not source.files:  # The description has checked files of lines.
-            check_format(session, f"source {source.name!r}", source.format, *TEXT_FORMATS)
+            output_sinks.check_format(
+                session, f"source {source.name!r}", source.format, *output_sinks.TEXT_FORMATS
+            )
             with named_source(source.name):
-                open_sources(session, [source], stream=pipeline.is_stream)
+                source_outcomes.open_sources(session, [source], stream=pipeline.is_stream)
     for sink in pipeline.tables:
-        check_table(session, sink, _rows_of(session, pipeline, sink.rows))
+        _check_table(session, pipeline, sink)
     return asked
 
 
@@ -97,17 +88,20 @@ def check_places(session: SparkSession, pipeline: Pipeline) -> None:
         check_owned(pipeline.output)
 
 
-def _rows_of(session: SparkSession, pipeline: Pipeline, rows: str) -> DataFrame:
-    """Returns an empty frame of the rows that a table takes."""
-    empty = session.createDataFrame([], OUTCOME_DDL)
-    if rows == "matches":
-        found = matches_of(empty, [], types_of(pipeline), 0 if pipeline.is_stream else None)
-    elif rows == "quarantine":
-        found = quarantine_of(empty)
+def _check_table(session: SparkSession, pipeline: Pipeline, sink: TableSink) -> str:
+    """Describes the writing to a table, checked with an empty frame of its rows."""
+    rows = session.createDataFrame([], OUTCOME_DDL)
+    if sink.rows == "matches":
+        version = 0 if pipeline.is_stream else None
+        rows = output_sinks.matches_of(rows, [], output_sinks.types_of(pipeline), version)
+    elif sink.rows == "quarantine":
+        rows = output_sinks.quarantine_of(rows)
     else:
-        found = session.createDataFrame([], MATCHES_SCHEMA).drop(BATCH)
-        found = found.withColumn("date", date_of("time"))
-    return found.withColumn(BATCH, F.lit(0).cast("bigint")) if pipeline.is_stream else found
+        rows = session.createDataFrame([], MATCHES_SCHEMA).drop(output_sinks.BATCH)
+        rows = rows.withColumn("date", output_sinks.date_of("time"))
+    if pipeline.is_stream:
+        rows = rows.withColumn(output_sinks.BATCH, F.lit(0).cast("bigint"))
+    return output_sinks.check_table(session, sink, rows)
 
 
 @contextmanager
@@ -125,7 +119,7 @@ def find_problems(session: SparkSession, pipeline: Pipeline) -> Iterator[str]:
     """Yields likely mistakes of the author: headers that lack columns named in options."""
     for source in pipeline.sources:
         with named_source(source.name):
-            yield from missing_columns(session, source, stream=pipeline.is_stream)
+            yield from source_outcomes.missing_columns(session, source, stream=pipeline.is_stream)
 
 
 def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -> Iterator[str]:
@@ -133,8 +127,8 @@ def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -
     while another run is writing, and StoreError for a checkpoint of another pipeline.
     """
     check_places(session, pipeline)
-    check_unlocked(pipeline.output)
-    check_kind(pipeline.output, is_stream=pipeline.is_stream)
+    run_folder.check_unlocked(pipeline.output)
+    run_folder.check_kind(pipeline.output, is_stream=pipeline.is_stream)
     if pipeline.is_stream:
         read_identity(pipeline)
     address = publish or pipeline.publish
@@ -147,10 +141,10 @@ def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -
     for source in pipeline.sources:
         count = len(source.files) or len(source.paths)
         read = source.table or f"{count} path{'s' * (count != 1)}"
-        yield f"source {source.name}: {read}; {describe_matching(source, base)}"
+        yield f"source {source.name}: {read}; {source_outcomes.describe_matching(source, base)}"
     yield f"into {pipeline.output}: matches, quarantine" + ", patterns" * bool(pipeline.patterns)
     for sink in pipeline.tables:
-        yield f"into {check_table(session, sink, _rows_of(session, pipeline, sink.rows))}"
+        yield f"into {_check_table(session, pipeline, sink)}"
     if address:
         yield f"to {address}, delivery {pipeline.delivery}"
     if pipeline.is_stream:

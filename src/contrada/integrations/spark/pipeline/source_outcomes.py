@@ -30,6 +30,7 @@ from contrada.integrations.files.csv_rows import columns_of, has_open_quote
 from contrada.integrations.files.lines import PART_BYTES, open_blocks
 from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.record import bad_record
+from contrada.integrations.spark.pipeline import worker_files
 from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.outcome_task import (
     OUTCOME_DDL,
@@ -40,19 +41,6 @@ from contrada.integrations.spark.pipeline.outcome_task import (
     outcome_batches,
 )
 from contrada.integrations.spark.pipeline.pipeline_description import Source
-from contrada.integrations.spark.pipeline.worker_files import (
-    ANY_AGE,
-    LOCAL,
-    SCHEMES,
-    check_exists,
-    display_name,
-    file_contents,
-    list_files,
-    new_files,
-    open_file,
-    scheme_of,
-    size_of,
-)
 from contrada.integrations.spark.transforms.filter_bases import Base, is_local
 from contrada.integrations.spark.transforms.notification_transform import builder_of
 from contrada.integrations.spark.transforms.worker_code import for_worker
@@ -126,14 +114,14 @@ def _open_table(session: SparkSession, source: Source, stream: bool) -> tuple[Da
     options = dict(source.options)
     schema: Any = options.pop("schema", None)
     if stream and source.paths:
-        check_exists(source.name, _single_path(source, source.paths))
+        worker_files.check_exists(source.name, _single_path(source, source.paths))
     if stream and schema is None and source.format in _OF_FILES and source.paths:
         # A stream of files needs the columns: those of present files.
         there = session.read.format(source.format).options(**options)
         schema = there.load(_single_path(source, source.paths)).schema
     reader: Any = session.readStream if stream else session.read
     if stream and source.format in _OF_FILES:
-        reader = reader.option("maxFileAge", ANY_AGE)
+        reader = reader.option("maxFileAge", worker_files.ANY_AGE)
     reader = reader.options(**options)
     if source.format != "table":
         reader = reader.format(source.format)
@@ -170,15 +158,19 @@ def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> I
     if format_name != "csv" or is_remote(session):
         return
     try:
-        addresses = list_files(session, source.name, _paths_of(source), source.options)
+        addresses = worker_files.list_files(session, source.name, _paths_of(source), source.options)
     except InputError:
         if not stream:
             raise
         return  # Files may appear later.
-    for address in addresses if all(scheme_of(each) in SCHEMES for each in addresses) else ():
-        shown = display_name(address, None)
+    for address in (
+        addresses
+        if all(worker_files.scheme_of(each) in worker_files.SCHEMES for each in addresses)
+        else ()
+    ):
+        shown = worker_files.display_name(address, None)
         try:
-            columns = columns_of(open_blocks(open_file(address)), reading)
+            columns = columns_of(open_blocks(worker_files.open_file(address)), reading)
         except ContradaError as error:
             yield f"{source.name}: {bad_record(shown, error, 1).error()}"
             continue
@@ -203,14 +195,16 @@ def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[Da
     if relative and is_local(session):  # Java may have another working directory.
         paths = tuple(map(os.path.abspath, paths))
     files = TextFiles(source.name, source.format, source.reading, os.getcwd() if relative else None)
-    is_known = all(scheme_of(path) in SCHEMES for path in paths)
+    is_known = all(worker_files.scheme_of(path) in worker_files.SCHEMES for path in paths)
     if stream:
         path = _single_path(source, paths)
-        check_exists(source.name, path)
-        return new_files(session, path, source.options, with_content=not is_known), files
-    addresses = list_files(session, source.name, paths, source.options)
-    if not all(scheme_of(address) in SCHEMES for address in addresses):
-        return file_contents(session, paths, source.options), files
+        worker_files.check_exists(source.name, path)
+        return worker_files.new_files(
+            session, path, source.options, with_content=not is_known
+        ), files
+    addresses = worker_files.list_files(session, source.name, paths, source.options)
+    if not all(worker_files.scheme_of(address) in worker_files.SCHEMES for address in addresses):
+        return worker_files.file_contents(session, paths, source.options), files
     parts = tuple(_distribute(_all_parts(session, addresses, source)))
     places = session.range(0, len(parts), 1, len(parts)).select(F.col("id").alias("place"))
     return places, replace(files, parts=parts)
@@ -221,7 +215,9 @@ def _all_parts(
 ) -> list[tuple[int, list[FilePart]]]:
     """Returns the size and the parts of each file: determined here, or in a job."""
     cut = partial(_split, source=source)
-    is_here = is_local(session) and all(scheme_of(each) == LOCAL for each in addresses)
+    is_here = is_local(session) and all(
+        worker_files.scheme_of(each) == worker_files.LOCAL for each in addresses
+    )
     if is_here and len(addresses) <= LISTED_HERE_MAX:
         return list(map(cut, addresses))
     places = session.range(0, len(addresses), 1, min(len(addresses), LISTED_HERE_MAX))
@@ -246,8 +242,8 @@ def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:
     format_name, reading = plain_format(source.format, source.reading)
     is_rows = format_name == "csv"
     try:
-        file = open_file(address)
-        size = size_of(file)
+        file = worker_files.open_file(address)
+        size = worker_files.size_of(file)
         if format_name == "xml" or (reading.entries and not is_rows):
             return size, whole
         is_whole = partial(has_open_quote, quote=reading.quote) if is_rows else None

@@ -8,18 +8,17 @@ for other addresses, Spark reads whole files.
 import io
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 from urllib.parse import quote, unquote
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import InputError
 from contrada.integrations.files.lines import DataFile, FileLimits, readable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
 LOCAL: Final = "file"
 SCHEMES: Final[dict[str, str]] = {
@@ -51,13 +50,11 @@ def scheme_of(address: str) -> str:
 
 
 def list_files(
-    session: "SparkSession", source: str, paths: "Iterable[str]", options: "Mapping[str, str]"
+    session: SparkSession, source: str, paths: Iterable[str], options: Mapping[str, str]
 ) -> list[str]:
     """Returns the addresses of the files that Spark lists, sorted. Raises InputError without
     any.
     """
-    from pyspark.errors import AnalysisException
-
     paths = list(paths)
     try:
         encoded = _frame(session, paths, options).inputFiles()
@@ -71,15 +68,15 @@ def list_files(
 
 
 def file_contents(
-    session: "SparkSession", paths: "Iterable[str]", options: "Mapping[str, str]"
-) -> "DataFrame":
+    session: SparkSession, paths: Iterable[str], options: Mapping[str, str]
+) -> DataFrame:
     """Returns whole files that Spark reads: `path` and `content`."""
     return _frame(session, list(paths), options).select("path", "content")
 
 
 def new_files(
-    session: "SparkSession", path: str, options: "Mapping[str, str]", *, with_content: bool
-) -> "DataFrame":
+    session: SparkSession, path: str, options: Mapping[str, str], *, with_content: bool
+) -> DataFrame:
     """Returns the new files at a path as a stream: `path`, and with `with_content` the `content`.
     Spark skips a file that is deleted before its task starts; `taken_files` finds it.
     """
@@ -114,7 +111,7 @@ def _as_pattern(path: str) -> str:
     return f"{path[:-1]}[{path[-1]}]" if is_file else path
 
 
-def _frame(session: "SparkSession", paths: list[str], options: "Mapping[str, str]") -> "DataFrame":
+def _frame(session: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:
     return session.read.format("binaryFile").options(**options).load(paths)
 
 
@@ -174,7 +171,7 @@ class _Remote:
         return PurePosixPath(self.address).suffix
 
     def open(self, mode: Literal["rb"]) -> BinaryIO:
-        from pyarrow import ArrowException, fs
+        from pyarrow import ArrowException, fs  # It would cost each worker 50 ms.
 
         parts = _ADDRESS.fullmatch(self.address)
         assert parts is not None

@@ -15,19 +15,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.spark.transforms.frames import NOTIFICATION
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, arrow_schema
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import time_us_of
 from contrada.service import Service
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 REPLAY_BATCH: Final = 500
 """Notifications of a replay in one batch. Beyond it: the next batch has the rest."""
@@ -47,7 +46,7 @@ class Replayed:
 
 
 async def replay(
-    frame: "DataFrame",
+    frame: DataFrame,
     service: Service,
     *,
     speed: float = 1.0,
@@ -170,33 +169,30 @@ def _bound(at: datetime | None) -> int | None:
         raise InputError("a bound of the times", str(error)) from None
 
 
+_TIMED: Final = "time_us bigint, publisher string, sequence bigint, notification binary"
+
+
 def _sorted_rows(
-    frame: "DataFrame", first_us: int | None, last_us: int | None
-) -> "Iterator[tuple[int | None, bytes]]":
+    frame: DataFrame, first_us: int | None, last_us: int | None
+) -> Iterator[tuple[int | None, bytes]]:
     """Yields times and notifications in order; bad ones are last, without a time."""
-    columns = "time_us bigint, publisher string, sequence bigint, notification binary"
-    timed = frame.select(NOTIFICATION).mapInArrow(
-        for_worker(partial(_add_times, first_us, last_us)), columns
-    )
+    work = for_worker(partial(_add_times, first_us, last_us))
+    timed = frame.select(NOTIFICATION).mapInArrow(work, _TIMED)
     order = [timed[name].asc_nulls_last() for name in timed.columns]
     rows = timed.orderBy(*order).select("time_us", NOTIFICATION)
     return ((row[0], bytes(row[1] or b"")) for row in rows.toLocalIterator(prefetchPartitions=True))
 
 
 def _add_times(
-    first_us: int | None, last_us: int | None, batches: "Iterator[pa.RecordBatch]"
-) -> "Iterator[pa.RecordBatch]":
+    first_us: int | None, last_us: int | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Yields packed notifications within the bounds, with their sort keys."""
-    import pyarrow as pa
-
-    names = ["time_us", "publisher", "sequence", NOTIFICATION]
-    types = [pa.int64(), pa.string(), pa.int64(), pa.binary()]
+    schema = arrow_schema(_TIMED)
     for batch in batches:
         rows = [_row(packed) for packed in batch.column(0).to_pylist()]
         rows = [row for row in rows if row[0] is None or _is_within(row[0], first_us, last_us)]
-        columns = zip(*rows, strict=True) if rows else ([],) * len(names)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names)
+        columns = zip(*rows, strict=True) if rows else ([],) * len(schema)
+        yield pa.RecordBatch.from_arrays(list(map(list, columns)), schema=schema)
 
 
 def _row(packed: bytes | None) -> tuple[Any, ...]:

@@ -18,22 +18,24 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from heapq import nsmallest
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.spark.transforms import cover_worker
 from contrada.integrations.spark.transforms.cover_worker import Examples, FilterForm, Shard, Verdict
+from contrada.integrations.spark.transforms.frames import arrow_schema
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Filter, FilterSet
 from contrada.model.algebra.filter import selection
 from contrada.model.codec import from_msgpack, to_msgpack
 from contrada.model.extensions import load, loaded
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-
-Batches: TypeAlias = "Iterator[pa.RecordBatch]"
+Batches: TypeAlias = Iterator[pa.RecordBatch]
 WorkerStep: TypeAlias = Callable[[Batches], Iterator[tuple[Any, ...]]]
 """A step of a worker, from batches to rows."""
 
@@ -66,7 +68,7 @@ FORMS_KEPT_MAX: Final = 10_000
 it: the least recently used one is encoded again."""
 
 
-def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
+def covering(subscriptions: DataFrame, *, every: bool = False) -> DataFrame:
     """Returns the reduced base: covered filters are dropped, mergeable ones merged, equal ones
     united.
 
@@ -90,8 +92,6 @@ def covering(subscriptions: "DataFrame", *, every: bool = False) -> "DataFrame":
     with the key of an unreadable filter. Cost: some hundred microseconds of a core for each filter.
     Source: PODC 2000 §4.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
-
     steps = _Steps.of(subscriptions)
     given = _checkpoint(steps.run(subscriptions, _read, _MEMBER))
     full = given.where("form IS NOT NULL")
@@ -127,7 +127,7 @@ class _Steps:
     extensions: tuple[str, ...]
 
     @classmethod
-    def of(cls, subscriptions: "DataFrame") -> "_Steps":
+    def of(cls, subscriptions: DataFrame) -> "_Steps":
         """Raises InputError for a frame without a column of keys and one of filters."""
         types = [kind for _, kind in subscriptions.dtypes]
         if (
@@ -140,20 +140,20 @@ class _Steps:
         return cls(types[0], types[1], tuple(loaded()))
 
     @property
-    def write(self) -> "WorkerStep":
+    def write(self) -> WorkerStep:
         """The step from forms to filters of the given type."""
         return partial(_write, _text if self.filter == "string" else _packed)
 
     @property
-    def unite(self) -> "WorkerStep":
+    def unite(self) -> WorkerStep:
         """The step from lists of forms to their unions, of the given type."""
         return partial(_unite, str if self.filter == "string" else to_msgpack)
 
-    def place(self, frame: "DataFrame", shares: Mapping[int, float]) -> "DataFrame":
+    def place(self, frame: DataFrame, shares: Mapping[int, float]) -> DataFrame:
         """Returns the forms of a frame with the places where each is filed and looked up."""
         return self.run(frame.select("form"), partial(_place, shares), _PLACED)
 
-    def run(self, frame: "DataFrame", step: "WorkerStep", columns: str) -> "DataFrame":
+    def run(self, frame: DataFrame, step: WorkerStep, columns: str) -> DataFrame:
         """Runs a step of the workers on the rows of a frame."""
         filled = columns.format(key=self.key, filter=self.filter)
         return frame.mapInArrow(
@@ -161,19 +161,15 @@ class _Steps:
         )
 
 
-def _checkpoint(frame: "DataFrame") -> "DataFrame":
+def _checkpoint(frame: DataFrame) -> DataFrame:
     """Returns the frame, computed once and kept on the executors' disks."""
-    from pyspark import StorageLevel
-
     return frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
-def _merge(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
+def _merge(steps: _Steps, full: DataFrame, shards: int) -> DataFrame:
     """Returns the filters with the least key of equal ones, merged until passes change nothing. One
     task merges a small base at once.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
-
     least = [F.min("key").alias("key"), F.min("first").alias("first"), F.min("last").alias("last")]
     left = _checkpoint(full.groupBy("form").agg(*least).select("key", "form", "first", "last"))
     counts = [left.count()]
@@ -190,7 +186,7 @@ def _merge(steps: _Steps, full: "DataFrame", shards: int) -> "DataFrame":
     return left.groupBy("form").agg(*least).select("key", "form", "first", "last")
 
 
-def _find_covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
+def _find_covered(steps: _Steps, left: DataFrame) -> DataFrame:
     """Returns the covered filters, in one or more rows with their coverers. The widest filters are
     tried first. If these few cover most, nearly all are decided without a shard.
     """
@@ -205,19 +201,17 @@ def _find_covered(steps: _Steps, left: "DataFrame") -> "DataFrame":
 
 
 def _verdicts(
-    steps: _Steps, filed: "DataFrame", asked: "DataFrame", shards: int, *, strictly: bool
-) -> "DataFrame":
+    steps: _Steps, filed: DataFrame, asked: DataFrame, shards: int, *, strictly: bool
+) -> DataFrame:
     """Returns the filters covered by filed ones, from two placed frames. There is a row for each
     shard with a coverer.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
-
     columns = ("form", "rank", "low", "high")
     own = filed.select(*columns, F.explode("own").alias("place"))
     parts = F.least(F.ceil(F.count("*") / FILED_MAX), F.lit(shards)).alias("parts")
     used = own.groupBy("place").agg(parts)
 
-    def shard(part: "Column") -> "Column":
+    def shard(part: Column) -> Column:
         return F.pmod(F.xxhash64("place") + part, F.lit(shards)).cast("int").alias("shard")
 
     rows = own.join(used, "place").select(
@@ -234,10 +228,8 @@ def _verdicts(
     return steps.run(ordered, partial(_look_up, strictly), "form binary, by binary")
 
 
-def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
+def _shares(steps: _Steps, filed: DataFrame) -> dict[int, float]:
     """Returns the approximate share of filters at each of the most frequent places."""
-    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
-
     count = filed.count()
     some = filed.select("form")
     if count > SAMPLED_MAX:
@@ -248,11 +240,9 @@ def _shares(steps: _Steps, filed: "DataFrame") -> dict[int, float]:
 
 
 def _explain(
-    steps: _Steps, given: "DataFrame", kept: "DataFrame", found: "DataFrame", shards: int
-) -> "DataFrame":
+    steps: _Steps, given: DataFrame, kept: DataFrame, found: DataFrame, shards: int
+) -> DataFrame:
     """Returns the outcome of each given filter, and the remaining filter that covers it."""
-    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
-
     gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()
     shares = _shares(steps, kept) if shards > 1 else {}
     filed, asked = (_checkpoint(steps.place(each, shares)) for each in (kept, gone))
@@ -287,21 +277,9 @@ def _in_arrow(
     step: WorkerStep, columns: str, extensions: tuple[str, ...], batches: Batches
 ) -> Batches:
     """Runs a step, and puts its rows into batches."""
-    import pyarrow as pa
-
     for name in extensions:
         load(name)
-    types = {
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "double": pa.float64(),
-        "array<bigint>": pa.list_(pa.int64()),
-    }
-    named = (column.split(" ") for column in columns.split(", "))
-    schema = pa.schema([(name, types[kind]) for name, kind in named])
-    rows = step(batches)
+    schema, rows = arrow_schema(columns), step(batches)
     while some := list(islice(rows, ROWS)):
         arrays = [
             pa.array(column, field.type)

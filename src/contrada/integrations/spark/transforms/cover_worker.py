@@ -28,6 +28,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from contrada.errors import LimitError
 from contrada.matching import Index
@@ -305,8 +306,6 @@ class Examples(NamedTuple):
     @classmethod
     def of(cls, forms: Iterable[FilterForm]) -> "Examples":
         """Returns the examples of filters, sorted by rank and form."""
-        import pyarrow as pa
-
         rows = []
         for form in forms:
             sets = sets_of(form)

@@ -19,20 +19,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from contrada.errors import InputError
-from contrada.integrations.spark.transforms.detection_worker import (
-    MATCHES_SCHEMA,
-    SHARES_SCHEMA,
-    STEPS_SCHEMA,
-    FindSteps,
-    FollowShares,
-    FollowSteps,
-    FrameColumns,
-    Patterns,
-    ShareSteps,
-)
+from contrada.integrations.spark.transforms import detection_worker
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, TIME, frame_of
 from contrada.integrations.spark.transforms.state_files import states_of
 from contrada.integrations.spark.transforms.worker_code import for_worker
@@ -43,14 +36,10 @@ from contrada.patterns.pattern_engine import check_pattern
 from contrada.patterns.reorder_buffer import check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-GivenPatterns: TypeAlias = "Mapping[str, Pattern | str] | Pattern | str"
+GivenPatterns: TypeAlias = Mapping[str, Pattern | str] | Pattern | str
 """Patterns by name, or one pattern, whose name is its text."""
 
-Sink: TypeAlias = "Callable[[DataFrame, int], object]"
+Sink: TypeAlias = Callable[[DataFrame, int], object]
 """Receives the matches of a micro-batch, and its number."""
 
 SEEN: Final = "seen_us"
@@ -66,7 +55,7 @@ def detect(
     zone: str | None = None,
     drop: Iterable[str] = (),
     limits: PatternLimits = DEFAULT_LIMITS,
-) -> "Callable[[DataFrame], DataFrame]":
+) -> Callable[[DataFrame], DataFrame]:
     """Returns a transform to the matches of patterns in a whole frame.
 
     `time` names the TIMESTAMP column of a row with attribute columns; NULL is the first moment of
@@ -81,19 +70,21 @@ def detect(
     dropped = tuple(drop)
     own = replace(limits, pending_max=INT_MAX)  # Waiting rows have one time only.
 
-    def matches(frame: "DataFrame") -> "DataFrame":
+    def matches(frame: DataFrame) -> DataFrame:
         parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         columns, described = _describe(frame, time, zone, dropped)
-        find = FindSteps(shipped, parts, described, own)
-        found = columns.mapInArrow(for_worker(find), STEPS_SCHEMA)
+        find = detection_worker.FindSteps(shipped, parts, described, own)
+        found = columns.mapInArrow(for_worker(find), detection_worker.STEPS_SCHEMA)
         steps = found.repartitionById(parts, "part").sortWithinPartitions("part", "time_us")
-        return steps.mapInArrow(for_worker(FollowSteps(shipped, own)), MATCHES_SCHEMA).drop("batch")
+        return steps.mapInArrow(
+            for_worker(detection_worker.FollowSteps(shipped, own)), detection_worker.MATCHES_SCHEMA
+        ).drop("batch")
 
     return matches
 
 
 def detect_stream(
-    frame: "DataFrame",
+    frame: DataFrame,
     patterns: GivenPatterns,
     *,
     checkpoint: str,
@@ -103,7 +94,7 @@ def detect_stream(
     zone: str | None = None,
     drop: Iterable[str] = (),
     limits: PatternLimits = DEFAULT_LIMITS,
-) -> "DataStreamWriter":
+) -> DataStreamWriter:
     """Returns a stream writer that gives the matches of each micro-batch to `sink`.
 
     Set a trigger and call `start()`. `sink(matches, batch)` gets rows as those of `detect`, with
@@ -128,7 +119,7 @@ def detection(
     sink: Sink,
     slack_us: int = 0,
     limits: PatternLimits = DEFAULT_LIMITS,
-) -> "Callable[[DataFrame, int], None]":
+) -> Callable[[DataFrame, int], None]:
     """Returns the work of `detect_stream` on a micro-batch, for a `foreachBatch` with further work.
 
     The frames have two columns: `notification`, packed, and SEEN. A row with a time in SEEN is no
@@ -136,7 +127,7 @@ def detection(
     it. All batch numbers from 0 on must be given. Options and errors: as `detect_stream`.
     """
     slack_us = check_slack(slack_us)
-    columns = FrameColumns(tells_seen=True)
+    columns = detection_worker.FrameColumns(tells_seen=True)
     return _Detection(_pack(patterns), limits, columns, slack_us, checkpoint, sink)
 
 
@@ -181,14 +172,14 @@ def _statistics(batch: int | None, counts: list[dict[str, Any] | None]) -> Detec
 class _Detection:
     """The driver's work on each micro-batch."""
 
-    patterns: Patterns
+    patterns: detection_worker.Patterns
     limits: PatternLimits
-    columns: FrameColumns
+    columns: detection_worker.FrameColumns
     slack_us: int
     checkpoint: str
     sink: Sink
 
-    def __call__(self, frame: "DataFrame", batch: int) -> None:
+    def __call__(self, frame: DataFrame, batch: int) -> None:
         session = frame.sparkSession
 
         if self.columns.tells_seen:
@@ -201,11 +192,17 @@ class _Detection:
         states = states_of(self.checkpoint, {"patterns": digest}, parts)
         before = _statistics(batch - 1, states.counts(batch - 1)) if batch else None
         watermark_us = before.watermark_us if before else TIME_MIN_US
-        find = FindSteps(self.patterns, states.parts, self.columns, self.limits, watermark_us)
-        follow = FollowShares(self.patterns, self.limits, self.slack_us, batch, states)
-        shares = frame.mapInArrow(for_worker(ShareSteps(find)), SHARES_SCHEMA)
+        find = detection_worker.FindSteps(
+            self.patterns, states.parts, self.columns, self.limits, watermark_us
+        )
+        follow = detection_worker.FollowShares(
+            self.patterns, self.limits, self.slack_us, batch, states
+        )
+        shares = frame.mapInArrow(
+            for_worker(detection_worker.ShareSteps(find)), detection_worker.SHARES_SCHEMA
+        )
         by_part = shares.repartitionById(find.parts, "part")
-        matches = by_part.mapInArrow(for_worker(follow), MATCHES_SCHEMA)
+        matches = by_part.mapInArrow(for_worker(follow), detection_worker.MATCHES_SCHEMA)
         self.sink(matches, batch)
         if None in states.counts(batch):  # The sink did not consume all matches.
             matches.write.format("noop").mode("overwrite").save()
@@ -228,7 +225,7 @@ def _log_dropped(before: DetectionStatistics | None, after: DetectionStatistics)
         )
 
 
-def _pack(patterns: GivenPatterns) -> Patterns:
+def _pack(patterns: GivenPatterns) -> detection_worker.Patterns:
     if isinstance(patterns, Pattern | str):
         patterns = {str(patterns): patterns}
     made = {
@@ -236,18 +233,18 @@ def _pack(patterns: GivenPatterns) -> Patterns:
     }
     for pattern in made.values():
         check_pattern(pattern)
-    return Patterns(tuple(made), tuple(map(to_msgpack, made.values())))
+    return detection_worker.Patterns(tuple(made), tuple(map(to_msgpack, made.values())))
 
 
 def _describe(
-    frame: "DataFrame", time: str, zone: str | None, drop: Iterable[str]
-) -> tuple["DataFrame", FrameColumns]:
+    frame: DataFrame, time: str, zone: str | None, drop: Iterable[str]
+) -> tuple["DataFrame", detection_worker.FrameColumns]:
     """Returns the columns of a frame that workers need, with their description. Raises InputError
     for a column that cannot be an attribute, and without a time.
     """
     described = frame_of(frame.schema, zone=zone, drop=drop)
     if described.is_packed:
-        return frame.select(NOTIFICATION), FrameColumns()
+        return frame.select(NOTIFICATION), detection_worker.FrameColumns()
     attributes = described.select(None)
     if not attributes:
         raise InputError("the frame", "no column is an attribute")
@@ -262,4 +259,4 @@ def _describe(
     # By number: PySpark allows no names with dots here.
     selected = frame.selectExpr(*(f"{each} AS `{place}`" for place, each in enumerate(expressions)))
     time_at = names.index(time) if time in names else len(names)
-    return selected, FrameColumns(names, kinds, zone, time_at)
+    return selected, detection_worker.FrameColumns(names, kinds, zone, time_at)

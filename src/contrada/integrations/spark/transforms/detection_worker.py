@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.integrations.files.packed_records import binary_of
@@ -33,6 +34,7 @@ from contrada.integrations.spark.transforms.frames import (
     TEXT,
     TIME,
     WideRows,
+    arrow_schema,
 )
 from contrada.integrations.spark.transforms.state_files import States
 from contrada.matching.arrow_pack import Blobs, blobs_in, pack_rows, pieces_of, write_maps
@@ -63,6 +65,8 @@ MATCHES_SCHEMA: Final = (
     "pattern string, by string, time timestamp, notifications array<binary>, "
     "times array<timestamp>, batch bigint"
 )
+
+_STEPS, _SHARES, _MATCHES = map(arrow_schema, (STEPS_SCHEMA, SHARES_SCHEMA, MATCHES_SCHEMA))
 
 BAD: Final = "no notification"
 """The reason of a row that is NULL, or cannot be a notification."""
@@ -114,7 +118,6 @@ class Patterns:
 
     def matches(self, found: FoundRuns, batch: int = 0) -> Iterator[Any]:
         """Yields matches in Arrow batches."""
-        pa = _arrow()
         texts = pa.array(list(map(_group_json, found.group_names.each())), pa.string())
         names = pa.array(self.names, pa.string())
         packed = binary_of(found.packed)
@@ -132,8 +135,7 @@ class Patterns:
                 pa.ListArray.from_arrays(offsets, times.take(rows)),
                 pa.repeat(pa.scalar(batch, pa.int64()), len(starts) - 1),
             ]
-            fields = ["pattern", "by", "time", "notifications", "times", "batch"]
-            yield pa.RecordBatch.from_arrays(columns, fields)
+            yield pa.RecordBatch.from_arrays(columns, schema=_MATCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +203,12 @@ class FindSteps:
         timely = good & (times >= self.watermark_us)
         last_us = int(times.max(where=good, initial=TIME_MIN_US))
         names = list(self.columns.names)
-        batch = _arrow().RecordBatch.from_arrays(batch.columns[: len(names)], names)
+        batch = pa.RecordBatch.from_arrays(batch.columns[: len(names)], names)
         if not timely.all():
             # Adding counters, unlike updating, leaves out zero counts.
             budget.dropped += Counter({BAD: int((~good).sum()), LATE: int((good & ~timely).sum())})
             rows = np.flatnonzero(timely)
-            batch, times = batch.take(_arrow().array(rows)), times[rows]
+            batch, times = batch.take(pa.array(rows)), times[rows]
         if not len(times):
             return [], last_us
         found = self._in_columns(index, batch, times, budget)
@@ -248,11 +250,11 @@ class FindSteps:
         if is_stamped or is_large or not is_plain or not _are_values(batch):
             return None
         found = []
-        offsets, filters = index.index.match_batch(_arrow().Table.from_batches([batch]))
+        offsets, filters = index.index.match_batch(pa.Table.from_batches([batch]))
         for by, (rows, begins, steps) in zip(index.by, index.steps(offsets, filters), strict=True):
             if not len(rows) or not set(by) <= set(batch.schema.names):
                 continue
-            some = batch.take(_arrow().array(rows))
+            some = batch.take(pa.array(rows))
             names = pieces_of(by, [some.column(name) for name in by], plain=True)
             groups = write_maps(len(rows), names)
             lacks = np.zeros(len(rows), dtype=bool)
@@ -412,7 +414,7 @@ def _are_values(batch: Any) -> bool:
         if str(column.type) in ("string", "large_string"):
             try:
                 column.validate(full=True)
-            except _arrow().ArrowInvalid:
+            except pa.ArrowInvalid:
                 return False
         elif str(column.type).startswith("timestamp"):
             times = column.cast("int64").fill_null(0).to_numpy(zero_copy_only=False)
@@ -431,15 +433,8 @@ def _group_json(name: bytes) -> str:
 # --- steps in Arrow -----------------------------------------------------------------------------
 
 
-def _arrow() -> Any:
-    import pyarrow
-
-    return pyarrow
-
-
 def _steps_batch(parts: Any, rows: StepRows) -> Any:
     """Returns rows and their parts in an Arrow batch."""
-    pa = _arrow()
     steps = Blobs(rows.begins * 16, np.ascontiguousarray(rows.steps).view(np.uint8).reshape(-1))
     columns = [
         pa.array(parts.astype(np.int32)),
@@ -448,14 +443,13 @@ def _steps_batch(parts: Any, rows: StepRows) -> Any:
         binary_of(steps),
         binary_of(rows.packed),
     ]
-    return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
+    return pa.RecordBatch.from_arrays(columns, schema=_STEPS)
 
 
 def _marks(parts: int, seen: _Seen) -> Any:
     """Returns a row for each part without steps: the largest time, and in the first row the
     counts.
     """
-    pa = _arrow()
     # Every part needs the time; one part has the counts, since parts are summed.
     encoded = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
     columns = [
@@ -465,24 +459,20 @@ def _marks(parts: int, seen: _Seen) -> Any:
         pa.nulls(parts, pa.binary()),
         pa.nulls(parts, pa.binary()),
     ]
-    return pa.RecordBatch.from_arrays(columns, ["part", "time_us", "group", "steps", "packed"])
+    return pa.RecordBatch.from_arrays(columns, schema=_STEPS)
 
 
 def _shares(batch: Any, bounds: Any) -> Any:
     """Packs steps or marks, which are sorted by part, as a row for each part."""
-    pa = _arrow()
     begins = [(begin, end) for begin, end in pairwise(bounds) if begin < end]
     parts = batch.column("part").take(pa.array([begin for begin, _ in begins], pa.int64()))
     shares = [batch.slice(begin, end - begin).serialize().to_pybytes() for begin, end in begins]
-    return pa.RecordBatch.from_arrays([parts, pa.array(shares, pa.binary())], ["part", "steps"])
+    return pa.RecordBatch.from_arrays([parts, pa.array(shares, pa.binary())], schema=_SHARES)
 
 
 def _open_share(share: bytes) -> Any:
     """Decodes a share without copying."""
-    pa = _arrow()
-    kinds = pa.int32(), pa.int64(), pa.binary(), pa.binary(), pa.binary()
-    schema = pa.schema(zip(("part", "time_us", "group", "steps", "packed"), kinds, strict=True))
-    return pa.ipc.read_record_batch(pa.py_buffer(share), schema)
+    return pa.ipc.read_record_batch(pa.py_buffer(share), _STEPS)
 
 
 def _split_marks(batch: Any) -> tuple[Any, Any]:
@@ -526,4 +516,4 @@ def _join_parts(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
 
 
 def _concatenate(batches: list[Any]) -> Any:
-    return _arrow().Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -16,12 +16,13 @@ import re
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 import msgspec
 import pyarrow as pa
 from pyspark import SparkFiles, cloudpickle
+from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files.subscription_files import load_subscriptions
@@ -35,9 +36,6 @@ from contrada.model.algebra.filter import selection
 from contrada.model.domains.values import ABSENT_KEY, is_system_name
 from contrada.model.extensions import load, loaded
 from contrada.model.rule import Rule
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 SHARD_FILTERS_MAX: Final = 2_000_000
 """Filters of a base in one index. Beyond it: the base is split into shards."""
@@ -95,7 +93,7 @@ class Base:
 
     def __init__(
         self,
-        subscriptions: "Mapping[Any, SubscribedInterest] | str | Path | DataFrame",
+        subscriptions: Mapping[Any, SubscribedInterest] | str | Path | DataFrame,
         *,
         folder: str | Path | None = None,
         shared: bool = False,
@@ -150,7 +148,7 @@ class Base:
     def _path(self, name: str) -> Path:
         return Path(self.saved.folder) / name
 
-    def ship(self, session: "SparkSession") -> SavedBase:
+    def ship(self, session: SparkSession) -> SavedBase:
         """Ships the files to the workers of a session; returns the description for them. Cost: a
         copy of the files for each session and worker, unless they see the folder.
         """
@@ -165,7 +163,7 @@ BASE_FILTERS_KEPT_MAX: Final = 1_000
 and the base is never matched by predicates."""
 
 
-def is_local(session: "SparkSession") -> bool:
+def is_local(session: SparkSession) -> bool:
     """Whether workers see the folders of this process."""
     context = getattr(session, "_sc", None)  # a session of Spark Connect has none
     return context is not None and re.fullmatch(r"local(\[.*\])?", str(context.master)) is not None

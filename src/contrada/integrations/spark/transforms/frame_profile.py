@@ -8,14 +8,21 @@ their names.
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import inf, nan, nextafter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError
-from contrada.integrations.spark.transforms.frames import NOTIFICATION, WideRows, frame_of
+from contrada.integrations.spark.transforms.frames import (
+    NOTIFICATION,
+    WideRows,
+    arrow_schema,
+    frame_of,
+)
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Advertisement, ValueSet
 from contrada.model.algebra.sets import eq, ge, in_, le
@@ -33,9 +40,6 @@ from contrada.model.domains.values import (
     key_of,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 QUANTILES: Final = tuple(number / 20 for number in range(21))
 """The shares of values in `quantiles_about`."""
 
@@ -50,11 +54,12 @@ EXACT_INTEGERS: Final = 2.0**53
 """Larger numbers are rounded to doubles: a range of them is widened by one step."""
 
 VALUE: Final = "attribute string, domain string, number double, text binary"
+_VALUES: Final = arrow_schema(VALUE)
 
 
 def profile(
-    notifications: "DataFrame", *, zone: str | None = None, drop: Iterable[str] = ()
-) -> "DataFrame":
+    notifications: DataFrame, *, zone: str | None = None, drop: Iterable[str] = ()
+) -> DataFrame:
     """Returns a row for each attribute and domain of a frame of notifications, wide or packed.
 
     - `attribute`, `domain`: the attribute's name, and the type of its values;
@@ -71,9 +76,6 @@ def profile(
     Memory: constant. Cost: some tenths of a microsecond for a value of a wide frame, some
     microseconds for one of a packed frame, or of an array, map or variant.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
-
     described = frame_of(notifications.schema, zone=zone, drop=drop)
     if described.is_packed:
         values = notifications.select(NOTIFICATION).mapInArrow(for_worker(_packed_values), VALUE)
@@ -111,7 +113,7 @@ def profile(
     )
 
 
-def advertisement_of(profiled: "DataFrame") -> Advertisement:
+def advertisement_of(profiled: DataFrame) -> Advertisement:
     """Returns an advertisement that covers every notification of a profiled frame. It lists the
     values of an attribute if all are known, else a range. Cost: collects a row for each attribute
     and domain.
@@ -229,9 +231,8 @@ def _batch(name: str | None, domain: int | None, numbers: Any, texts: Any) -> pa
 
 
 def _arrays(*columns: Any) -> pa.RecordBatch:
-    types = (pa.string(), pa.string(), pa.float64(), pa.binary())
     arrays = [
-        each if isinstance(each, pa.Array) else pa.array(each, kind)
-        for each, kind in zip(columns, types, strict=True)
+        each if isinstance(each, pa.Array) else pa.array(each, field.type)
+        for each, field in zip(columns, _VALUES, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, ["attribute", "domain", "number", "text"])
+    return pa.RecordBatch.from_arrays(arrays, schema=_VALUES)

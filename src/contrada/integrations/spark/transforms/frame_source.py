@@ -7,7 +7,9 @@ Source: CU-CS-948-03 §4 (query application).
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.spark.transforms.frame_match import Transform, route
@@ -21,9 +23,6 @@ from contrada.routing.router_messages import Offer
 from contrada.service import Offered
 from contrada.service.query.source import FRESH_S, Fresh
 from contrada.service.query.source_query import SourceQuery
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _KEY = "contrada answer"
 
@@ -42,7 +41,7 @@ def answer(
         wanted = Rule(_KEY, asked.filters, str(asked), asked.answers)
     chosen = route({_KEY: wanted}, column=_KEY, zone=zone, drop=drop)
 
-    def answered(frame: "DataFrame") -> "DataFrame":
+    def answered(frame: DataFrame) -> DataFrame:
         return frame.transform(chosen).drop(_KEY)
 
     return answered
@@ -56,7 +55,7 @@ class FrameSource:
 
     def __init__(
         self,
-        frame: "DataFrame",
+        frame: DataFrame,
         *,
         zone: str | None = None,
         drop: Iterable[str] = (),

@@ -167,6 +167,24 @@ def _attribute(
 
 # --- in workers -----------------------------------------------------------------------------------
 
+_ARROW_TYPES: Final = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def arrow_schema(columns: str) -> pa.Schema:
+    """Returns the Arrow schema of columns such as `n bigint, texts array<string>`."""
+    fields = []
+    for name, kind in (column.split(" ") for column in columns.split(", ")):
+        member = _ARROW_TYPES[kind.removeprefix("array<").removesuffix(">")]
+        fields.append((name, pa.list_(member) if kind.startswith("array") else member))
+    return pa.schema(fields)
+
 
 class WideRows:
     """A batch of a wide frame: columns for kernels, and rows that are matched one by one. `table`

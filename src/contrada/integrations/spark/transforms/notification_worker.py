@@ -34,20 +34,7 @@ from contrada.integrations.files.record import (
 )
 from contrada.integrations.files.renderer import read_document
 from contrada.integrations.files.value_columns import MISSING, REFUSED, Column, converter
-from contrada.integrations.spark.transforms.frames import (
-    CONVERTED,
-    DOUBLE,
-    FLOAT,
-    INTEGER,
-    NOTIFICATION,
-    SEVERAL,
-    TEXT,
-    TIME,
-    outside_times,
-    python_value,
-    scalar_value,
-    scalars_of,
-)
+from contrada.integrations.spark.transforms import frames
 from contrada.matching.arrow_pack import ColumnPiece, pack_rows, piece_of
 from contrada.model import to_msgpack
 from contrada.model.codec import notification_from_msgpack
@@ -55,7 +42,7 @@ from contrada.model.codec import notification_from_msgpack
 NO_ROW: Final = "NULL"
 """The text of a missing text, map or variant in errors."""
 
-_NUMBERS: Final = (INTEGER, FLOAT, DOUBLE)
+_NUMBERS: Final = (frames.INTEGER, frames.FLOAT, frames.DOUBLE)
 
 
 class BuiltRows(NamedTuple):
@@ -105,7 +92,7 @@ class RowBuilder:
                 shown = packed.hex()
                 notification_from_msgpack(packed)
                 return packed
-            shown = content = python_value(cell, self.reading.zone)
+            shown = content = frames.python_value(cell, self.reading.zone)
             if not isinstance(content, dict):
                 raise ParseError(1, 1, f"a {type(content).__name__}", "an object")
             return to_msgpack(notification_of_content(content, self.reading))
@@ -121,7 +108,7 @@ def build_batches(builder: RowBuilder, batches: Iterable[Any]) -> Iterator[Any]:
         if made.rows is not None:
             kept = [column.take(pa.array(made.rows)) for column in kept]
         columns = [*kept, made.notifications, made.reasons, made.texts]
-        names = [*map(str, range(len(kept))), NOTIFICATION, "reason", "text"]
+        names = [*map(str, range(len(kept))), frames.NOTIFICATION, "reason", "text"]
         yield pa.RecordBatch.from_arrays(columns, names)
 
 
@@ -262,7 +249,7 @@ def _of_row(builder: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
     problem: Exception | None = None
     for name, column in zip(builder.names, batch.columns, strict=False):
         try:
-            value = python_value(column[row], builder.reading.zone)
+            value = frames.python_value(column[row], builder.reading.zone)
             if value is not None:
                 content[name] = value
         except (ContradaError, OverflowError, ValueError) as error:
@@ -302,14 +289,14 @@ class _PlainRows:
 
     def _put(self, name: str, kind: str, column: Any) -> None:
         """Adds a column as a piece, and marks its fallback rows."""
-        if kind == SEVERAL:
+        if kind == frames.SEVERAL:
             self.is_fallback |= column.is_valid().to_numpy(zero_copy_only=False)
             return
-        if kind == TIME:
-            outside = outside_times(column)
+        if kind == frames.TIME:
+            outside = frames.outside_times(column)
             if outside is not None:
                 self.is_fallback |= outside
-        elif kind == TEXT and not _is_text(column):
+        elif kind == frames.TEXT and not _is_text(column):
             self.is_fallback[:] = True
             return
         before = msgspec.msgpack.encode(name)
@@ -330,9 +317,9 @@ class _PlainRows:
     def _converter(self, name: str, kind: str) -> Any:
         """Returns the converter of distinct values; None if values need none."""
         reading = self._reading
-        if kind == CONVERTED:
-            return lambda each: scalar_value(each, reading.zone)
-        is_text = kind == TEXT and (reading.absent or name in reading.types)
+        if kind == frames.CONVERTED:
+            return lambda each: frames.scalar_value(each, reading.zone)
+        is_text = kind == frames.TEXT and (reading.absent or name in reading.types)
         if is_text or (kind in _NUMBERS and reading.takes_numbers(name)):
             is_stamp = name == reading.stamp
             return converter(reading.typed(name), _is_absent(reading), is_stamp=is_stamp)
@@ -346,7 +333,7 @@ def _is_absent(reading: ReadOptions) -> Any:
 def _convert(column: Any, value: Any) -> Column:
     """Converts each distinct value of a column; refused ones become odd."""
     coded = column.dictionary_encode()
-    values = [value(each) for each in scalars_of(coded.dictionary)]
+    values = [value(each) for each in frames.scalars_of(coded.dictionary)]
     codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
     # A refused value must not look absent: None is odd.
     return Column([*(None if each is REFUSED else each for each in values), MISSING], codes)

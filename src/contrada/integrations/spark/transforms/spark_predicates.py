@@ -25,41 +25,30 @@ import math
 from collections.abc import Iterable, Iterator
 from functools import reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from pyspark.sql import types as T  # noqa: N812
 
-from contrada.integrations.spark.transforms.frames import (
-    BOOL,
-    DOUBLE,
-    FLOAT,
-    INTEGER,
-    TEXT,
-    TIME,
-    ColumnAttribute,
-    NotificationFrame,
-)
+from contrada.integrations.spark.transforms import frames
 from contrada.model import Filter, FilterSet, Notification, ValueSet
 from contrada.model.domains import line, values
 from contrada.model.domains.line import Cut
 from contrada.model.languages.language import Every, Language, Literal, Pieces
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 _DOMAINS: Final = {
-    BOOL: (values.BOOL,),
-    INTEGER: (values.NUMBER,),
-    FLOAT: (values.NAN, values.NUMBER),
-    DOUBLE: (values.NAN, values.NUMBER),
-    TIME: (values.TIME,),
-    TEXT: (values.TEXT,),
+    frames.BOOL: (values.BOOL,),
+    frames.INTEGER: (values.NUMBER,),
+    frames.FLOAT: (values.NAN, values.NUMBER),
+    frames.DOUBLE: (values.NAN, values.NUMBER),
+    frames.TIME: (values.TIME,),
+    frames.TEXT: (values.TEXT,),
 }
 """The domains of the values of a column, by its kind."""
 
 
-def predicate_of(interest: Filter | FilterSet, frame: NotificationFrame) -> "Column | None":
+def predicate_of(interest: Filter | FilterSet, frame: frames.NotificationFrame) -> Column | None:
     """Returns the predicate that holds for exactly the rows that a filter matches; None without
     one. It may be NULL instead of false. It ignores bad rows: see `is_bad`.
     """
@@ -85,7 +74,7 @@ def _text_parts(text: Language) -> int:
     return 1 if isinstance(text, Literal) else sum(map(_text_parts, text.parts))
 
 
-def is_bad(frame: NotificationFrame, names: Iterable[str]) -> "Column | None":
+def is_bad(frame: frames.NotificationFrame, names: Iterable[str]) -> Column | None:
     """Returns the predicate of rows with an impossible value in one of these attributes, or
     None.
     """
@@ -95,7 +84,7 @@ def is_bad(frame: NotificationFrame, names: Iterable[str]) -> "Column | None":
     found = [
         F.coalesce(~F.expr(each.expression).between(low, high), _constant(holds=False))
         for each in (frame.attributes[name] for name in names if name in frame.attributes)
-        if each.kind == TIME
+        if each.kind == frames.TIME
     ]
     return _any(found) if found else None
 
@@ -104,11 +93,11 @@ _NOTHING: Final = Notification({})
 """A row without attributes: like all rows of columns, it is not stamped."""
 
 
-def _constant(*, holds: bool) -> "Column":
+def _constant(*, holds: bool) -> Column:
     return F.expr("true" if holds else "false")
 
 
-def _conjunction(member: Filter, frame: NotificationFrame) -> "Column | None":
+def _conjunction(member: Filter, frame: frames.NotificationFrame) -> Column | None:
     if member.unknown():
         return None
     found = []
@@ -120,7 +109,7 @@ def _conjunction(member: Filter, frame: NotificationFrame) -> "Column | None":
     return reduce(and_, found) if found else _constant(holds=True)
 
 
-def _of_name(name: str, value_set: ValueSet, frame: NotificationFrame) -> "Column | None":
+def _of_name(name: str, value_set: ValueSet, frame: frames.NotificationFrame) -> Column | None:
     attribute = frame.attributes.get(name)
     if attribute is None:
         if any(each.may_be((name,)) for each in frame.attributes.values()):
@@ -135,7 +124,7 @@ def _has_collation(kind: T.DataType) -> bool:
     return isinstance(kind, T.StringType) and kind.collation != "UTF8_BINARY"
 
 
-def _of_set(value_set: ValueSet, attribute: ColumnAttribute) -> "Column | None":
+def _of_set(value_set: ValueSet, attribute: frames.ColumnAttribute) -> Column | None:
     """Returns the predicate of a value set on a column."""
     cuts, text = value_set.parts()
     column = F.expr(attribute.expression)
@@ -164,7 +153,7 @@ def _has_all(value_set: ValueSet, domains: tuple[int, ...]) -> bool:
     return line.includes(cuts, whole)
 
 
-def _of_domain(cuts: line.Cuts, domain: int, column: "Column", kind: str) -> "Iterator[Column]":
+def _of_domain(cuts: line.Cuts, domain: int, column: Column, kind: str) -> Iterator[Column]:
     whole = line.interval((domain,), line.domain_end(domain))
     for begin, end in line.pieces(line.intersection(cuts, whole)):
         assert end is not None
@@ -178,7 +167,7 @@ def _of_domain(cuts: line.Cuts, domain: int, column: "Column", kind: str) -> "It
         else:
             ends = _ENDS[kind](begin, end)
             if ends is not None:
-                wide = column.cast("double") if kind == FLOAT else column
+                wide = column.cast("double") if kind == frames.FLOAT else column
                 yield wide == ends[1] if ends[2] else (wide >= ends[0]) & (wide <= ends[1])
 
 
@@ -226,7 +215,12 @@ def _times(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
     return low, high, lowest == highest
 
 
-_ENDS: Final = {INTEGER: _integers, FLOAT: _doubles, DOUBLE: _doubles, TIME: _times}
+_ENDS: Final = {
+    frames.INTEGER: _integers,
+    frames.FLOAT: _doubles,
+    frames.DOUBLE: _doubles,
+    frames.TIME: _times,
+}
 """The functions that bound an interval, by the kind of a column."""
 
 
@@ -234,7 +228,7 @@ def _first(cut: Cut, otherwise: float) -> Any:
     return cut[1] if len(cut) == 2 else otherwise
 
 
-def _of_text(text: Language, column: "Column") -> "list[Column] | None":
+def _of_text(text: Language, column: Column) -> list[Column] | None:
     """Returns the predicates of a set on text, as a disjunction; None if one has no predicate."""
     if isinstance(text, Pieces):
         return [_of_interval(begin, end, column) for begin, end in line.pieces(text.cuts)]
@@ -247,7 +241,7 @@ def _of_text(text: Language, column: "Column") -> "list[Column] | None":
     return [reduce(and_ if isinstance(text, Every) else or_, known)]
 
 
-def _of_interval(begin: Cut, end: Cut | None, column: "Column") -> "Column":
+def _of_interval(begin: Cut, end: Cut | None, column: Column) -> Column:
     first = line.first_key(begin)[1]
     assert isinstance(first, bytes)
     if end is not None and line.cut_after((values.TEXT, first)) == end:
@@ -256,7 +250,7 @@ def _of_interval(begin: Cut, end: Cut | None, column: "Column") -> "Column":
     return held if end is None else held & (column < _text(_first(end, 0)))
 
 
-def _of_atom(of: Literal, column: "Column") -> "list[Column] | None":
+def _of_atom(of: Literal, column: Column) -> list[Column] | None:
     function = {"suffix": F.endswith, "contains": F.contains}.get(of.atom.operator)
     if function is None:
         return None
@@ -264,7 +258,7 @@ def _of_atom(of: Literal, column: "Column") -> "list[Column] | None":
     return [held if of.positive else ~held]
 
 
-def _text(constant: Any) -> "Column":
+def _text(constant: Any) -> Column:
     """Returns bytes as a literal of type STRING, UTF-8 or not."""
     try:
         return F.lit(constant.decode())
@@ -272,5 +266,5 @@ def _text(constant: Any) -> "Column":
         return F.lit(bytearray(constant)).cast("string")
 
 
-def _any(held: "list[Column]") -> "Column":
+def _any(held: list[Column]) -> Column:
     return reduce(or_, held) if held else _constant(holds=False)
