@@ -123,6 +123,7 @@ def _run(
 ) -> None:
     """Runs the pipeline, and reports."""
     from contrada.integrations.spark.pipeline.match_publisher import publish_rest
+    from contrada.integrations.spark.pipeline.outcome_counts import write_report
     from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
     from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
     from contrada.integrations.spark.pipeline.preflight import (
@@ -131,7 +132,6 @@ def _run(
         plan_lines,
     )
     from contrada.integrations.spark.pipeline.run_folder import unfinished_run
-    from contrada.integrations.spark.pipeline.run_report import write_report
 
     address = asked.publish or described.publish
     given: dict[str, Any] = {"publish": asked.publish, "on_progress": show}

@@ -22,8 +22,11 @@ from pyspark.sql import SparkSession
 
 from contrada.connections import connect_sync
 from contrada.integrations.spark.pipeline import match_publisher, pipeline_description
-from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
-from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
+from contrada.integrations.spark.pipeline.pipeline_description import (
+    Pipeline,
+    PipelineLimits,
+    read_pipeline,
+)
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
 from tests.asynchronous import TEST_S_MAX

@@ -3,7 +3,8 @@
 import pytest
 
 from contrada.errors import DeliveryError
-from contrada.integrations.spark.connector.sequence_numbers import BATCH_MAX, SequenceNumbers
+from contrada.integrations.spark.connector.connector_options import BATCH_MAX
+from contrada.integrations.spark.connector.frame_writers import SequenceNumbers
 from contrada.model.domains.values import INT_MAX
 
 ROWS = [b"a", b"b", b"c"]

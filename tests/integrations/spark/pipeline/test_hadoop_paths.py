@@ -17,12 +17,12 @@ from contrada.integrations.spark.pipeline import pipeline_run as running
 from contrada.integrations.spark.pipeline import pipeline_stream
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath, is_address
 from contrada.integrations.spark.pipeline.match_publisher import publish_rest
-from contrada.integrations.spark.pipeline.output_lease import LOCK_LEASE_S
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
 from contrada.integrations.spark.pipeline.preflight import check_places, plan_lines
 from contrada.integrations.spark.pipeline.run_folder import (
+    LOCK_LEASE_S,
     PROGRESS_FILE,
     current_run,
     delete_unfinished,

@@ -13,8 +13,11 @@ from contrada.connections import connect_sync
 from contrada.errors import ConnectionFailedError, ServiceError
 from contrada.integrations.spark.pipeline import match_publisher
 from contrada.integrations.spark.pipeline.match_publisher import publish_rest
-from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
-from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
+from contrada.integrations.spark.pipeline.pipeline_description import (
+    Pipeline,
+    PipelineLimits,
+    read_pipeline,
+)
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.run_folder import PROGRESS_FILE
 from tests.net.processes import serving

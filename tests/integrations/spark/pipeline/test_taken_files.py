@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import StoreError
-from contrada.integrations.spark.pipeline.taken_files import files_taken, may_be_gone
+from contrada.integrations.spark.pipeline.worker_files import files_taken, may_be_gone
 
 
 def log(checkpoint: Path, name: str, *lines: object) -> None:

@@ -12,6 +12,7 @@ Absent and null values are NULL. A misfit is NULL, too, and counted, or ends the
 `misfits`). The columns in `OF_ENVELOPE` are from the envelope and the log.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
@@ -62,17 +63,18 @@ _LOGGED: Final[dict[str, T.DataType]] = {"@position": T.LongType(), "@logged": T
 OF_ENVELOPE: Final = _LOGGED | {name: kind for name, (kind, _) in _ENVELOPE.items()}
 """The types of columns that are no attributes."""
 
-# The Python types that Arrow converts without loss.
-_PLAIN: Final[dict[type[T.DataType], frozenset[type]]] = {
-    T.BooleanType: frozenset((bool, type(None))),
-    T.ByteType: frozenset((int, type(None))),
-    T.ShortType: frozenset((int, type(None))),
-    T.IntegerType: frozenset((int, type(None))),
-    T.LongType: frozenset((int, type(None))),
-    T.DoubleType: frozenset((float, type(None))),
-    T.StringType: frozenset((str, type(None))),
-    T.TimestampType: frozenset((datetime, type(None))),
+PYTHON_TYPES: Final[dict[type[T.DataType], type]] = {
+    T.BooleanType: bool,
+    T.ByteType: int,
+    T.ShortType: int,
+    T.IntegerType: int,
+    T.LongType: int,
+    T.DoubleType: float,
+    T.StringType: str,
+    T.TimestampType: datetime,
 }
+"""The Python types that Arrow converts without loss."""
+
 _BITS: Final[dict[type[T.DataType], int]] = {
     T.ByteType: 8,
     T.ShortType: 16,
@@ -84,9 +86,9 @@ _BITS: Final[dict[type[T.DataType], int]] = {
 class ArrowColumns:
     """Makes batches of one schema. `misfits` counts the misfits by column."""
 
-    def __init__(self, schema: T.StructType) -> None:
+    def __init__(self, schema: T.StructType, on_misfits: str = "null") -> None:
         """Raises ServiceError for a column that no notification can fill, InvalidNameError."""
-        self.schema = schema
+        self.schema, self._on_misfits = schema, on_misfits
         self.arrow = to_arrow_schema(schema, timezone="UTC")
         self.misfits: dict[str, int] = {}
         names = [each.name for each in schema if not _check(each)]
@@ -123,6 +125,14 @@ class ArrowColumns:
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         return self._batch(b"".join(encodings), lengths, None, {})
 
+    def log_misfits(self) -> None:
+        """Logs the misfits of all batches."""
+        for name, count in self.misfits.items():
+            _LOG.warning(
+                "column %(column)s: %(count)d values do not fit it and are NULL",
+                {"column": name, "count": count},
+            )
+
     def _batch(
         self, data: bytes, lengths: Any, now_us: int | None, logged: dict[str, Any]
     ) -> pa.RecordBatch:
@@ -152,14 +162,17 @@ class ArrowColumns:
             else:
                 values = [*map(attrgetter(self._slots[name]), attributes)]
                 columns.append(self._column(name, field.dataType, arrow.type, values))
+        if self.misfits and self._on_misfits == "fail":
+            names = ", ".join(self.misfits)
+            raise ServiceError(f"values do not fit their columns, misfits=fail: {names}")
         batch = pa.RecordBatch.from_arrays(columns, schema=self.arrow)
         if now_us is not None and any(each.ttl_us is not None for each in envelopes):
             batch = batch.filter(pa.array([not _is_expired(each, now_us) for each in envelopes]))
         return batch
 
     def _column(self, name: str, kind: T.DataType, arrow: Any, values: list[Any]) -> Any:
-        plain = _PLAIN.get(type(kind))
-        if plain is not None and plain.issuperset(map(type, values)):
+        plain = PYTHON_TYPES.get(type(kind))
+        if plain is not None and {plain, type(None)}.issuperset(map(type, values)):
             try:
                 return pa.array(values, arrow)
             except (pa.ArrowInvalid, OverflowError):
@@ -173,11 +186,8 @@ class ArrowColumns:
         return pa.array(fitted, arrow)
 
 
-class _Misfit:
-    """The type of the marker `MISFIT`."""
-
-
-MISFIT: Final = _Misfit()
+MISFIT: Final = object()
+_LOG: Final = logging.getLogger(__name__)
 
 
 def _is_expired(envelope: EnvelopeFields, now_us: int) -> bool:
@@ -200,7 +210,7 @@ def _converter(kind: T.DataType) -> Callable[[Any], Any]:
         return lambda value: _fit_integer(value, bits)
     if isinstance(kind, T.DoubleType):
         return _fit_double
-    (wanted,) = _PLAIN[type(kind)] - {type(None)}
+    wanted = PYTHON_TYPES[type(kind)]
     return lambda value: value if type(value) is wanted else MISFIT
 
 
@@ -231,7 +241,7 @@ def _check(field: T.StructField) -> bool:
         return True
     check_user_name(name)
     member = kind.elementType if isinstance(kind, T.ArrayType) else kind
-    if type(member) not in _PLAIN:
+    if type(member) not in PYTHON_TYPES:
         raise ServiceError(
             f"column {name} {kind.simpleString()}: expected BOOLEAN, BYTE, SHORT, INT, BIGINT, "
             "DOUBLE, STRING, TIMESTAMP or an ARRAY of these"

@@ -2,13 +2,12 @@
 expectation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 
 from contrada.errors import ServiceError
-from contrada.integrations.spark.connector.sequence_numbers import BATCH_MAX
 from contrada.model.domains.values import time_us_of
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
@@ -18,6 +17,8 @@ RECONNECT_WAIT_S: Final = 60.0
 """Seconds for which a task or stream retries a lost broker, unless `reconnect_wait` is set. Beyond
 it: it fails with ConnectionFailedError, and Spark may retry it."""
 
+BATCH_MAX: Final = 2**40
+"""The highest number of a batch. Beyond it: it is refused."""
 
 _OF_SPARK: Final = ("path", "checkpointlocation")  # which Spark passes on, too
 
@@ -82,53 +83,38 @@ def _time(text: str) -> int:
     return time_us_of(moment)
 
 
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
-
-
-def _number(text: str) -> int:
-    if not 0 <= int(text) <= BATCH_MAX:
-        raise ValueError(text)
-    return int(text)
-
-
 def _seconds(text: str) -> float:
     if not 0 < float(text) < float("inf"):
         raise ValueError(text)
     return float(text)
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(text)
-        return text
-
-    return read
-
-
-_WHOLE: Final = (_positive, "a whole number from 1")
-_TIME: Final = (_time, "a time with its zone, as 2026-01-31T12:00:00Z")
-_READERS: Final[dict[str, tuple[Callable[[str], Any], str]]] = {
+_ANY: Final = None
+_WHOLE: Final = (int, range(1, 2**64), "a whole number from 1")
+_TIME: Final = (_time, _ANY, "a time with its zone, as 2026-01-31T12:00:00Z")
+_SECONDS: Final = (_seconds, _ANY, "seconds, more than 0")
+_READERS: Final[dict[str, tuple[Callable[[str], Any], Container[Any] | None, str]]] = {
     "position": _WHOLE,
     "count": _WHOLE,
     "partitions": _WHOLE,
     "max_rows": _WHOLE,
     "since": _TIME,
     "until": _TIME,
-    "seconds": (_seconds, "seconds, more than 0"),
-    "reconnect_wait": (_seconds, "seconds, more than 0"),
-    "batch": (_number, f"a whole number from 0 to {BATCH_MAX}"),
-    "misfits": (_one_of("null", "fail"), "null or fail"),
-    "delivery": (_one_of("best-effort", "reliable", "certified"), "a class of delivery"),
+    "seconds": _SECONDS,
+    "reconnect_wait": _SECONDS,
+    "batch": (int, range(BATCH_MAX + 1), f"a whole number from 0 to {BATCH_MAX}"),
+    "misfits": (str, ("null", "fail"), "null or fail"),
+    "delivery": (str, ("best-effort", "reliable", "certified"), "a class of delivery"),
 }
+"""The conversion of an option, its allowed values, and their description."""
 
 
 def _read(name: str, text: str) -> Any:
-    read, expected = _READERS.get(name, (str, "a text"))
+    convert, allowed, expected = _READERS.get(name, (str, _ANY, "a text"))
     try:
-        return read(text)
+        value = convert(text)
+        if allowed is not None and value not in allowed:
+            raise ValueError(text)
+        return value
     except (ValueError, OverflowError):
         raise ServiceError(f"option {name} = {text!r}: expected {expected}") from None

@@ -14,12 +14,12 @@ from contrada.integrations.spark.connector.arrow_columns import DEFAULT_SCHEMA
 from contrada.integrations.spark.connector.connector_options import Options
 from contrada.integrations.spark.connector.frame_readers import (
     LogFrameReader,
+    LogStreamReader,
     PatternReader,
     PushingReader,
     SubscriptionReader,
 )
 from contrada.integrations.spark.connector.frame_writers import BatchWriter, StreamWriter
-from contrada.integrations.spark.connector.stream_reader import LogStreamReader
 from contrada.integrations.spark.spark_session import PUSHDOWN
 
 _PUSHES: Final = "pyspark.sql.worker.data_source_pushdown_filters"

@@ -18,13 +18,12 @@ collation, and comparisons with NULL.
 
 import math
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any, Final
 
 from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
-from contrada.integrations.spark.connector.arrow_columns import OF_ENVELOPE
+from contrada.integrations.spark.connector.arrow_columns import OF_ENVELOPE, PYTHON_TYPES
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra import sets
 
@@ -48,35 +47,16 @@ def _constraint(each: D.Filter, schema: T.StructType) -> tuple[str, ValueSet] | 
     if len(path) != 1 or path[0] not in schema.names or path[0] in OF_ENVELOPE:
         return None
     kind = schema[path[0]].dataType
-    if type(kind) not in _VALUES or (isinstance(kind, T.StringType) and kind != T.StringType()):
+    wanted = PYTHON_TYPES.get(type(kind))
+    if wanted is None or (isinstance(kind, T.StringType) and kind != T.StringType()):
         return None
-    values = _members(inner)
-    if not all(_is_plain(value, kind) for value in values):
-        return None
+    value: Any = getattr(inner, "value", ())
+    values = tuple(value) if isinstance(inner, D.In) else () if value == () else (value,)
+    for each_value in values:
+        if type(each_value) is not wanted or getattr(each_value, "tzinfo", True) is None:
+            return None
     found = _set(inner, values, is_negated=isinstance(each, D.Not))
     return None if found is None else (path[0], found)
-
-
-def _members(of: D.Filter) -> tuple[Any, ...]:
-    value = getattr(of, "value", ())
-    return tuple(value) if isinstance(of, D.In) else () if value == () else (value,)
-
-
-_VALUES: Final[dict[type[T.DataType], type]] = {
-    T.BooleanType: bool,
-    T.ByteType: int,
-    T.ShortType: int,
-    T.IntegerType: int,
-    T.LongType: int,
-    T.DoubleType: float,
-    T.StringType: str,
-    T.TimestampType: datetime,
-}
-
-
-def _is_plain(value: Any, kind: T.DataType) -> bool:
-    is_zoned = not isinstance(value, datetime) or value.tzinfo is not None
-    return type(value) is _VALUES[type(kind)] and is_zoned
 
 
 def _set(of: D.Filter, values: tuple[Any, ...], *, is_negated: bool) -> ValueSet | None:

@@ -1,6 +1,6 @@
 """`BatchWriter` and `StreamWriter`: tasks publish the column `notification` of a frame.
 
-A repeated publication is recognised by its number (`sequence_numbers.py`). In a query the number
+A repeated publication is recognised by its number (`SequenceNumbers`). In a query the number
 derives from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch
 from the options `query` and `batch`, or from a random name: then only repetitions by its own tasks
 are recognised. A batch is published when its tasks have ended; there is no commit and no rollback.
@@ -9,6 +9,7 @@ are recognised. A batch is published when its tasks have ended; there is no comm
 import logging
 import secrets
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from time import monotonic
@@ -19,10 +20,9 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import DeliveryError, ServiceError
+from contrada.errors import DeliveryError, LimitError, ServiceError
 from contrada.integrations.spark.connector.arrow_columns import PACKED
 from contrada.integrations.spark.connector.connector_options import Options
-from contrada.integrations.spark.connector.sequence_numbers import SequenceNumbers
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.service.sync import SyncService
@@ -34,9 +34,16 @@ ADMISSION_WAIT_S: Final = 60.0
 """Seconds that a task waits until the broker knows that the previous task of its partition has
 ended. Beyond it: it fails, and Spark may retry it."""
 
+PARTITION_ROWS_MAX: Final = 2**31 - 1
+"""Rows that one partition publishes in one batch. Beyond it: LimitError."""
+
 _ADMISSION_STEP_S: Final = 0.2
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
+_CHECK_BITS: Final = 16
+_PLACE_BITS: Final = 31
+_CHECK: Final = 2**_CHECK_BITS - 1
+_BATCH_BITS: Final = 16
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -88,6 +95,58 @@ class BatchWriter(_Writer, D.DataSourceArrowWriter):
 
 class StreamWriter(_Writer, D.DataSourceStreamArrowWriter):
     """Publishes the batches of a stream."""
+
+
+class SequenceNumbers:
+    """The numbers of one partition's rows in one batch, in order.
+
+    A partition of a query publishes under a name of its own, and brokers keep the highest number of
+    each name (`delivery/publishers.py`). A row's number consists of its batch, its place in the
+    partition, and a checksum of all rows up to it:
+
+        batch modulo 2^16   |  place from 1: 31 bits  |  check: 16 bits
+
+    So the highest number shows a repeated batch which rows are published, and that they were the
+    same rows in the same order. The name has the higher bits of the batch.
+    """
+
+    def __init__(self, query: str, batch: int, partition: int) -> None:
+        high, low = divmod(batch, 2**_BATCH_BITS)
+        self.publisher = f"{query}/{partition}/{high}"
+        """The name under which they are published."""
+        self._base = low << (_PLACE_BITS + _CHECK_BITS)
+        self._end = (low + 1) << (_PLACE_BITS + _CHECK_BITS)
+        self._known = self._base
+        self._place = self._sum = 0
+
+    def resume_after(self, highest: int) -> bool:
+        """Takes the highest number that the broker knows; False if it belongs to a later batch."""
+        self._known = max(highest, self._base)
+        return highest < self._end
+
+    def next(self, content: bytes) -> int:
+        """Returns the number of the next row; 0 if it is known. Cost: a checksum of its bytes.
+        Raises DeliveryError if another row was published in its place, LimitError.
+        """
+        self._place += 1
+        if self._place > PARTITION_ROWS_MAX:
+            raise LimitError("PARTITION_ROWS_MAX", PARTITION_ROWS_MAX)
+        self._sum = zlib.crc32(content, self._sum)
+        number = self._base | self._place << _CHECK_BITS | self._sum & _CHECK
+        if number >> _CHECK_BITS == self._known >> _CHECK_BITS and number != self._known:
+            raise self._mismatch(f"row {self._place} of the batch is another one")
+        return number if number > self._known else 0
+
+    def end(self) -> None:
+        """Checks the end of the rows. Raises DeliveryError if more rows were published before."""
+        if self._place < (self._known - self._base) >> _CHECK_BITS:
+            raise self._mismatch(f"the batch has {self._place} rows, which are fewer")
+
+    def _mismatch(self, what: str) -> DeliveryError:
+        return DeliveryError(
+            f"{self.publisher}: {what} than when it was published before; sort the rows of each "
+            "partition, or take another `query`"
+        )
 
 
 def publish(

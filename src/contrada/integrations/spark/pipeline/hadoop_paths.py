@@ -2,7 +2,7 @@
 driver.
 
 It has the methods of `pathlib.Path` that a pipeline uses, with the same errors. There are no links
-and no locks: `run_folder` and `output_lease` replace them.
+and no locks: `run_folder` replaces them.
 """
 
 import re

@@ -1,14 +1,19 @@
-"""`counts_of`: counts of outcomes by source, and the summary of a run."""
+"""`counts_of`: counts of outcomes by source; the summary of a run, and its reports."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
+from contrada.integrations.spark.pipeline.hadoop_paths import Folder
 from contrada.integrations.spark.pipeline.pipeline_description import Source
+from contrada.integrations.spark.pipeline.run_folder import write_atomically
 
 REASONS_MAX: Final = 10
 """Reasons of bad records in the summary of a source, the most frequent first. Beyond it: the
@@ -197,3 +202,25 @@ def _unmet(outcomes: DataFrame, sources: list[Source]) -> Mapping[str, tuple[str
     for name, unmet in tasks:
         found[name] = found.get(name, set(unmet)) & set(unmet)
     return {name: tuple(sorted(found.get(name, ()))) for name in asked}
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+SUBSCRIPTIONS_SHOWN_MAX: Final = 1_000
+"""Subscriptions on the page, those with the most matches. Beyond it: `report.json` has all of
+them."""
+
+
+def write_report(summary: PipelineSummary, folder: Folder) -> None:
+    """Writes `report.json` for programs and `report.html` for people, replacing former ones."""
+    write_atomically(folder / "report.json", msgspec.json.format(msgspec.json.encode(summary)))
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    frequent = sorted(summary.matches.items(), key=lambda each: -each[1])[:SUBSCRIPTIONS_SHOWN_MAX]
+    page = environment.get_template("report.html.jinja").render(summary=summary, frequent=frequent)
+    write_atomically(folder / "report.html", page.encode())

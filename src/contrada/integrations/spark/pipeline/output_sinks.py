@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.errors import InputError
 from contrada.integrations.files import FORMATS
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, TableSink
-from contrada.integrations.spark.pipeline.taken_files import GONE
+from contrada.integrations.spark.pipeline.worker_files import GONE
 
 TEXT_FORMATS: Final = tuple(FORMATS)
 """The formats of sources that Spark does not read."""

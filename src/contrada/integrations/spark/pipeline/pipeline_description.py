@@ -37,7 +37,6 @@ from contrada.integrations.documents.name_patterns import PATTERN
 from contrada.integrations.files import FORMATS, ReadOptions, check_name_of
 from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, is_address
-from contrada.integrations.spark.pipeline.pipeline_limits import PipelineLimits
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     LoadedSubscriptions,
     NamedFilters,
@@ -96,6 +95,20 @@ class TableSink:
 
     def __str__(self) -> str:
         return self.table or str(self.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineLimits:
+    """Limits of a `Pipeline`."""
+
+    published_at_once: int = 100_000
+    """Notifications that one job publishes. Beyond it: the next job publishes the rest."""
+    broker_away_s: float = 10.0
+    """Seconds that a run waits for a lost broker. Beyond it: the run ends; `--resume` publishes the
+    rest."""
+    batch_end_wait_s: float = 30.0
+    """Seconds that a stopping stream waits for its micro-batch. Beyond it: the micro-batch is
+    cancelled, and repeated when the stream resumes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ from contrada.integrations.spark.pipeline.outcome_counts import (
     PipelineSummary,
     SourceCounts,
     counts_of,
+    write_report,
 )
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import LoadedSubscriptions
 from contrada.integrations.spark.pipeline.preflight import base_of, check_pipeline, named_source
-from contrada.integrations.spark.pipeline.run_report import write_report
 from contrada.integrations.spark.pipeline.source_outcomes import describe_matching, outcomes
 from contrada.integrations.spark.transforms.detection import detect
 from contrada.integrations.spark.transforms.filter_bases import Base

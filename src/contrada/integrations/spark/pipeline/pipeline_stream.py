@@ -6,7 +6,7 @@ same, too:
 
     OUTPUT/matches/batch=NUMBER     replaced as a whole, as quarantine and patterns
     tables                          the rows of this `batch` are replaced
-    the broker                      drops known row numbers (`connector.sequence_numbers`)
+    the broker                      drops known row numbers (`connector.frame_writers`)
     CHECKPOINT/totals/NUMBER.json   derived from those of the batch before
 
 The rows of all sources are one frame. They are matched inside the micro-batch, which chooses the
@@ -38,12 +38,12 @@ from contrada.integrations.spark.pipeline import (
     run_folder,
     source_outcomes,
 )
-from contrada.integrations.spark.pipeline.checkpoint_identity import Identity, read_identity
 from contrada.integrations.spark.pipeline.hadoop_paths import path_for_workers
 from contrada.integrations.spark.pipeline.outcome_counts import (
     PipelineSummary,
     SourceCounts,
     counts_of,
+    write_report,
 )
 from contrada.integrations.spark.pipeline.outcome_task import OutcomeTask, TextFiles
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
@@ -51,10 +51,14 @@ from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     LoadedSubscriptions,
     load_origins,
 )
-from contrada.integrations.spark.pipeline.preflight import check_pipeline, filters_of_base
-from contrada.integrations.spark.pipeline.run_report import write_report
+from contrada.integrations.spark.pipeline.preflight import (
+    Identity,
+    check_pipeline,
+    filters_of_base,
+    read_identity,
+)
 from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
-from contrada.integrations.spark.pipeline.taken_files import GONE, files_taken, may_be_gone
+from contrada.integrations.spark.pipeline.worker_files import GONE, files_taken, may_be_gone
 from contrada.integrations.spark.transforms.detection import SEEN, detection
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded

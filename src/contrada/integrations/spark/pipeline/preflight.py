@@ -1,18 +1,19 @@
-"""`check_pipeline` and `plan_lines`: the checks before a run, and its plan."""
+"""`check_pipeline` and `plan_lines`: the checks before a run or stream, and its plan."""
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
+import msgspec
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.connections import connect
-from contrada.errors import InputError
+from contrada.errors import InputError, StoreError
 from contrada.integrations.spark.pipeline import output_sinks, run_folder, source_outcomes
-from contrada.integrations.spark.pipeline.checkpoint_identity import read_identity
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
 from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
@@ -151,3 +152,50 @@ def plan_lines(session: SparkSession, pipeline: Pipeline, publish: str | None) -
         every = pipeline.trigger_us
         when = "until all is read that is there" if every is None else f"every {every / 1e6:g} s"
         yield f"as a stream, {when}, kept in {pipeline.checkpoint}"
+
+
+# --- the checkpoint -------------------------------------------------------------------------------
+
+_IDENTITY_FILE: Final = "stream.json"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The settings that a checkpoint was made with: its query name for brokers, its number of
+    parts, sources and patterns. Sources and patterns are fixed, since their states in the
+    checkpoint are found by position.
+    """
+
+    query: str
+    parts: int
+    sources: tuple[str, ...]
+    patterns: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, query: str, parts: int) -> "Identity":
+        """Returns the identity of a pipeline."""
+        patterns = tuple((name, str(each)) for name, each in pipeline.patterns.items())
+        return cls(query, parts, tuple(each.name for each in pipeline.sources), patterns)
+
+    def write(self, pipeline: Pipeline) -> None:
+        """Writes it to the checkpoint."""
+        run_folder.write_atomically(pipeline.checkpoint / _IDENTITY_FILE, msgspec.json.encode(self))
+
+
+def read_identity(pipeline: Pipeline) -> Identity | None:
+    """Returns the identity of an existing checkpoint, else None. Only reads. Raises StoreError for
+    a checkpoint with other sources or patterns, and InputError for an output that belongs to
+    another checkpoint.
+    """
+    found = run_folder.read_state(pipeline.checkpoint / _IDENTITY_FILE, Identity)
+    if found is None:
+        if run_folder.holds_batches(pipeline.output):
+            place = pipeline.checkpoint
+            reason = f"holds the results of a stream with another checkpoint than {place}"
+            raise InputError(str(pipeline.output), reason)
+        return None
+    expected = Identity.of(pipeline, found.query, found.parts)
+    if found != expected:
+        what = "sources" if found.sources != expected.sources else "patterns"
+        reason = f"it is of other {what}; begin with an empty one"
+        raise StoreError(f"the checkpoint {pipeline.checkpoint}: {reason}")
+    return found
