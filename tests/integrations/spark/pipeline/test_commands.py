@@ -145,9 +145,9 @@ def test_an_interrupted_run_resumes(commands: Commands, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "_write", ended)
+        patch.setattr(running._BatchRun, "write", ended)
         assert commands.run().exit_code == 130
-    monkeypatch.setattr(running, "_match", ended)
+    monkeypatch.setattr(running._BatchRun, "match", ended)
     found = commands.run("--resume")
     assert found.exit_code == 0, found.stderr
     assert pq.read_table(commands.folder / "out" / "matches").num_rows == 1

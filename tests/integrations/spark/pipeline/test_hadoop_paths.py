@@ -115,7 +115,7 @@ def test_a_run_leaves_its_results_at_an_address(
         raise EndedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "_write", ended)
+        patch.setattr(running._BatchRun, "write", ended)
         with pytest.raises(EndedError):
             run_pipeline(spark, described(folder, address))
     assert rows_in(folder, "matches") == 2, "what was there stays"
@@ -291,13 +291,13 @@ def test_a_run_whose_lock_is_taken_shows_nothing(
     spark: SparkSession, folder: Path, address: HadoopPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two runs would mix their results after a pause of one."""
-    write = running._write
+    write = running._BatchRun.write
 
     def taken(*arguments: Any) -> Any:
         (address / "out" / ".lock").write_bytes(b"another")
         return write(*arguments)
 
-    monkeypatch.setattr(running, "_write", taken)
+    monkeypatch.setattr(running._BatchRun, "write", taken)
     with pytest.raises(InputError, match="has taken the lock"):
         run_pipeline(spark, described(folder, address))
     assert not (folder / "there" / "out" / "matches").exists()

@@ -146,7 +146,7 @@ def test_a_failed_run_keeps_the_former_results(
 
     second = SOURCE.replace('"rows"', '"again"')
     patch = pytest.MonkeyPatch()
-    patch.setattr(running, "_write", ended)
+    patch.setattr(running._BatchRun, "write", ended)
     text = HEAD + SOURCE.replace('types = { at = "time" }\ntime = "at"\n', "")
     text += second.replace('types = { at = "time" }\ntime = "at"\n', "")
     with pytest.raises(EndedError):
@@ -155,7 +155,7 @@ def test_a_failed_run_keeps_the_former_results(
         before
     )
     patch.undo()
-    monkeypatch.setattr(running, "_match", ended)  # All sources are matched.
+    monkeypatch.setattr(running._BatchRun, "match", ended)  # All sources are matched.
     state = unfinished_run(folder / "out")
     assert state is not None
     with pytest.raises(InputError, match="another description"):

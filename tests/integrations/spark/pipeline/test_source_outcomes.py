@@ -17,6 +17,7 @@ from contrada.integrations.files import BadRecord, ReadOptions, plain_attributes
 from contrada.integrations.files.record_matcher import MatchedRecord, Matcher
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline import source_outcomes as spark_reading
+from contrada.integrations.spark.pipeline import worker_files
 from contrada.integrations.spark.pipeline.outcome_task import FilePart, matcher_of
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.pipeline.source_outcomes import open_sources, outcomes, outcomes_of
@@ -125,7 +126,7 @@ def test_files_are_those_that_spark_lists(
     if way == "job":
         monkeypatch.setattr(spark_reading, "LISTED_HERE_MAX", 1)
     if way == "content":
-        monkeypatch.setattr(spark_reading, "SCHEMES", {})
+        monkeypatch.setattr(worker_files, "SCHEMES", {})
     source = source_of(f"file://{folder}" if where == "file:" else folder / where)
     found = told(outcomes(spark, source, base).collect())
     assert found == expected(shown_files(folder), source)
@@ -200,9 +201,7 @@ def test_files_that_cannot_be_opened_are_bad(spark: SparkSession, base: Base, fo
 
 def test_arrow_opens_other_file_systems(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files in Arrow's file systems would be split differently from local ones."""
-    from contrada.integrations.spark.pipeline import worker_files as files
-
-    monkeypatch.setattr(files, "LOCAL", "nowhere")
+    monkeypatch.setattr(worker_files, "LOCAL", "nowhere")
     for path in shown_files(folder):
         elsewhere = open_file(f"file://{path}")
         assert not isinstance(elsewhere, Path)
@@ -240,7 +239,7 @@ def test_a_stream_of_files(
 ) -> None:
     """New files would be read differently, twice, or not at all."""
     if with_content:
-        monkeypatch.setattr(spark_reading, "SCHEMES", {})
+        monkeypatch.setattr(worker_files, "SCHEMES", {})
     source = source_of(folder)
     rows, task = open_sources(spark, [source], stream=True)
     (first,) = followed(rows, task, base, tmp_path / "state")

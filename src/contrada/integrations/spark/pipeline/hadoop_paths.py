@@ -114,9 +114,15 @@ class HadoopPath:
         """Moves it, replacing a file or an empty folder. Atomic where the file system supports it;
         object stores copy, and then delete.
         """
+        context, address = _context(str(target)), str(target)
         with self._files():
-            context, options = _rename_arguments(target)
-            context.rename(self._java(), target._java(), options)
+            files = _java_class("FileContext", address).getFileContext(
+                target._java().toUri(), context._jsc.hadoopConfiguration()
+            )
+            rename = _java_class("Options$Rename", address)
+            options = context._gateway.new_array(rename, 1)
+            options[0] = rename.OVERWRITE
+            files.rename(self._java(), target._java(), options)
 
     def read_bytes(self) -> bytes:
         """Returns the content of a file. Raises FileNotFoundError."""
@@ -243,15 +249,3 @@ def _java_class(name: str, address: str) -> Any:
 
 def _java_path(address: str) -> Any:
     return _java_class("Path", address)(address)
-
-
-def _rename_arguments(target: HadoopPath) -> tuple[Any, Any]:
-    """Returns the file context below an address, and the option to overwrite."""
-    context, address = _context(str(target)), str(target)
-    files = _java_class("FileContext", address).getFileContext(
-        target._java().toUri(), context._jsc.hadoopConfiguration()
-    )
-    rename = _java_class("Options$Rename", address)
-    options = context._gateway.new_array(rename, 1)
-    options[0] = rename.OVERWRITE
-    return files, options

@@ -65,11 +65,6 @@ class _Job:
     rows: DataFrame
 
 
-def reset_published(run: run_folder.RunFolder) -> None:
-    """Resets the published counts of a run."""
-    run_folder.write_atomically(run.path / run_folder.PROGRESS_FILE, b"{}")
-
-
 def publish_matches(
     session: SparkSession,
     pipeline: Pipeline,

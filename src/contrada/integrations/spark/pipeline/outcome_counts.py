@@ -1,10 +1,10 @@
 """`counts_of`: counts of outcomes by source; the summary of a run, and its reports."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -81,13 +81,15 @@ class SourceCounts:
     seconds: float = 0.0
 
     def __add__(self, other: "SourceCounts") -> "SourceCounts":
+        # Counts without any record do not restrict the attributes absent in both.
+        unmet = [{*each.unmet} for each in (self, other) if each.read]
         return SourceCounts(
             self.read + other.read,
             self.bad + other.bad,
             self.matched + other.matched,
             {},
             Counter(self.reasons) + Counter(other.reasons),
-            tuple(sorted(_unmet_by_both(self, other))),
+            tuple(sorted(set.intersection(*unmet) if unmet else ())),
             self.seconds + other.seconds,
         )
 
@@ -99,48 +101,25 @@ class SourceCounts:
     def summary(self, source: str, published: int = 0) -> SourceSummary:
         """Returns the summary of the source."""
         frequent = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
-        return SourceSummary(
-            source,
-            self.read,
-            self.bad,
-            self.matched,
-            published,
-            self.seconds,
-            dict(frequent[:REASONS_MAX]),
-            self.unmet,
-        )
+        counts = (self.read, self.bad, self.matched, published)
+        reasons = dict(frequent[:REASONS_MAX])
+        return SourceSummary(source, *counts, self.seconds, reasons, self.unmet)
 
 
-def _unmet_by_both(one: SourceCounts, other: SourceCounts) -> set[str]:
-    """Returns the attributes absent in both; counts without any record do not restrict them."""
-    unmet = [{*each.unmet} for each in (one, other) if each.read]
-    return set.intersection(*unmet) if unmet else set()
-
-
-class CountedRow(NamedTuple):
-    """The outcomes of a source at one position; None is the position of those without a match.
-    `first` counts the outcomes whose first position it is.
+def sum_rows(rows: Iterable[Sequence[Any]], names: Iterable[str]) -> dict[str, SourceCounts]:
+    """Sums rows by source. A row has a source, a position (None is that of outcomes without a
+    match), the sums of read and of bad records, the outcomes at the position, and those whose first
+    position it is. Cost: linear in rows, of which there is one for each position.
     """
-
-    source: str
-    position: int | None
-    read: int | None
-    bad: int | None
-    matches: int
-    first: int
-
-
-def sum_rows(rows: Iterable[CountedRow], names: Iterable[str]) -> dict[str, SourceCounts]:
-    """Sums rows by source. Cost: linear in rows, of which there is one for each position."""
     sums: dict[str, list[int]] = {name: [0, 0, 0] for name in names}
     matches: dict[str, dict[int, int]] = {name: {} for name in sums}
-    for row in rows:
-        of_source = sums[row.source]
-        of_source[0] += row.read or 0
-        of_source[1] += row.bad or 0
-        of_source[2] += row.first
-        if row.position is not None:
-            matches[row.source][row.position] = row.matches
+    for source, position, read, bad, count, first in rows:
+        of_source = sums[source]
+        of_source[0] += read or 0
+        of_source[1] += bad or 0
+        of_source[2] += first
+        if position is not None:
+            matches[source][position] = count
     return {
         name: SourceCounts(read, bad, matched, matches[name])
         for name, (read, bad, matched) in sums.items()
@@ -153,31 +132,18 @@ def counts_of(
     """Counts outcomes by source. Positions behind the subscriptions do not count. Cost: a job over
     the outcomes; further jobs if some are bad, or options name attributes.
     """
-    rows = (
-        # NULL is the position of rows without a match, so that one job counts all rows.
-        outcomes.select(
-            "source", "read", "bad", "subscriptions", F.explode_outer("subscriptions").alias("at")
-        )
-        .where(f"at is null or at < {subscriptions}")
-        .groupBy("source", "at")
-        .agg(
-            F.sum("read"), F.sum("bad"), F.count("at"), F.count_if(F.expr("at = subscriptions[0]"))
-        )
-        .collect()
-    )
+    # NULL is the position of rows without a match, so that one job counts all rows.
+    at = F.explode_outer("subscriptions").alias("at")
+    pairs = outcomes.select("source", "read", "bad", "subscriptions", at)
+    counted = pairs.where(f"at is null or at < {subscriptions}").groupBy("source", "at")
+    first = F.count_if(F.expr("at = subscriptions[0]"))
+    rows = counted.agg(F.sum("read"), F.sum("bad"), F.count("at"), first).collect()
     sources = tuple(sources)
-    found = sum_rows((CountedRow(*row) for row in rows), [each.name for each in sources])
+    found = sum_rows(rows, [each.name for each in sources])
     reasons = _reasons(outcomes) if any(each.bad for each in found.values()) else {}
     unmet = _unmet(outcomes, [each for each in sources if found[each.name].read])
     return {
-        name: SourceCounts(
-            each.read,
-            each.bad,
-            each.matched,
-            each.matches,
-            reasons.get(name, {}),
-            unmet.get(name, ()),
-        )
+        name: replace(each, reasons=reasons.get(name, {}), unmet=unmet.get(name, ()))
         for name, each in found.items()
     }
 

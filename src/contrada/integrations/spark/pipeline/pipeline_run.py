@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import msgspec
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from contrada.errors import InputError
 from contrada.integrations.spark.pipeline import job_progress, output_sinks, run_folder
-from contrada.integrations.spark.pipeline.match_publisher import publish_matches, reset_published
+from contrada.integrations.spark.pipeline.match_publisher import publish_matches
 from contrada.integrations.spark.pipeline.outcome_counts import (
     PipelineSummary,
     SourceCounts,
@@ -42,25 +42,6 @@ class _RunState(msgspec.Struct):
     done: dict[str, SourceCounts] = {}
 
 
-@dataclass(slots=True)
-class _StageTimes:
-    """The seconds of each stage, and the progress listener."""
-
-    session: SparkSession
-    on_progress: job_progress.ProgressListener
-    stop: threading.Event
-    seconds: dict[str, float]
-
-    @contextmanager
-    def at(self, what: str) -> Iterator[None]:
-        """Runs the block as a stage. Raises KeyboardInterrupt once `stop` is set."""
-        job_progress.check_stop(self.stop)
-        began = monotonic()
-        with job_progress.watch_jobs(self.session, what, self.on_progress):
-            yield
-        self.seconds[what] = monotonic() - began
-
-
 def run_pipeline(
     session: SparkSession,
     pipeline: Pipeline,
@@ -78,148 +59,150 @@ def run_pipeline(
     data, and without a run to resume.
     """
     began = monotonic()
-    stages = _StageTimes(session, on_progress, stop or threading.Event(), {})
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
     base = base_of(pipeline, asked)
+    of = _BatchRun(session, pipeline, asked, base, on_progress, stop or threading.Event())
     with run_folder.lock_output(pipeline.output) as check_alone:
         run_folder.repair(pipeline.output)
-        run, state = _begin(pipeline, base, asked, resume=resume)
+        run, state = of.resume() if resume else of.begin()
         for number, source in enumerate(pipeline.sources):
             if source.name not in state.done:
-                with stages.at(f"match {source.name}"):
+                with of.stage(f"match {source.name}"):
                     place = run.place(run_folder.OUTCOMES, str(number))
-                    state.done[source.name] = _match(session, source, base, place, asked)
-                run_folder.write_atomically(
-                    run.path / run_folder.STATE_FILE, msgspec.json.encode(state)
-                )
-        patterns = _write(stages, pipeline, asked, run)
+                    state.done[source.name] = of.match(source, place)
+                of.save(run, state)
+        patterns = of.write(run)
         summary = replace(
-            _summary(pipeline, asked, state.done),
+            of.summary(state.done),
             seconds=monotonic() - began,
             run=run.name,
             patterns=patterns,
-            stages=stages.seconds,
-            plan={each.name: describe_matching(each, base) for each in pipeline.sources},
+            stages=of.seconds,
         )
-        reset_published(run)
+        run_folder.write_atomically(run.path / run_folder.PROGRESS_FILE, b"{}")
         write_report(summary, run.path)
         check_alone()
         run = run.show()
         if address and any(each.matched for each in summary.sources):
-            summary = _publish(session, pipeline, address, summary, stages)
+            published = monotonic()
+            counts = publish_matches(session, pipeline, address, on_progress, of.stop)
+            summary = replace(
+                summary,
+                sources=tuple(
+                    replace(each, published=counts[each.source]) for each in summary.sources
+                ),
+                published=sum(counts.values()),
+                publish_seconds=monotonic() - published,
+            )
             write_report(replace(summary, seconds=monotonic() - began), run.path)
     return replace(summary, seconds=monotonic() - began)
 
 
-def _summary(
-    pipeline: Pipeline, asked: LoadedSubscriptions, done: Mapping[str, SourceCounts]
-) -> PipelineSummary:
-    """Returns the summary after matching."""
-    matches: Counter[int] = Counter()
-    for each in done.values():
-        matches.update(each.matches)
-    return PipelineSummary(
-        tuple(done[each.name].summary(each.name) for each in pipeline.sources),
-        {name: matches[position] for position, name in enumerate(asked.filters)},
-        0,
-        0.0,
-        0.0,
-        str(pipeline.output.absolute()),
-        refused=asked.refused,
-    )
+@dataclass(slots=True)
+class _BatchRun:
+    """The steps of a run, and the seconds of its stages."""
 
+    session: SparkSession
+    pipeline: Pipeline
+    asked: LoadedSubscriptions
+    base: Base
+    on_progress: job_progress.ProgressListener
+    stop: threading.Event
+    seconds: dict[str, float] = field(default_factory=dict)
 
-def _publish(
-    session: SparkSession,
-    pipeline: Pipeline,
-    address: str,
-    summary: PipelineSummary,
-    stages: _StageTimes,
-) -> PipelineSummary:
-    """Publishes the matches; returns the summary with the counts."""
-    began = monotonic()
-    counts = publish_matches(session, pipeline, address, stages.on_progress, stages.stop)
-    return replace(
-        summary,
-        sources=tuple(replace(each, published=counts[each.source]) for each in summary.sources),
-        published=sum(counts.values()),
-        publish_seconds=monotonic() - began,
-    )
+    @contextmanager
+    def stage(self, what: str) -> Iterator[None]:
+        """Runs the block as a stage. Raises KeyboardInterrupt once `stop` is set."""
+        job_progress.check_stop(self.stop)
+        began = monotonic()
+        with job_progress.watch_jobs(self.session, what, self.on_progress):
+            yield
+        self.seconds[what] = monotonic() - began
 
+    def save(self, run: run_folder.RunFolder, state: _RunState) -> None:
+        """Writes the finished sources."""
+        path = run.path / run_folder.STATE_FILE
+        run_folder.write_atomically(path, msgspec.json.encode(state))
 
-def _begin(
-    pipeline: Pipeline, base: Base, asked: LoadedSubscriptions, *, resume: bool
-) -> tuple[run_folder.RunFolder, _RunState]:
-    """Returns a new run, or the resumed one, with its state."""
-    described = (pipeline.text, base.digest, list(asked.filters))
-    digest = hashlib.sha256(repr(described).encode()).hexdigest()
-    if not resume:
-        run_folder.delete_unfinished(pipeline.output)
-        run, state = run_folder.new_run(pipeline.output), _RunState(digest)
+    def _digest(self) -> str:
+        described = (self.pipeline.text, self.base.digest, list(self.asked.filters))
+        return hashlib.sha256(repr(described).encode()).hexdigest()
+
+    def begin(self) -> tuple[run_folder.RunFolder, _RunState]:
+        """Returns a new run with its state."""
+        run_folder.delete_unfinished(self.pipeline.output)
+        run, state = run_folder.new_run(self.pipeline.output), _RunState(self._digest())
         run.begin()
-        run_folder.write_atomically(run.path / run_folder.STATE_FILE, msgspec.json.encode(state))
+        self.save(run, state)
         return run, state
-    before = run_folder.unfinished_run(pipeline.output)
-    known = (
-        run_folder.read_state(before.path / run_folder.STATE_FILE, _RunState) if before else None
-    )
-    if before is None or known is None:
-        raise InputError(str(pipeline.output), "found no run to go on with")
-    if known.digest != digest:
-        reason = "the run that was not ended had another description; without --resume one begins"
-        raise InputError(str(pipeline.output), reason)
-    return before, known
 
+    def resume(self) -> tuple[run_folder.RunFolder, _RunState]:
+        """Returns the last unfinished run with its state."""
+        output = self.pipeline.output
+        run = run_folder.unfinished_run(output)
+        known = run_folder.read_state(run.path / run_folder.STATE_FILE, _RunState) if run else None
+        if run is None or known is None:
+            raise InputError(str(output), "found no run to go on with")
+        if known.digest != self._digest():
+            reason = "the run that was not ended had another description"
+            raise InputError(str(output), f"{reason}; without --resume one begins")
+        return run, known
 
-def _match(
-    session: SparkSession, source: Source, base: Base, place: str, asked: LoadedSubscriptions
-) -> SourceCounts:
-    """Writes the outcomes of a source; returns the counts."""
-    began = monotonic()
-    with named_source(source.name):
-        frame = outcomes(session, source, base)
-    frame.write.mode("overwrite").parquet(place)
-    written = session.read.schema(OUTCOME_DDL).parquet(place)
-    counts = counts_of(written, [source], len(asked.filters))[source.name]
-    return replace(counts, seconds=monotonic() - began)
+    def match(self, source: Source, place: str) -> SourceCounts:
+        """Writes the outcomes of a source; returns the counts."""
+        began = monotonic()
+        with named_source(source.name):
+            frame = outcomes(self.session, source, self.base)
+        frame.write.mode("overwrite").parquet(place)
+        written = self.session.read.schema(OUTCOME_DDL).parquet(place)
+        counts = counts_of(written, [source], len(self.asked.filters))[source.name]
+        return replace(counts, seconds=monotonic() - began)
 
+    def write(self, run: run_folder.RunFolder) -> dict[str, int]:
+        """Writes the results of a run; returns the number of matches of each pattern."""
+        session, pipeline = self.session, self.pipeline
+        numbers = map(str, range(len(pipeline.sources)))
+        places = [run.place(run_folder.OUTCOMES, number) for number in numbers]
+        every = session.read.schema(OUTCOME_DDL).parquet(*places)
+        types = output_sinks.types_of(pipeline)
+        rows = {
+            "matches": output_sinks.matches_of(every, list(self.asked.filters), types),
+            "quarantine": output_sinks.quarantine_of(every),
+        }
+        counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
+        with self.stage("write"):
+            for name, frame in rows.items():
+                output_sinks.write_parquet(frame, run.place(name), *pipeline.partitions(name))
+        if pipeline.patterns:
+            with self.stage("detect"):
+                packed = every.where("notification is not null").select("notification")
+                matches = packed.transform(detect(pipeline.patterns))
+                dated = matches.withColumn("date", output_sinks.date_of("time"))
+                place = run.place("patterns")
+                output_sinks.write_parquet(dated, place, *pipeline.partitions("patterns"))
+                rows["patterns"] = session.read.schema(dated.schema).parquet(place)
+                counted = rows["patterns"].groupBy("pattern").count().collect()
+                counts |= {row[0]: row[1] for row in counted}
+        for sink in pipeline.tables:
+            if sink.rows in rows:
+                with self.stage(f"table {sink}"):
+                    output_sinks.write_table(rows[sink.rows], sink)
+        return counts
 
-def _write(
-    stages: _StageTimes, pipeline: Pipeline, asked: LoadedSubscriptions, run: run_folder.RunFolder
-) -> dict[str, int]:
-    """Writes the results of a run; returns the number of matches of each pattern."""
-    session = stages.session
-    places = [
-        run.place(run_folder.OUTCOMES, str(number)) for number in range(len(pipeline.sources))
-    ]
-    every = session.read.schema(OUTCOME_DDL).parquet(*places)
-    rows = {
-        "matches": output_sinks.matches_of(
-            every, list(asked.filters), output_sinks.types_of(pipeline)
-        ),
-        "quarantine": output_sinks.quarantine_of(every),
-    }
-    counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
-    with stages.at("write"):
-        output_sinks.write_parquet(
-            rows["matches"], run.place("matches"), *pipeline.partitions("matches")
+    def summary(self, done: Mapping[str, SourceCounts]) -> PipelineSummary:
+        """Returns the summary after matching."""
+        matches: Counter[int] = Counter()
+        for each in done.values():
+            matches.update(each.matches)
+        pipeline, asked = self.pipeline, self.asked
+        return PipelineSummary(
+            tuple(done[each.name].summary(each.name) for each in pipeline.sources),
+            {name: matches[position] for position, name in enumerate(asked.filters)},
+            published=0,
+            publish_seconds=0.0,
+            seconds=0.0,
+            output=str(pipeline.output.absolute()),
+            plan={each.name: describe_matching(each, self.base) for each in pipeline.sources},
+            refused=asked.refused,
         )
-        output_sinks.write_parquet(rows["quarantine"], run.place("quarantine"))
-    if pipeline.patterns:
-        with stages.at("detect"):
-            packed = every.where("notification is not null").select("notification")
-            matches = packed.transform(detect(pipeline.patterns))
-            dated = matches.withColumn("date", output_sinks.date_of("time"))
-            output_sinks.write_parquet(
-                dated, run.place("patterns"), *pipeline.partitions("patterns")
-            )
-            rows["patterns"] = session.read.schema(dated.schema).parquet(run.place("patterns"))
-            counts |= {
-                row[0]: row[1] for row in rows["patterns"].groupBy("pattern").count().collect()
-            }
-    for sink in pipeline.tables:
-        if sink.rows in rows:
-            with stages.at(f"table {sink}"):
-                output_sinks.write_table(rows[sink.rows], sink)
-    return counts

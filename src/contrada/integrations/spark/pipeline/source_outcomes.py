@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files import FORMATS, WHOLE, CsvRows, open_lines, parts_of
 from contrada.integrations.files.csv_rows import columns_of, has_open_quote
-from contrada.integrations.files.lines import PART_BYTES, open_blocks
+from contrada.integrations.files.lines import PART_BYTES, open_blocks, readable
 from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.record import bad_record
 from contrada.integrations.spark.pipeline import worker_files
@@ -199,12 +199,12 @@ def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[Da
     if stream:
         path = _single_path(source, paths)
         worker_files.check_exists(source.name, path)
-        return worker_files.new_files(
-            session, path, source.options, with_content=not is_known
-        ), files
+        columns = ("path",) if is_known else ("path", "content")
+        return worker_files.new_files(session, path, source.options).select(*columns), files
     addresses = worker_files.list_files(session, source.name, paths, source.options)
     if not all(worker_files.scheme_of(address) in worker_files.SCHEMES for address in addresses):
-        return worker_files.file_contents(session, paths, source.options), files
+        contents = worker_files.binary_files(session, paths, source.options)
+        return contents.select("path", "content"), files
     parts = tuple(_distribute(_all_parts(session, addresses, source)))
     places = session.range(0, len(parts), 1, len(parts)).select(F.col("id").alias("place"))
     return places, replace(files, parts=parts)
@@ -243,7 +243,8 @@ def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:
     is_rows = format_name == "csv"
     try:
         file = worker_files.open_file(address)
-        size = worker_files.size_of(file)
+        with readable(file), file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
         if format_name == "xml" or (reading.entries and not is_rows):
             return size, whole
         is_whole = partial(has_open_quote, quote=reading.quote) if is_rows else None

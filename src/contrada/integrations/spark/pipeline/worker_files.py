@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import InputError, StoreError
 from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.lines import DataFile, readable
+from contrada.integrations.files.lines import DataFile
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder
 
 LOCAL: Final = "file"
@@ -60,7 +60,7 @@ def list_files(
     """
     paths = list(paths)
     try:
-        encoded = _frame(session, paths, options).inputFiles()
+        encoded = binary_files(session, paths, options).inputFiles()
     except AnalysisException as error:
         if error.getCondition() != _GONE:
             raise
@@ -70,28 +70,22 @@ def list_files(
     return sorted(map(unquote, encoded))
 
 
-def file_contents(
+def binary_files(
     session: SparkSession, paths: Iterable[str], options: Mapping[str, str]
 ) -> DataFrame:
-    """Returns whole files that Spark reads: `path` and `content`."""
-    return _frame(session, list(paths), options).select("path", "content")
+    """Returns whole files that Spark reads: `path`, `content` and more."""
+    return session.read.format("binaryFile").options(**options).load(list(paths))
 
 
-def new_files(
-    session: SparkSession, path: str, options: Mapping[str, str], *, with_content: bool
-) -> DataFrame:
-    """Returns the new files at a path as a stream: `path`, and with `with_content` the `content`.
-    Spark skips a file that is deleted before its task starts; `files_taken` finds it.
+def new_files(session: SparkSession, path: str, options: Mapping[str, str]) -> DataFrame:
+    """Returns the new files at a path as a stream: `path`, `content` and more. Spark skips a file
+    that is deleted before its task starts; `files_taken` finds it.
     """
-    frame = (
-        session.readStream.format("binaryFile")
-        .schema(_FILES)
-        .option("ignoreMissingFiles", True)
-        .option("maxFileAge", ANY_AGE)
-        .options(**options)
-        .load(_as_pattern(path))
-    )
-    return frame.select("path", "content") if with_content else frame.select("path")
+    if scheme_of(path) == LOCAL and os.path.isfile(local_path(path)):
+        path = f"{path[:-1]}[{path[-1]}]"  # Spark accepts folders and patterns, but no file name.
+    own = {"ignoreMissingFiles": "true", "maxFileAge": ANY_AGE}
+    reader = session.readStream.format("binaryFile").schema(_FILES)
+    return reader.options(**own | dict(options)).load(path)
 
 
 def check_exists(source: str, path: str) -> None:
@@ -106,16 +100,6 @@ def check_exists(source: str, path: str) -> None:
     if not there.exists():
         named = "" if there == whole else f", named by {path}"
         raise InputError(f"source {source!r}", f"found nothing at {there}{named}")
-
-
-def _as_pattern(path: str) -> str:
-    """Returns a path for a stream: Spark's accepts folders and patterns, but no file name."""
-    is_file = scheme_of(path) == LOCAL and os.path.isfile(local_path(path))
-    return f"{path[:-1]}[{path[-1]}]" if is_file else path
-
-
-def _frame(session: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:
-    return session.read.format("binaryFile").options(**options).load(paths)
 
 
 def display_name(address: str, beside: str | None) -> str:
@@ -133,56 +117,37 @@ def local_path(address: str) -> str:
 
 def open_file(address: str, content: bytes | None = None) -> DataFile:
     """Returns the file at an address. Raises InputError for a scheme that Arrow does not know."""
-    if content is not None:
-        return _FileContent(address, content)
-    if scheme_of(address) == LOCAL:
+    scheme = scheme_of(address)
+    if content is None and scheme == LOCAL:
         return Path(local_path(address))
-    if scheme_of(address) not in SCHEMES:
-        known = ", ".join(SCHEMES)
-        raise InputError(
-            address, f"found the scheme {scheme_of(address)!r}, expected one of {known}"
-        )
-    return _Remote(address)
+    if content is None and scheme not in SCHEMES:
+        reason = f"found the scheme {scheme!r}, expected one of {', '.join(SCHEMES)}"
+        raise InputError(address, reason)
+    return _AddressedFile(address, content)
 
 
 @dataclass(frozen=True)
-class _FileContent:
-    """A file whose content is in memory."""
+class _AddressedFile:
+    """A file whose content is in memory, or one in Arrow's file systems."""
 
     address: str
-    content: bytes
+    content: bytes | None
 
     @property
     def suffix(self) -> str:
         return PurePosixPath(self.address).suffix
 
     def open(self, mode: Literal["rb"]) -> BinaryIO:
-        return io.BytesIO(self.content)
-
-    def __str__(self) -> str:
-        return self.address
-
-
-@dataclass(frozen=True)
-class _Remote:
-    """A file in one of Arrow's file systems."""
-
-    address: str
-
-    @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.address).suffix
-
-    def open(self, mode: Literal["rb"]) -> BinaryIO:
+        if self.content is not None:
+            return io.BytesIO(self.content)
         from pyarrow import ArrowException, fs  # It would cost each worker 50 ms.
 
         parts = _ADDRESS.fullmatch(self.address)
         assert parts is not None
         scheme, authority, path = parts.groups(default="")
+        uri = f"{SCHEMES[scheme.lower()]}:{authority}{quote(path)}"
         try:
-            system, place = fs.FileSystem.from_uri(
-                f"{SCHEMES[scheme.lower()]}:{authority}{quote(path)}"
-            )
+            system, place = fs.FileSystem.from_uri(uri)
             raw: Any = system.open_input_file(place)
         except ArrowException as error:
             raise OSError(str(error)) from error
@@ -190,12 +155,6 @@ class _Remote:
 
     def __str__(self) -> str:
         return self.address
-
-
-def size_of(file: DataFile) -> int:
-    """Returns the size of a file. Raises InputError for an unreadable one."""
-    with readable(file), file.open("rb") as stream:
-        return stream.seek(0, os.SEEK_END)
 
 
 # --- the files of a micro-batch -------------------------------------------------------------------
