@@ -120,7 +120,7 @@ def test_a_run_leaves_its_results_at_an_address(
             run_pipeline(spark, described(folder, address))
     assert rows_in(folder, "matches") == 2, "what was there stays"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "_match", ended)  # It is not matched again.
+        patch.setattr(running._BatchRun, "match", ended)  # It is not matched again.
         second = run_pipeline(spark, described(folder, address), resume=True)
     assert rows_in(folder, "matches") == 3
     report = json.loads((folder / "there" / "out" / "report.json").read_text())
@@ -180,7 +180,6 @@ def test_a_stream_at_an_address(spark: SparkSession, folder: Path, address: Hado
 def written(output: HadoopPath, text: str) -> None:
     """Returns a run that has written its results, and is not shown yet."""
     run = new_run(output)
-    run.begin()
     for part in range(2):
         (run.output / ".runs" / run.name / "matches" / f"part-{part}").write_bytes(text.encode())
     write_atomically(run.output / ".runs" / run.name / PROGRESS_FILE, b"{}")

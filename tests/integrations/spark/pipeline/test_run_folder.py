@@ -28,7 +28,6 @@ class KilledError(Exception):
 def written(folder: Path, text: str) -> RunFolder:
     """Returns a run that has written its results, and is not shown yet."""
     run = new_run(folder)
-    run.begin()
     for name in ("matches", "quarantine"):
         Path(run.place(name)).mkdir()
         Path(run.place(name, "part-0")).write_text(text)

@@ -1,16 +1,8 @@
 """`pushed`: Spark filters as a subscription, so that brokers send only candidate rows.
 
 Spark applies every filter again, so a pushed filter must match all passing rows, and may match
-others. Filters outside this table are left to Spark:
-
-    Spark                       subscription
-    EqualTo, EqualNullSafe      =
-    In                          in
-    <, <=                       <, <= (also of DOUBLE: there NaN is above all numbers)
-    >, >=                       >, >= or NaN
-    IsNotNull                   any
-    Not(EqualTo), Not(In)       any but
-    StartsWith, EndsWith, Contains   prefix, suffix, contains
+others; docs/spark.md has the table. Of DOUBLE, `>` and `>=` match NaN, too: Spark orders it above
+all numbers. Other filters are left to Spark.
 
 IsNull is left to Spark, since a misfit is NULL, too. So are envelope columns, arrays, texts with a
 collation, and comparisons with NULL.

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from py4j.protocol import Py4JError
+from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 
 PROGRESS_S: Final = 0.25
@@ -62,7 +63,16 @@ def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener
     context = session.sparkContext
     context.setJobGroup(what, what, interruptOnCancel=True)
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(session, what, on_progress, ended), daemon=True)
+
+    def watch() -> None:
+        while not ended.wait(PROGRESS_S):
+            try:
+                tasks = list(_tasks(context.statusTracker(), what))
+            except (Py4JError, ConnectionError):
+                return  # Java has ended, which the waiting call raises.
+            on_progress(what, sum(done for done, _ in tasks), sum(every for _, every in tasks))
+
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
@@ -74,26 +84,11 @@ def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener
         watcher.join()
 
 
-def _watch(
-    session: SparkSession, what: str, on_progress: ProgressListener, ended: threading.Event
-) -> None:
-    while not ended.wait(PROGRESS_S):
-        try:
-            done, total = _tasks(session, what)
-        except (Py4JError, ConnectionError):
-            return  # Java has ended, which the waiting call raises.
-        on_progress(what, done, total)
-
-
-def _tasks(session: SparkSession, group: str) -> tuple[int, int]:
-    """Returns the finished and all tasks of a group of jobs."""
-    tracker = session.sparkContext.statusTracker()
-    done = total = 0
+def _tasks(tracker: StatusTracker, group: str) -> Iterator[tuple[int, int]]:
+    """Yields the finished and all tasks of each stage of a group of jobs."""
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info else ():
             tasks = tracker.getStageInfo(stage)
             if tasks is not None:
-                done += tasks.numCompletedTasks
-                total += tasks.numTasks
-    return done, total
+                yield tasks.numCompletedTasks, tasks.numTasks

@@ -95,7 +95,8 @@ def publish_matches(
             now[source.name] = publisher.publish(
                 place, source.name, total, stop or threading.Event()
             )
-    _delete_sorted(run)
+    if (run.path / _SORTED).is_dir():
+        run_folder.delete_folder(run.path / _SORTED)
     return now
 
 
@@ -162,9 +163,8 @@ class _MatchPublisher:
             "batch": str(place << _JOBS_BITS | job.number),
             "reconnect_wait": str(self.pipeline.limits.broker_away_s),
         }
-        rest = (
-            rows.offset(behind) if behind else rows
-        )  # An older version may have stopped within a job.
+        # An older version may have stopped within a job.
+        rest = rows.offset(behind) if behind else rows
         writer = rest.select("notification").write.format("contrada").mode("append")
         writer.options(**options).save()
 
@@ -195,22 +195,14 @@ class _MatchPublisher:
             writer.parquet(folder)
             file = F.col("_metadata.file_name").alias("file")
             counts = self.session.read.parquet(folder).groupBy(file).count().collect()
-            found = _SortedFiles(sorted(map(tuple, counts), key=lambda each: _part(each[0])))
+            # The numbers in the names that Spark gave give the order.
+            found = _SortedFiles(sorted(map(tuple, counts), key=_numbers_of))
             run_folder.write_atomically(file_list, msgspec.json.encode(found))
         return found
 
 
-def _part(file: str) -> tuple[int, ...]:
-    """Returns the sort key of a file that Spark wrote."""
-    found = _PART.match(file)
-    assert found is not None, file
-    return tuple(map(int, found.groups()))
-
-
-def _delete_sorted(run: run_folder.RunFolder) -> None:
-    folder = run.path / _SORTED
-    if folder.is_dir():
-        run_folder.delete_folder(folder)
+def _numbers_of(counted: tuple[str, int]) -> list[int]:
+    return [int(number) for number in _PART.findall(counted[0])[0]]
 
 
 def _failure(error: Exception, address: str, progress: str) -> Exception:

@@ -1,25 +1,7 @@
-"""`read_pipeline`: the description of a pipeline in a TOML file.
-
-    subscriptions = "../subscriptions/operations.filters"
-    output = "{out}/pipeline"
-    publish = "contrada://127.0.0.1:7655"       # optional
-
-    [parameters]                                # default value of {out}
-    out = "../../out"
-
-    [[source]]
-    name = "flights"
-    format = "csv"                              # csv, json (lines) or xml
-    paths = ["{out}/flights.csv"]               # globs
-    types = { tailnum = "text", time_hour = "time" }
-    absent = ["NA"]
-    add = { kind = "flight" }
-    time = "time_hour"
+"""`read_pipeline`: the description of a pipeline in a TOML file; docs/pipeline.md has all keys.
 
 Paths are relative to the file that names them; paths that begin with a parameter set from outside
-are relative to the working directory. `type_marks` makes a typed publication, the most general type
-first; `obvent` names a class (`module:Class`) that knows its marks. docs/pipeline.md has all keys,
-`contrada.integrations.files.ReadOptions` the meaning of options.
+are relative to the working directory.
 """
 
 import glob
@@ -195,6 +177,13 @@ class _SourceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     schema: str | None = None
 
 
+_READ_OPTIONS: Final = (
+    *("types", "entries", "add", "time", "rename"),
+    *("zone", "delimiter", "quote", "strategy"),
+)
+"""The keys of a source that are read options as they are."""
+
+
 class _SubscribedFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: str | None = None
     dialect: str | None = None
@@ -337,8 +326,8 @@ def _patterns(described: _PipelineFields, filled: "_ParameterFiller") -> dict[st
 def _table(table: _TableFields, filled: "_ParameterFiller") -> TableSink:
     if (table.table is None) == (table.path is None):
         raise InputError(f"{filled.described_in}: table", "expected a table or a path")
-    where = filled.place(table.path) if table.path else None
-    name = filled.text(table.table) if table.table else None
+    name = table.table and filled.text(table.table)
+    where = table.path and filled.place(table.path)
     return TableSink(table.rows, table.format, name, where, _options(table.options, filled))
 
 
@@ -422,24 +411,18 @@ class _ParameterFiller:
             return self.text(text)
         return str(self.path(text).absolute())
 
-    def read(self, name: str | None) -> bytes | None:
-        """Returns the content of a file beside the description."""
-        return None if name is None else read_bytes(self.path(name))
-
     def files(self, patterns: list[str]) -> tuple[Path, ...]:
         files: dict[Path, None] = {}
         for pattern in patterns:
             if _ADDRESS.match(self.text(pattern)):
                 continue  # Spark lists it.
-            found = [Path(name) for name in sorted(glob.glob(str(self.path(pattern))))]
-            is_there = bool(found)
-            found = [file for file in found if file.is_file()]
-            if not is_there:
+            found = list(map(Path, sorted(glob.glob(str(self.path(pattern))))))
+            if not found:
                 reason = f"found no file for {str(self.path(pattern))!r}"
                 raise InputError(str(self.described_in), reason)
-            for file in found:
+            for file in filter(Path.is_file, found):
                 check_name_of(file)
-            files.update(dict.fromkeys(found))
+                files[file] = None
         return tuple(files)
 
 
@@ -459,22 +442,16 @@ def _source(source: _SourceFields, filled: _ParameterFiller, *, is_stream: bool)
     if source.of != "wide" and source.column is None:
         raise InputError(place, f"the column is missing that holds the {source.of}")
     marks = _obvent_marks(source.obvent) if source.obvent else tuple(source.type_marks)
+    files = [filled.path(name) if name else None for name in (source.stylesheet, source.schema)]
+    stylesheet, schema = (read_bytes(file) if file else None for file in files)
     try:
         reading = ReadOptions(
-            types=source.types,
+            **{name: getattr(source, name) for name in _READ_OPTIONS},
             absent=frozenset(source.absent),
-            entries=source.entries,
-            add=source.add,
-            time=source.time,
-            marks=marks,
-            rename=source.rename,
             drop=frozenset(source.drop),
-            zone=source.zone,
-            delimiter=source.delimiter,
-            quote=source.quote,
-            strategy=source.strategy,
-            stylesheet=filled.read(source.stylesheet),
-            schema=filled.read(source.schema),
+            marks=marks,
+            stylesheet=stylesheet,
+            schema=schema,
         )
     except ContradaError as error:
         raise InputError(place, str(error)) from None

@@ -133,7 +133,6 @@ class _BatchRun:
         """Returns a new run with its state."""
         run_folder.delete_unfinished(self.pipeline.output)
         run, state = run_folder.new_run(self.pipeline.output), _RunState(self._digest())
-        run.begin()
         self.save(run, state)
         return run, state
 

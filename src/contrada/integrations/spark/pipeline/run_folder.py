@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
-from typing import Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import msgspec
 
@@ -85,10 +85,6 @@ class RunFolder:
         """Returns a path below it, for Spark."""
         return "/".join((str(self.path), *names))
 
-    def begin(self) -> None:
-        """Creates it."""
-        self.path.mkdir(parents=True)
-
     def show(self) -> "RunFolder":
         """Shows this run in place of the previous one, which is deleted; returns its new folder."""
         if isinstance(self.output, HadoopPath):
@@ -104,9 +100,11 @@ class RunFolder:
 
 
 def new_run(output: Folder) -> RunFolder:
-    """Returns a run that has not begun; names sort by time."""
+    """Begins a run; names sort by time."""
     now = datetime.now(UTC)
-    return RunFolder(output, f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}")
+    run = RunFolder(output, f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}")
+    run.path.mkdir(parents=True)
+    return run
 
 
 def current_run(output: Folder) -> RunFolder | None:
@@ -146,10 +144,10 @@ def repair(output: Folder) -> None:
     if shown is None:
         return
     for name in SHOWN:
-        link = output / name
-        if os.path.lexists(output / _RUNS / shown.name / name) and not link.is_symlink():
+        link, is_there = output / name, os.path.lexists(output / _RUNS / shown.name / name)
+        if is_there and not link.is_symlink():
             link.symlink_to(f"{_CURRENT}/{name}")
-        elif not os.path.lexists(output / _RUNS / shown.name / name) and link.is_symlink():
+        elif not is_there and link.is_symlink():
             link.unlink()
     _delete_earlier(output, shown.name)
 
@@ -164,9 +162,8 @@ def _move_results(output: HadoopPath) -> None:
         if not shown.is_clear:
             for name in SHOWN:
                 (output / name).unlink(missing_ok=True)
-            _write_current(
-                output, _Shown(shown.run, is_clear=True)
-            )  # From now on, results there belong to this run.
+            # From now on, results there belong to this run.
+            _write_current(output, _Shown(shown.run, is_clear=True))
         for name in SHOWN:
             if (run / name).exists():
                 move_into(run / name, output / name)
@@ -256,25 +253,13 @@ class Lease:
     def renew(self) -> None:
         """Renews it. Raises InputError if another run has taken it."""
         with self.turn:  # A read during a write could be incomplete.
-            if self._known() != self.token:
+            if not self.is_own():
                 raise InputError(str(self.file.parent), "another run has taken the lock")
             self.file.write_bytes(self.token)
 
-    def keep(self, ended: threading.Event) -> None:
-        """Renews it periodically until `ended`; retries after errors."""
-        while not ended.wait(LOCK_RENEWED_S):
-            try:
-                self.renew()
-            except ContradaError as error:
-                _LOG.warning("%(reason)s", {"reason": error})
-
-    def release(self) -> None:
-        """Deletes it, unless another run has it."""
-        try:
-            if self._known() == self.token:
-                self.file.unlink(missing_ok=True)
-        except ContradaError as error:  # The error of the block is more important.
-            _LOG.warning("the lock ends by itself: %(reason)s", {"reason": error})
+    def is_own(self) -> bool:
+        """Whether no other run has taken it."""
+        return self._known() == self.token
 
     def _make(self) -> bool:
         with suppress(FileExistsError):
@@ -298,17 +283,31 @@ class Lease:
 
 @contextmanager
 def hold_lease(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
-    """Holds a lease within the block; yields a check that raises InputError after its loss."""
+    """Holds a lease within the block, renewed by a thread; yields a check that raises InputError
+    after its loss.
+    """
     lease, ended = Lease(file), threading.Event()
     lease.take(taken)
-    keeper = threading.Thread(target=lease.keep, args=(ended,), name="lease", daemon=True)
+
+    def keep() -> None:
+        while not ended.wait(LOCK_RENEWED_S):
+            try:
+                lease.renew()
+            except ContradaError as error:  # It is tried again.
+                _LOG.warning("%(reason)s", {"reason": error})
+
+    keeper = threading.Thread(target=keep, name="lease", daemon=True)
     keeper.start()
     try:
         yield lease.renew
     finally:
         ended.set()
         keeper.join()
-        lease.release()
+        try:
+            if lease.is_own():
+                file.unlink(missing_ok=True)
+        except ContradaError as error:  # The error of the block is more important.
+            _LOG.warning("the lock ends by itself: %(reason)s", {"reason": error})
 
 
 @contextmanager
@@ -323,10 +322,7 @@ def lock_output(output: Folder) -> Iterator[Callable[[], None]]:
         return
     output.mkdir(parents=True, exist_ok=True)
     with (output / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(str(output), _TAKEN) from None
+        _lock(file, fcntl.LOCK_EX, output)
         yield lambda: None
 
 
@@ -336,16 +332,16 @@ def check_unlocked(output: Folder) -> None:
         renewed_ms = (output / _LOCK).modified_ms()  # compared with this machine's clock
         if renewed_ms is not None and time() * 1000 - renewed_ms < LOCK_LEASE_S * 1000:
             raise InputError(str(output), _TAKEN)
-        return
+    elif (output / _LOCK).exists():
+        with (output / _LOCK).open("rb") as file:
+            _lock(file, fcntl.LOCK_SH, output)
+
+
+def _lock(file: IO[Any], how: int, output: Path) -> None:
     try:
-        file = (output / _LOCK).open("rb")
-    except FileNotFoundError:
-        return
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(str(output), _TAKEN) from None
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(str(output), _TAKEN) from None
 
 
 def write_atomically(path: Folder, content: bytes) -> None:

@@ -27,14 +27,11 @@ import pyarrow as pa
 from contrada.errors import ContradaError, EncodingError
 from contrada.integrations.files.packed_records import binary_of
 from contrada.integrations.spark.transforms.frames import (
-    BOOL,
-    DOUBLE,
-    FLOAT,
-    INTEGER,
-    TEXT,
-    TIME,
+    CONVERTED,
+    SEVERAL,
     WideRows,
     arrow_schema,
+    is_utf8,
 )
 from contrada.integrations.spark.transforms.state_files import States
 from contrada.matching.arrow_pack import Blobs, blobs_in, pack_rows, pieces_of, write_maps
@@ -54,8 +51,6 @@ from contrada.patterns.array_runs import (
 )
 from contrada.patterns.pattern_engine import LATE
 from contrada.patterns.runs import PatternLimits, RunBudget
-
-_PLAIN_KINDS: Final = frozenset((TEXT, BOOL, INTEGER, FLOAT, DOUBLE, TIME))
 
 STEPS_SCHEMA: Final = "part int, time_us bigint, group binary, steps binary, packed binary"
 
@@ -246,7 +241,7 @@ class FindSteps:
         """
         is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
         is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
-        is_plain = _PLAIN_KINDS.issuperset(self.columns.kinds) and not is_pure()
+        is_plain = {CONVERTED, SEVERAL}.isdisjoint(self.columns.kinds) and not is_pure()
         if is_stamped or is_large or not is_plain or not _are_values(batch):
             return None
         found = []
@@ -412,9 +407,7 @@ def _are_values(batch: Any) -> bool:
     """Whether all texts are UTF-8, and all times in range, which Spark does not guarantee."""
     for column in batch.columns:
         if str(column.type) in ("string", "large_string"):
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid:
+            if not is_utf8(column):
                 return False
         elif str(column.type).startswith("timestamp"):
             times = column.cast("int64").fill_null(0).to_numpy(zero_copy_only=False)

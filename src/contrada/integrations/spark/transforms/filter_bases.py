@@ -183,12 +183,11 @@ def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
     """Returns the keys and subscriptions in order."""
     if isinstance(given, str | Path):
         given = load_subscriptions(Path(given))
-    if not isinstance(given, Mapping):
-        if not hasattr(given, "toArrow"):
-            raise InputError(
-                "subscriptions", f"found {given!r}, expected a mapping, a file or a frame"
-            )
-        return _rows_of(given)
+    elif isinstance(given, DataFrame):
+        given = _rows_of(given)
+    elif not isinstance(given, Mapping):
+        reason = f"found {given!r}, expected a mapping, a file or a frame"
+        raise InputError("subscriptions", reason)
     keys = list(given)
     kinds = set(map(type, keys))
     if not keys or kinds not in ({str}, {int}):
@@ -197,14 +196,14 @@ def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
     return keys, [_parse(key, each) for key, each in given.items()]
 
 
-def _rows_of(frame: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
+def _rows_of(frame: DataFrame) -> dict[SubscriptionKey, Any]:
     if len(frame.columns) != 2:
         raise InputError("subscriptions", f"found the columns {frame.columns}, expected two")
     table = frame.toArrow()
     keys, found = (column.to_pylist() for column in table.columns)
     if len(set(keys)) < len(keys) or None in keys:
         raise InputError("subscriptions", "found a key that is NULL, or there twice")
-    return _read({key: _parse(key, each) for key, each in zip(keys, found, strict=True)})
+    return dict(zip(keys, found, strict=True))
 
 
 def _parse(key: SubscriptionKey, given: Any) -> Filter | FilterSet | Rule:
@@ -225,7 +224,7 @@ def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
     found = blake2b(MAGIC, digest_size=16)
     found.update(repr((loaded(), jit.is_pure())).encode())
     for key, each in zip(keys, asked, strict=True):
-        residue = _pickle(each.residue_holds) if isinstance(each, Rule) else b""
+        residue = cloudpickle.dumps(each.residue_holds) if isinstance(each, Rule) else b""
         found.update(msgspec.msgpack.encode((key, to_msgpack(_filters(each)), residue)))
     return found.hexdigest()
 
@@ -239,7 +238,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
         if isinstance(each, Rule) and each.residue_holds is not None
     }
     if residues:
-        _write(folder / f"{digest}.residues", _pickle(residues))
+        _write(folder / f"{digest}.residues", cloudpickle.dumps(residues))
     _write_keys(folder / f"{digest}.keys", keys)
     shards = list(_shards(asked))
     names: set[str] = set()
@@ -300,11 +299,6 @@ def _access_attribute(filters: Filter | FilterSet) -> str:
         if not is_system_name(name) and not values.holds(ABSENT_KEY)
     ]
     return min(needed, default=(0, ""))[1]
-
-
-def _pickle(residues: object) -> bytes:
-    pickled: bytes = cloudpickle.dumps(residues)
-    return pickled
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import ContradaError, InputError, InvalidNotificationError
+from contrada.errors import ContradaError, InputError
 from contrada.integrations.files.read_options import in_zone, zone_of
 from contrada.integrations.files.value_columns import MISSING, REFUSED, Column
 from contrada.matching import Index
@@ -37,25 +37,17 @@ CONVERTED: Final = "converted"
 SEVERAL: Final = "several"
 """An array, map or variant: it is read row by row."""
 
-_SCALARS: Final[tuple[tuple[type[T.DataType], str], ...]] = (
-    (T.StringType, TEXT),
-    (T.CharType, TEXT),
-    (T.VarcharType, TEXT),
-    (T.BooleanType, BOOL),
-    (T.ByteType, INTEGER),
-    (T.ShortType, INTEGER),
-    (T.IntegerType, INTEGER),
-    (T.LongType, INTEGER),
-    (T.FloatType, FLOAT),
-    (T.DoubleType, DOUBLE),
-    (T.TimestampType, TIME),
-    (T.DecimalType, CONVERTED),
-    (T.ArrayType, SEVERAL),
-    (T.MapType, SEVERAL),
-    (T.VariantType, SEVERAL),
-)
-
 _LOCAL: Final = (T.DateType, T.TimestampNTZType)
+_KINDS: Final[dict[str, tuple[type[T.DataType], ...]]] = {
+    TEXT: (T.StringType, T.CharType, T.VarcharType),
+    BOOL: (T.BooleanType,),
+    INTEGER: (T.ByteType, T.ShortType, T.IntegerType, T.LongType),
+    FLOAT: (T.FloatType,),
+    DOUBLE: (T.DoubleType,),
+    TIME: (T.TimestampType,),
+    CONVERTED: (T.DecimalType, *_LOCAL),
+    SEVERAL: (T.ArrayType, T.MapType, T.VariantType),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +144,15 @@ def _attribute(
         check_user_name(name)
     except ContradaError as error:
         refused = str(error)
-    if isinstance(kind, _LOCAL):
-        if zone is None:
-            refused = f"{kind.simpleString()} is no moment; give the zone that it is in, or drop it"
-        return ColumnAttribute(name, path, CONVERTED, kind, refused)
-    for of, read in _SCALARS:
-        if isinstance(kind, of):
-            if isinstance(kind, T.MapType) and not isinstance(kind.keyType, T.StringType):
-                refused = "the keys of a map must be text; drop it"
-            return ColumnAttribute(name, path, read, kind, refused)
-    reason = f"{kind.simpleString()} is no value of an attribute; convert it, or drop it"
-    return ColumnAttribute(name, path, CONVERTED, kind, refused or reason)
+    read = next((read for read, of in _KINDS.items() if isinstance(kind, of)), None)
+    if read is None:
+        reason = f"{kind.simpleString()} is no value of an attribute; convert it, or drop it"
+        refused = refused or reason
+    elif isinstance(kind, _LOCAL) and zone is None:
+        refused = f"{kind.simpleString()} is no moment; give the zone that it is in, or drop it"
+    elif isinstance(kind, T.MapType) and not isinstance(kind.keyType, T.StringType):
+        refused = "the keys of a map must be text; drop it"
+    return ColumnAttribute(name, path, read or CONVERTED, kind, refused)
 
 
 # --- in workers -----------------------------------------------------------------------------------
@@ -204,7 +194,7 @@ class WideRows:
         for name, kind, array in zip(names, kinds, arrays, strict=False):
             self._whole[name] = array
             if kind == SEVERAL:
-                self.odd |= _is_valid(array)
+                self.odd |= is_valid(array)
             elif kind == CONVERTED:
                 column = self._convert(array)
                 array, odd = column.in_arrow
@@ -252,22 +242,14 @@ class WideRows:
         found = {}
         try:
             for name, column in self._whole.items():
-                value = self._value(name, column, row)
-                if value is not None:
+                is_converted = isinstance(column, Column)
+                value = column.value(row) if is_converted else python_value(column[row], self._zone)
+                if value is not None and value is not MISSING:
                     found[name] = value
-        except ContradaError:
+        except (ContradaError, OverflowError, ValueError):
             self.bad[row] = True
             return None
         return found
-
-    def _value(self, name: str, column: Any, row: int) -> Any:
-        if isinstance(column, Column):
-            value = column.value(row)
-            return None if value is MISSING else value
-        try:
-            return python_value(column[row], self._zone)
-        except (OverflowError, ValueError) as error:
-            raise InvalidNotificationError(name, str(column.type), str(error)) from None
 
 
 def outside_times(array: Any) -> Any:
@@ -281,26 +263,34 @@ def outside_times(array: Any) -> Any:
     return pc.fill_null(outside, False).to_numpy(zero_copy_only=False)
 
 
-def _is_valid(array: Any) -> Any:
+def is_valid(array: Any) -> Any:
+    """Returns the rows that are not NULL."""
     return array.is_valid().to_numpy(zero_copy_only=False)
+
+
+def is_utf8(column: Any) -> bool:
+    """Whether all texts of a column are UTF-8, which Spark does not guarantee."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def scalars_of(array: Any) -> list[Any]:
     """Returns the values of a column as Python objects; REFUSED for dates that Python cannot
     hold.
     """
+    found: list[Any] = []
     try:
-        found: list[Any] = array.to_pylist()
+        found += array.to_pylist()
     except (OverflowError, ValueError):
-        return [_scalar(cell) for cell in array]
+        for cell in array:
+            try:
+                found.append(cell.as_py())
+            except (OverflowError, ValueError):
+                found.append(REFUSED)
     return found
-
-
-def _scalar(cell: Any) -> Any:
-    try:
-        return cell.as_py()
-    except (OverflowError, ValueError):
-        return REFUSED
 
 
 def scalar_value(value: Any, zone: str | None) -> Any:
@@ -323,37 +313,23 @@ def python_value(cell: Any, zone: str | None) -> Any:
     if not cell.is_valid:
         return None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _text(cell.as_buffer().to_pybytes())
+        data: bytes = cell.as_buffer().to_pybytes()
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data
     if pa.types.is_map(kind):
-        return {python_value(key, zone): python_value(each, zone) for key, each in _entries(cell)}
+        entries = ((each["key"], each["value"]) for each in cell.values if each["value"].is_valid)
+        return {python_value(key, zone): python_value(value, zone) for key, value in entries}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         members = [python_value(each, zone) for each in cell.values]
         return [each for each in members if each is not None]
     if pa.types.is_struct(kind):
-        if _is_variant(kind):
-            return _variant(cell)
+        if any((field.metadata or {}).get(b"variant") == b"true" for field in kind):
+            return T.VariantVal(cell["value"].as_py(), cell["metadata"].as_py()).toPython()
         return {name: python_value(each, zone) for name, each in cell.items() if each.is_valid}
     if pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None):
         if zone is None:
             raise ValueError("a local time, and no zone is given")
         return _moment(cell.as_py(), zone)
     return cell.as_py()
-
-
-def _entries(cell: Any) -> Iterable[tuple[Any, Any]]:
-    return ((entry["key"], entry["value"]) for entry in cell.values if entry["value"].is_valid)
-
-
-def _text(data: bytes) -> str | bytes:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
-
-
-def _is_variant(kind: Any) -> bool:
-    return any((field.metadata or {}).get(b"variant") == b"true" for field in kind)
-
-
-def _variant(cell: Any) -> Any:
-    return T.VariantVal(cell["value"].as_py(), cell["metadata"].as_py()).toPython()

@@ -136,21 +136,11 @@ def _refusal(bad: BadRecord) -> _RefusedRows:
 
 
 def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> BuiltRows:
-    notifications: list[bytes | None] = []
-    reasons: list[str | None] = []
-    texts: list[str | None] = []
-    for each in found:
-        is_made = isinstance(each, bytes)
-        notifications.append(each if isinstance(each, bytes) else None)
-        reasons.append(None if is_made else each.reason)  # type: ignore[union-attr]
-        texts.append(None if is_made else each.text)  # type: ignore[union-attr]
-    string = pa.string()
-    return BuiltRows(
-        pa.array(notifications, pa.binary()),
-        pa.array(reasons, string),
-        pa.array(texts, string),
-        rows,
-    )
+    made = [(each, None, None) if isinstance(each, bytes) else (None, *each) for each in found]
+    columns = zip(*made, strict=True) if made else ((), (), ())
+    kinds = (pa.binary(), pa.string(), pa.string())
+    notifications, reasons, texts = map(pa.array, columns, kinds)
+    return BuiltRows(notifications, reasons, texts, rows)
 
 
 def _as_text(content: Any) -> str:
@@ -231,16 +221,8 @@ def _of_columns(builder: RowBuilder, batch: Any) -> BuiltRows:
         return BuiltRows(written, nothing, nothing)
     places = np.arange(count)
     places[alone] = count + np.arange(len(alone))
-    order = pa.array(places)
-
-    def joined(first: Any, second: Any) -> Any:
-        return pa.concat_arrays([first, second]).take(order)
-
-    return BuiltRows(
-        joined(written, made.notifications),
-        joined(nothing, made.reasons),
-        joined(nothing, made.texts),
-    )
+    pairs = zip((written, nothing, nothing), made[:3], strict=True)
+    return BuiltRows(*(pa.concat_arrays(pair).take(pa.array(places)) for pair in pairs))
 
 
 def _of_row(builder: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
@@ -290,13 +272,13 @@ class _PlainRows:
     def _put(self, name: str, kind: str, column: Any) -> None:
         """Adds a column as a piece, and marks its fallback rows."""
         if kind == frames.SEVERAL:
-            self.is_fallback |= column.is_valid().to_numpy(zero_copy_only=False)
+            self.is_fallback |= frames.is_valid(column)
             return
         if kind == frames.TIME:
             outside = frames.outside_times(column)
             if outside is not None:
                 self.is_fallback |= outside
-        elif kind == frames.TEXT and not _is_text(column):
+        elif kind == frames.TEXT and not frames.is_utf8(column):
             self.is_fallback[:] = True
             return
         before = msgspec.msgpack.encode(name)
@@ -307,7 +289,7 @@ class _PlainRows:
         else:
             piece = piece_of(before, column)
             if piece is None:  # A type that is read row by row.
-                self.is_fallback |= column.is_valid().to_numpy(zero_copy_only=False)
+                self.is_fallback |= frames.is_valid(column)
                 return
             odd = np.zeros(len(column), dtype=bool)
         self._stamped.take(name, piece, odd)
@@ -317,17 +299,17 @@ class _PlainRows:
     def _converter(self, name: str, kind: str) -> Any:
         """Returns the converter of distinct values; None if values need none."""
         reading = self._reading
+
+        def is_absent(text: object) -> bool:
+            return isinstance(text, str) and text in reading.absent
+
         if kind == frames.CONVERTED:
             return lambda each: frames.scalar_value(each, reading.zone)
         is_text = kind == frames.TEXT and (reading.absent or name in reading.types)
         if is_text or (kind in _NUMBERS and reading.takes_numbers(name)):
             is_stamp = name == reading.stamp
-            return converter(reading.typed(name), _is_absent(reading), is_stamp=is_stamp)
+            return converter(reading.typed(name), is_absent, is_stamp=is_stamp)
         return None
-
-
-def _is_absent(reading: ReadOptions) -> Any:
-    return lambda text: isinstance(text, str) and text in reading.absent
 
 
 def _convert(column: Any, value: Any) -> Column:
@@ -337,12 +319,3 @@ def _convert(column: Any, value: Any) -> Column:
     codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
     # A refused value must not look absent: None is odd.
     return Column([*(None if each is REFUSED else each for each in values), MISSING], codes)
-
-
-def _is_text(column: Any) -> bool:
-    """Whether all texts are UTF-8, which Spark does not guarantee."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True

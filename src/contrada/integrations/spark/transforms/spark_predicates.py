@@ -1,19 +1,8 @@
 """`predicate_of`: filters as equal Spark predicates, by one table.
 
-A value set is intervals of one line, and atoms on text; so the table has the predicate of an
-interval of each domain on a column of each type. Only predicates that are equal on every possible
-value of a column are in it. An index matches all other filters.
-
-| constraint on | column | Spark predicate |
-|---|---|---|
-| presence, absence | any below | `c IS NOT NULL`, `c IS NULL` |
-| booleans | BOOLEAN | `c`, `NOT c` |
-| an interval of numbers | TINYINT to BIGINT | `c >= low AND c <= high`, integers |
-| an interval of numbers | DOUBLE; FLOAT as DOUBLE | the same in doubles, never above infinity |
-| NaN | DOUBLE, FLOAT | `isnan(c)` |
-| an interval of times | TIMESTAMP | `c >= low AND c <= high` |
-| an interval of texts: `=`, `<`, `prefix` … | STRING, no collation | `c >= low AND c < high` |
-| `suffix`, `contains` | STRING, no collation | `endswith(c, s)`, `contains(c, s)` |
+A value set is intervals of one line, and atoms on text; so the table (docs/spark.md) has the
+predicate of an interval of each domain on a column of each type. Only predicates that are equal on
+every possible value of a column are in it. An index matches all other filters.
 
 An interval of one value is `c = value`. Its bounds are the least and greatest possible values of
 the column in it: so nothing is rounded above 2^53, and NaN, which Spark orders above infinity, is
