@@ -126,13 +126,10 @@ def _bound_retries(session: "SparkSession") -> None:
 
 def _merge_settings(settings: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
     """Merges the user's settings; Java options are appended to the existing ones."""
-    before = settings.get(_JAVA_OPTIONS)
-    added = (
-        {_JAVA_OPTIONS: f"{before} {conf[_JAVA_OPTIONS]}"}
-        if _JAVA_OPTIONS in conf and before
-        else {}
-    )
-    return {**settings, **conf, **added}
+    merged = {**settings, **conf}
+    if _JAVA_OPTIONS in conf and _JAVA_OPTIONS in settings:
+        merged[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {conf[_JAVA_OPTIONS]}"
+    return merged
 
 
 def parse_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
@@ -171,7 +168,8 @@ def cause_of(text: str) -> str:
     if _TRACEBACK in text:
         # The text after the last indented frames, up to the frames of Java.
         raised = text.rpartition(_TRACEBACK)[2].splitlines()
-        lines = [*takewhile(lambda line: "\tat " not in line, dropwhile(_is_indented, raised))]
+        after = dropwhile(lambda line: line.startswith(" "), raised)
+        lines = [*takewhile(lambda line: "\tat " not in line, after)]
         return _SQLSTATE.sub("", " ".join(line.strip() for line in lines if line.strip()))
     lines = [line.strip() for line in lines if not line.lstrip().startswith(_JAVA_STACK)]
     causes = [line for line in lines if line.startswith(("Caused by: ", ": "))]
@@ -181,11 +179,8 @@ def cause_of(text: str) -> str:
 _TRACEBACK: Final = "Traceback (most recent call last):\n"
 _GRPC_DETAILS: Final = re.compile(r'of RPC that terminated with:\n.*\n\tdetails = "(.*)"\n')
 _JAVA_STACK: Final = ("at ", "Driver stacktrace:", "SQLSTATE: ")
+_JAVA_VERSION: Final = re.compile(r"^\s*java\.specification\.version = (\d+)", re.MULTILINE)
 _SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
-
-
-def _is_indented(line: str) -> bool:
-    return line.startswith(" ")
 
 
 def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
@@ -283,11 +278,8 @@ def _java_major(java: str) -> int:
             {"path": java, "wait_s": JAVA_WAIT_S},
         )
         return 0
-    for line in printed.stderr.splitlines():
-        name, _, value = line.strip().partition(" = ")
-        if name == "java.specification.version":
-            return int(value.split(".")[0])
-    return 0
+    found = _JAVA_VERSION.search(printed.stderr)
+    return int(found[1]) if found else 0
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":

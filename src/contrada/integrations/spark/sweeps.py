@@ -5,12 +5,14 @@ A run is a pure function of its plan, so the results equal those of the embedded
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, disseminate
 from contrada.lab.simulation.overlay_cost import Cost, Plan, measure
 
@@ -42,28 +44,20 @@ def sweep_on_spark(session: SparkSession, chosen: Sequence[P], sweep: Sweep[P, R
     cores = session.sparkContext.defaultParallelism
     size = sweep.round_runs * cores
     for start in range(0, len(chosen), size):
-        frame = _plans_frame(session, chosen[start : start + size], cores)
-        results = frame.select("plan").mapInArrow(_runner(sweep), "result string")
+        plans = [msgspec.json.encode(plan).decode() for plan in chosen[start : start + size]]
+        frame = session.createDataFrame(list(enumerate(plans)), "place int, plan string")
+        even = frame.repartitionByRange(max(1, min(len(plans), 8 * cores)), "place")
+        results = even.select("plan").mapInArrow(
+            for_worker(partial(_run_plans, sweep)), "result string"
+        )
         for row in results.collect():
             yield msgspec.json.decode(row["result"], type=sweep.result)
 
 
-def _plans_frame(session: SparkSession, chosen: Sequence[P], cores: int) -> DataFrame:
-    """Returns a frame with a row per plan, as JSON, evenly distributed."""
-    rows = [(place, msgspec.json.encode(plan).decode()) for place, plan in enumerate(chosen)]
-    frame = session.createDataFrame(rows, "place int, plan string")
-    return frame.repartitionByRange(max(1, min(len(rows), 8 * cores)), "place")
-
-
-def _runner(sweep: Sweep[P, R]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Returns the function that maps batches of plans to batches of results."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            plans = (
-                msgspec.json.decode(each, type=sweep.plan) for each in batch.column(0).to_pylist()
-            )
-            results = [msgspec.json.encode(sweep.run(plan)).decode() for plan in plans]
-            yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], ["result"])
-
-    return run
+def _run_plans(
+    sweep: Sweep[Any, Any], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        plans = (msgspec.json.decode(each, type=sweep.plan) for each in batch.column(0).to_pylist())
+        results = [msgspec.json.encode(sweep.run(plan)).decode() for plan in plans]
+        yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], ["result"])

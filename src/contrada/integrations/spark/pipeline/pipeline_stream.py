@@ -59,7 +59,7 @@ from contrada.integrations.spark.pipeline.preflight import (
 )
 from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
 from contrada.integrations.spark.pipeline.worker_files import GONE, files_taken, may_be_gone
-from contrada.integrations.spark.transforms.detection import SEEN, detection
+from contrada.integrations.spark.transforms.detection import SEEN, detection, parts_of
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded
 
@@ -96,7 +96,10 @@ def run_stream(
         TemporaryDirectory(prefix="contrada-") as here,
     ):
         run_folder.check_kind(pipeline.output, is_stream=True)
-        identity = _identity(session, pipeline)
+        identity = read_identity(pipeline)
+        if identity is None:
+            identity = Identity.of(pipeline, secrets.token_hex(8), parts_of(session))
+            identity.write(pipeline)
         versions = _versions(pipeline, asked, Path(here))
         rows, task = source_outcomes.open_sources(session, pipeline.sources, stream=True)
         batches = _MicroBatches(pipeline, versions, task, address, identity, check_alone)
@@ -121,16 +124,6 @@ def _versions(pipeline: Pipeline, asked: LoadedSubscriptions, here: Path) -> Ver
     """Returns the versions of a pipeline's checkpoint."""
     ask, filters = partial(load_origins, pipeline.origins), partial(filters_of_base, pipeline)
     return Versions(pipeline.checkpoint, asked, ask, filters, here)
-
-
-def _identity(session: SparkSession, pipeline: Pipeline) -> Identity:
-    """Returns the identity of the checkpoint; writes it to a new one."""
-    found = read_identity(pipeline)
-    if found is None:
-        parts = int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-        found = Identity.of(pipeline, secrets.token_hex(8), parts)
-        found.write(pipeline)
-    return found
 
 
 def _follow(
@@ -325,8 +318,8 @@ class _MicroBatches:
         """Writes the totals up to this micro-batch."""
         before = _Totals() if batch == 0 else self._totals(batch - 1)
         if before is None:
-            place = self.pipeline.checkpoint
-            raise StoreError(f"{place}: the totals of batch {batch - 1} are gone")
+            reason = f"the totals of batch {batch - 1} are gone"
+            raise StoreError(f"{self.pipeline.checkpoint}: {reason}")
         matches = Counter(before.matches)
         for each in counts.values():
             matches.update({version.names[at]: count for at, count in each.matches.items()})
@@ -355,12 +348,12 @@ class _MicroBatches:
         pipeline = self.pipeline
         done = [int(each.stem) for each in (pipeline.checkpoint / "totals").glob("*.json")]
         totals = (self._totals(max(done)) if done else None) or _Totals()
-        named = [(each.name, totals.sources.get(each.name)) for each in pipeline.sources]
-        sources = [(name, found or SourceCounts()) for name, found in named]
-        published = totals.published
+        names = [each.name for each in pipeline.sources]
+        published = dict.fromkeys(names, 0) | totals.published
+        sources = dict.fromkeys(names, SourceCounts()) | totals.sources
         asked = self.versions.last
         summary = PipelineSummary(
-            tuple(each.summary(name, published.get(name, 0)) for name, each in sources),
+            tuple(sources[name].summary(name, published[name]) for name in names),
             dict.fromkeys(asked.names, 0) | totals.matches,
             sum(published.values()),
             self.publish_s,

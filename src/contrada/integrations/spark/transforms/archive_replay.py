@@ -68,7 +68,7 @@ async def replay(
     packed, a speed that is not positive and times without a zone, and the errors of the service
     with a note of the published count. Memory: two partitions of the sorted frame.
     """
-    first_us, last_us = _bound(since), _bound(until)
+    first_us, last_us = _bound(since, -math.inf), _bound(until, math.inf)
     if not speed > 0:
         raise InputError("speed", f"found {speed!r}, expected a positive number")
     if dict(frame.dtypes).get(NOTIFICATION) != "binary":
@@ -106,24 +106,17 @@ class Pace:
         return began + (time_us - first_us) / SECOND_US / self._speed - self._now()
 
 
+@dataclass(slots=True)
 class _Replay:
     """The progress of a replay."""
 
-    def __init__(
-        self,
-        service: Service,
-        pace: Pace,
-        delivery: str | None,
-        anew: bool,
-        told: ReplayProgress | None,
-    ) -> None:
-        self._service = service
-        self._pace = pace
-        self._delivery = delivery
-        self._anew = anew
-        self._told = told
-        self.published = 0
-        self.bad = 0
+    service: Service
+    pace: Pace
+    delivery: str | None
+    anew: bool
+    told: ReplayProgress | None
+    published: int = 0
+    bad: int = 0
 
     async def publish(
         self, rows: list[tuple[int | None, bytes]], sleep: Callable[[float], Awaitable[None]]
@@ -135,18 +128,18 @@ class _Replay:
             if time_us is None:
                 self.bad += 1
                 continue
-            wait_s = self._pace.wait_s(time_us)
+            wait_s = self.pace.wait_s(time_us)
             if wait_s > 0:
                 await self._send(due, last_us)
                 due = []
                 # Publishing has taken time, too.
-                await sleep(max(0.0, self._pace.wait_s(time_us)))
+                await sleep(max(0.0, self.pace.wait_s(time_us)))
             due.append(self._restamp(notification_from_msgpack(packed)))
             last_us = time_us
         await self._send(due, last_us)
 
     def _restamp(self, of: Notification) -> Notification:
-        if not self._anew:
+        if not self.anew:
             return of
         old = of.envelope
         return of.with_envelope(
@@ -155,16 +148,14 @@ class _Replay:
 
     async def _send(self, due: list[Notification], last_us: int) -> None:
         if due:
-            self.published += await self._service.publish_batch(due, delivery=self._delivery)
-            if self._told is not None:
-                self._told(self.published, last_us)
+            self.published += await self.service.publish_batch(due, delivery=self.delivery)
+            if self.told is not None:
+                self.told(self.published, last_us)
 
 
-def _bound(at: datetime | None) -> int | None:
-    if at is None:
-        return None
+def _bound(at: datetime | None, otherwise: float) -> float:
     try:
-        return time_us_of(at)
+        return otherwise if at is None else time_us_of(at)
     except ContradaError as error:
         raise InputError("a bound of the times", str(error)) from None
 
@@ -173,7 +164,7 @@ _TIMED: Final = "time_us bigint, publisher string, sequence bigint, notification
 
 
 def _sorted_rows(
-    frame: DataFrame, first_us: int | None, last_us: int | None
+    frame: DataFrame, first_us: float, last_us: float
 ) -> Iterator[tuple[int | None, bytes]]:
     """Yields times and notifications in order; bad ones are last, without a time."""
     work = for_worker(partial(_add_times, first_us, last_us))
@@ -184,13 +175,13 @@ def _sorted_rows(
 
 
 def _add_times(
-    first_us: int | None, last_us: int | None, batches: Iterator[pa.RecordBatch]
+    first_us: float, last_us: float, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yields packed notifications within the bounds, with their sort keys."""
     schema = arrow_schema(_TIMED)
     for batch in batches:
         rows = [_row(packed) for packed in batch.column(0).to_pylist()]
-        rows = [row for row in rows if row[0] is None or _is_within(row[0], first_us, last_us)]
+        rows = [row for row in rows if row[0] is None or first_us <= row[0] < last_us]
         columns = zip(*rows, strict=True) if rows else ([],) * len(schema)
         yield pa.RecordBatch.from_arrays(list(map(list, columns)), schema=schema)
 
@@ -201,8 +192,3 @@ def _row(packed: bytes | None) -> tuple[Any, ...]:
     except ContradaError:
         return None, None, None, packed
     return envelope.time_us, envelope.publisher, envelope.sequence, packed
-
-
-def _is_within(time_us: int, first_us: int | None, last_us: int | None) -> bool:
-    is_early = first_us is not None and time_us < first_us
-    return not is_early and (last_us is None or time_us < last_us)

@@ -102,11 +102,13 @@ def covering(subscriptions: DataFrame, *, every: bool = False) -> DataFrame:
     if every:
         explained = _explain(steps, given, _checkpoint(kept), found, shards)
         columns = "key {key}, form {filter}, by {filter}, reason string"
-        return steps.run(explained, steps.write, columns).toDF(
+        return steps.run(explained, partial(_write, steps.filter), columns).toDF(
             *subscriptions.columns, "by", "reason"
         )
     united = kept.groupBy("key").agg(F.sort_array(F.collect_list("form")).alias("forms"))
-    return steps.run(united, steps.unite, "key {key}, form {filter}").toDF(*subscriptions.columns)
+    return steps.run(united, partial(_unite, steps.filter), "key {key}, form {filter}").toDF(
+        *subscriptions.columns
+    )
 
 
 _MEMBER: Final = "key {key}, form binary, first bigint, last bigint"
@@ -138,16 +140,6 @@ class _Steps:
             reason = "expected a key (string, int or bigint) and a filter (string or binary)"
             raise InputError("subscriptions", f"found columns of {', '.join(types)}; {reason}")
         return cls(types[0], types[1], tuple(loaded()))
-
-    @property
-    def write(self) -> WorkerStep:
-        """The step from forms to filters of the given type."""
-        return partial(_write, _text if self.filter == "string" else _packed)
-
-    @property
-    def unite(self) -> WorkerStep:
-        """The step from lists of forms to their unions, of the given type."""
-        return partial(_unite, str if self.filter == "string" else to_msgpack)
 
     def place(self, frame: DataFrame, shares: Mapping[int, float]) -> DataFrame:
         """Returns the forms of a frame with the places where each is filed and looked up."""
@@ -383,23 +375,24 @@ def _look_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
             yield from shard.look_up(given) if asked else shard.file(given)
 
 
-def _write(write: Callable[[FilterForm], Any], batches: Batches) -> Iterator[tuple[Any, ...]]:
+def _write(kind: str, batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """Converts forms to filters of the given type."""
     for key, form, *more in _rows(batches):
-        by = [None if each is None else write(each) for each in more[:1]]
-        yield key, None if form is None else write(form), *by, *more[1:]
+        by = [None if each is None else _written(kind, each) for each in more[:1]]
+        yield key, None if form is None else _written(kind, form), *by, *more[1:]
 
 
-def _unite(write: Callable[[Filter | FilterSet], Any], batches: Batches) -> Iterator[Any]:
+def _unite(kind: str, batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """Converts lists of forms to their unions, of the given type."""
     for key, forms in _rows(batches):
-        filters = [cover_worker.filter_of(form) for form in forms]
-        yield key, write(filters[0] if len(filters) == 1 else FilterSet(filters))
+        if len(forms) == 1:
+            yield key, _written(kind, forms[0])
+        else:
+            union = FilterSet(map(cover_worker.filter_of, forms))
+            yield key, str(union) if kind == "string" else to_msgpack(union)
 
 
 @lru_cache(FORMS_KEPT_MAX)
-def _text(form: FilterForm) -> str:
-    return str(cover_worker.filter_of(form))
-
-
-@lru_cache(FORMS_KEPT_MAX)
-def _packed(form: FilterForm) -> bytes:
-    return to_msgpack(cover_worker.filter_of(form))
+def _written(kind: str, form: FilterForm) -> str | bytes:
+    found = cover_worker.filter_of(form)
+    return str(found) if kind == "string" else to_msgpack(found)

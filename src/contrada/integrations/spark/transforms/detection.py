@@ -19,9 +19,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from contrada.errors import InputError
@@ -71,7 +72,7 @@ def detect(
     own = replace(limits, pending_max=INT_MAX)  # Waiting rows have one time only.
 
     def matches(frame: DataFrame) -> DataFrame:
-        parts = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+        parts = parts_of(frame.sparkSession)
         columns, described = _describe(frame, time, zone, dropped)
         find = detection_worker.FindSteps(shipped, parts, described, own)
         found = columns.mapInArrow(for_worker(find), detection_worker.STEPS_SCHEMA)
@@ -160,12 +161,13 @@ def _statistics(batch: int | None, counts: list[dict[str, Any] | None]) -> Detec
     dropped: Counter[str] = Counter()
     for each in finished:
         dropped.update(each["dropped"])
-    sums = (
-        sum(each[name] for each in finished) for name in ("groups", "runs", "pending", "matched")
+    summed = ("groups", "runs", "pending", "matched")
+    return DetectionStatistics(
+        batch,
+        watermark_us=min((each["watermark_us"] for each in finished), default=TIME_MIN_US),
+        dropped=dropped,
+        **{name: sum(each[name] for each in finished) for name in summed},
     )
-    groups, runs, pending, matched = sums
-    watermark_us = min((each["watermark_us"] for each in finished), default=TIME_MIN_US)
-    return DetectionStatistics(batch, groups, runs, pending, watermark_us, matched, dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +182,9 @@ class _Detection:
     sink: Sink
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        session = frame.sparkSession
-
         if self.columns.tells_seen:
             frame = frame.select(NOTIFICATION, SEEN)
-
-        def parts() -> int:
-            return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
-
+        parts = partial(parts_of, frame.sparkSession)
         digest = hashlib.sha256(b"".join(self.patterns.packed)).hexdigest()
         states = states_of(self.checkpoint, {"patterns": digest}, parts)
         before = _statistics(batch - 1, states.counts(batch - 1)) if batch else None
@@ -223,6 +220,11 @@ def _log_dropped(before: DetectionStatistics | None, after: DetectionStatistics)
             "batch %(batch)s: took no part or was dropped: %(reason)s",
             {"batch": after.batch, "reason": reasons},
         )
+
+
+def parts_of(session: SparkSession) -> int:
+    """Returns the number of parts of a new state."""
+    return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
 def _pack(patterns: GivenPatterns) -> detection_worker.Patterns:

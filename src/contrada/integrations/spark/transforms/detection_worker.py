@@ -14,9 +14,10 @@ part, as one binary value (`ShareSteps`, `FollowShares`). For Spark a share is a
 """
 
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -84,7 +85,6 @@ INDEXES_KEPT: Final = 4
 """Cached indexes of patterns in a worker. Beyond it: the least recently used one is dropped."""
 
 _log: Final = logging.getLogger("contrada.integrations.spark")
-_indexes: Final[OrderedDict[tuple[bytes, ...], StepIndex]] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +97,6 @@ class Patterns:
     def patterns(self) -> list[Pattern]:
         """Decodes the patterns."""
         return [each for each in map(from_msgpack, self.packed) if isinstance(each, Pattern)]
-
-    def index(self) -> StepIndex:
-        """Returns their index, built once in a worker."""
-        if self.packed not in _indexes:
-            _indexes[self.packed] = StepIndex(self.patterns())
-            if len(_indexes) > INDEXES_KEPT:
-                _indexes.popitem(last=False)
-        _indexes.move_to_end(self.packed)
-        return _indexes[self.packed]
 
     def runs(self, limits: PatternLimits) -> ArrayRuns:
         """Returns new runs of the patterns."""
@@ -131,6 +122,12 @@ class Patterns:
                 pa.repeat(pa.scalar(batch, pa.int64()), len(starts) - 1),
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=_MATCHES)
+
+
+@lru_cache(INDEXES_KEPT)
+def _index_of(patterns: Patterns) -> StepIndex:
+    """Returns the index of patterns, built once in a worker."""
+    return StepIndex(patterns.patterns())
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,7 @@ class FindSteps:
 
     def rows(self, batches: Iterable[Any], seen: "_Seen") -> Iterator[StepRows]:
         """Yields the steps; `seen` collects the times and dropped rows."""
-        index, budget = self.patterns.index(), RunBudget(self.limits, dropped=seen.dropped)
+        index, budget = _index_of(self.patterns), RunBudget(self.limits, dropped=seen.dropped)
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -470,10 +467,10 @@ def _open_share(share: bytes) -> Any:
 
 def _split_marks(batch: Any) -> tuple[Any, Any]:
     """Splits the rows into steps and marks."""
-    is_mark = batch.column("steps").is_null()
-    if not batch.column("steps").null_count:
+    steps = batch.column("steps")
+    if not steps.null_count:
         return batch, batch.slice(0, 0)
-    return batch.filter(batch.column("steps").is_valid()), batch.filter(is_mark)
+    return batch.filter(steps.is_valid()), batch.filter(steps.is_null())
 
 
 def _read_marks(marks: Any) -> Iterator[tuple[int, dict[str, int]]]:
