@@ -23,8 +23,7 @@ ARCHIVE_WAIT_S: Final = 300.0
 """Seconds for writing the archive. Beyond it: the attempt ends with an error."""
 
 QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Without these, Java warns of each class that it leaves out, and of an archive that does not
-fit."""
+"""Java would warn of each class that it leaves out, and of an archive that does not fit."""
 
 
 def archive_path() -> Path:

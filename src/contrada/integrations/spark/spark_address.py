@@ -13,8 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 from contrada.errors import EngineError, InputError
 
 PROBE_WAIT_S: Final = 10.0
-"""Seconds for a master or Connect server to accept a connection. Beyond it: the session is not
-started."""
+"""Seconds to connect to a master or Connect server. Beyond it: no session starts."""
 
 REMOTE_PORT: Final = 15002
 """Default port of a Spark Connect server."""

@@ -116,9 +116,7 @@ def spark_session(
 
 
 def _bound_retries(session: "SparkSession") -> None:
-    """Bounds the retries of calls to a lost Connect server: Spark would retry each for ten
-    minutes.
-    """
+    """Bounds the retries of calls to a lost Connect server, by default ten minutes."""
     client: Any = session.client
     for policy in client.get_retry_policies():  # Running calls read it again.
         policy.max_retries = STOP_RETRIES_MAX
@@ -144,9 +142,7 @@ def parse_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
 
 
 def _is_not_py4j(record: logging.LogRecord) -> bool:
-    """Drops log records of py4j: it logs errors after Java's end with a traceback, and raises them,
-    too.
-    """
+    """Drops log records of py4j: it logs errors that it raises, too."""
     return "py4j" not in Path(record.pathname).parts
 
 

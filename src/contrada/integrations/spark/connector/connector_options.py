@@ -1,6 +1,4 @@
-"""`Options`: the checked options of `format("contrada")`; errors name the option and the
-expectation.
-"""
+"""`Options`: the checked options of `format("contrada")`."""
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields

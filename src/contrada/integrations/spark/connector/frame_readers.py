@@ -67,9 +67,7 @@ class BrokerConnection:
         return {"options": self.options, "_open": None}
 
     def service(self) -> tuple[TcpService, SyncService]:
-        """Returns the service and its blocking interface. Raises ConnectionFailedError,
-        AddressError.
-        """
+        """Returns the service and its blocking form. Raises ConnectionFailedError, AddressError."""
         if self._open is None:
             client = self.options.service()
             blocking = SyncService(client)
@@ -194,9 +192,7 @@ class LogFrameReader(D.DataSourceReader):
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[D.InputPartition]:
-        """Returns the ranges from `position`, `since` or the first unacknowledged record, to
-        `until` or the end.
-        """
+        """Returns the ranges from the start (`position`, `since`, unacknowledged) to the end."""
         options = self._options
         with closing(BrokerConnection(options)) as broker:
             state = broker.log(options.since)
@@ -254,9 +250,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Returns the end of the next batch; acknowledges all before its start, which is
-        committed.
-        """
+        """Returns the end of the next batch; acknowledges all before its start."""
         state = self._state(start)
         first = int(start["position"])
         if state.undone < first <= state.next:
@@ -340,9 +334,7 @@ class PushingReader(SubscriptionReader):
     """A reader for sessions that push filters."""
 
     def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802 - Spark's
-        """Takes the filters that a subscription can express. Spark applies all again; see
-        `filter_pushdown`.
-        """
+        """Takes the filters that a subscription can express; see `filter_pushdown`."""
         self._pushed = push_down(filters, self._schema)
         return filters
 

@@ -187,9 +187,7 @@ def publish(
 
 
 def _wait_admission(client: Any, service: SyncService) -> int:
-    """Returns the highest number that the broker knows, once no other task publishes under the
-    name.
-    """
+    """Returns the highest known number, once no other task publishes under the name."""
     until_s = monotonic() + ADMISSION_WAIT_S
 
     async def ask() -> int:

@@ -240,9 +240,7 @@ def _context(address: str) -> Any:
 
 
 def _java_class(name: str, address: str) -> Any:
-    """Returns a Hadoop class by its whole name: each part of a dotted access would be a call to
-    Java.
-    """
+    """Returns a Hadoop class; each part of a dotted access would be a call to Java."""
     client = _context(address)._gateway._gateway_client
     return JavaClass(f"org.apache.hadoop.fs.{name}", client)
 

@@ -107,9 +107,7 @@ def publish_rest(
     on_progress: job_progress.ProgressListener = job_progress.no_progress,
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
-    """Publishes as `publish_matches`, under the lock of the output. Raises InputError also while
-    another run is writing.
-    """
+    """Publishes as `publish_matches`, under the lock of the output."""
     with run_folder.lock_output(pipeline.output):
         run_folder.repair(pipeline.output)
         return publish_matches(session, pipeline, address, on_progress, stop)

@@ -16,8 +16,7 @@ from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.pipeline.run_folder import write_atomically
 
 REASONS_MAX: Final = 10
-"""Reasons of bad records in the summary of a source, the most frequent first. Beyond it: the
-quarantine has them all."""
+"""The most frequent reasons of a source's bad records. Beyond it: the quarantine has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +172,7 @@ def _unmet(outcomes: DataFrame, sources: list[Source]) -> Mapping[str, tuple[str
 # --- reports --------------------------------------------------------------------------------------
 
 SUBSCRIPTIONS_SHOWN_MAX: Final = 1_000
-"""Subscriptions on the page, those with the most matches. Beyond it: `report.json` has all of
-them."""
+"""Subscriptions on the page, by matches. Beyond it: `report.json` has all of them."""
 
 
 def write_report(summary: PipelineSummary, folder: Folder) -> None:

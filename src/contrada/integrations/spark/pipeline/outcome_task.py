@@ -121,8 +121,7 @@ def names_in(packed: Any, names: Iterable[str]) -> set[str]:
 
 
 OUTCOMES_MAX: Final = 2_000
-"""Outcomes of one Arrow batch, and so the bound of a task's buffer. Beyond it: the next batch has
-the rest."""
+"""Outcomes of an Arrow batch, and so of a task's buffer. Beyond it: the next batch."""
 
 OUTCOME_DDL: Final = (
     "source string, file string, record bigint, column bigint, reason string, text string, "
@@ -287,9 +286,7 @@ def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
 
 
 def outcome_of(notification: Notification) -> dict[str, Any]:
-    """Returns the columns of a matched notification: its time, its attributes as JSON, and its
-    packed bytes.
-    """
+    """Returns the columns of a notification: time, attributes as JSON, packed bytes."""
     return {
         "time_us": notification.envelope.time_us,
         "attributes": msgspec.json.encode(plain_attributes(notification)).decode(),

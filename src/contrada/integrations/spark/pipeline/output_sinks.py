@@ -1,6 +1,4 @@
-"""`matches_of`, `quarantine_of`, `write_table`: result rows, and their Parquet folders and
-tables.
-"""
+"""`matches_of`, `quarantine_of`, `write_table`: result rows, their folders and tables."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -111,9 +109,7 @@ def types_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 def write_parquet(frame: DataFrame, path: str, *partitions: str) -> None:
-    """Replaces a Parquet folder. Each partition has one file or a few, however rows are
-    distributed.
-    """
+    """Replaces a Parquet folder. Each partition has one file or a few."""
     if partitions:
         frame = frame.hint("rebalance", *partitions)
     frame.write.mode("overwrite").partitionBy(*partitions).parquet(path)

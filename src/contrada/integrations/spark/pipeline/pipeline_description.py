@@ -86,8 +86,7 @@ class PipelineLimits:
     published_at_once: int = 100_000
     """Notifications that one job publishes. Beyond it: the next job publishes the rest."""
     broker_away_s: float = 10.0
-    """Seconds that a run waits for a lost broker. Beyond it: the run ends; `--resume` publishes the
-    rest."""
+    """Seconds to wait for a lost broker. Beyond it: the run ends; `--resume` goes on."""
     batch_end_wait_s: float = 30.0
     """Seconds that a stopping stream waits for its micro-batch. Beyond it: the micro-batch is
     cancelled, and repeated when the stream resumes."""
@@ -127,9 +126,7 @@ class Pipeline:
         return tuple(each for each in self.partition if each == "date" or rows == "matches")
 
     def absolute(self) -> "Pipeline":
-        """Returns the pipeline with absolute paths, for a process with another working
-        directory.
-        """
+        """Returns it with absolute paths, for a process with another working directory."""
         origins = tuple(
             replace(each, file=each.file.absolute() if each.file else None) for each in self.origins
         )
@@ -279,9 +276,7 @@ def _check_keys(path: Path, described: _PipelineFields) -> None:
 def _origins(
     described: _PipelineFields, filled: "_ParameterFiller"
 ) -> Iterator[SubscriptionsOrigin]:
-    """Yields the origins of subscriptions; they have name patterns if a source names by
-    `pattern`.
-    """
+    """Yields the origins; files have name patterns if a source names by `pattern`."""
     has_patterns = any(source.strategy == PATTERN for source in described.source)
     if isinstance(described.subscriptions, str):
         yield SubscriptionsOrigin(filled.path(described.subscriptions), has_patterns=has_patterns)

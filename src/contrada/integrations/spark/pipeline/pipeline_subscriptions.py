@@ -122,9 +122,7 @@ def subscriptions_at(address: str) -> list[HeldFilters]:
 
 
 def _named_filters(address: str, held: list[HeldFilters]) -> NamedFilters:
-    """Names durable subscriptions by their names, other filters by their texts. Raises
-    InputError.
-    """
+    """Names durable subscriptions by name, other filters by text. Raises InputError."""
     found: dict[str, Filter | FilterSet] = {}
     for name, packed in held:
         filters = [_filter_of(address, each) for each in packed]
@@ -170,9 +168,7 @@ def _with_name_patterns(path: Path, filters: NamedFilters) -> NamedFilters:
 
 
 def read_patterns(path: Path) -> dict[str, Pattern]:
-    """Reads the patterns of a file, one `name: pattern` per line. Raises InputError with the
-    line.
-    """
+    """Reads lines of `name: pattern`. Raises InputError with the line."""
     found: dict[str, Pattern] = {}
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -43,9 +43,7 @@ def check_reachable(address: str) -> None:
 
 
 def filters_of_base(pipeline: Pipeline, asked: LoadedSubscriptions) -> list[SubscribedInterest]:
-    """Returns the filters of a pipeline's base: its subscriptions, then the steps of its
-    patterns.
-    """
+    """Returns the filters of a base: the subscriptions, then the steps of patterns."""
     steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
     return [*asked.filters.values(), *steps] or [FilterSet([])]  # A base needs a subscription.
 
@@ -58,9 +56,7 @@ def base_of(pipeline: Pipeline, asked: LoadedSubscriptions) -> Base:
 def check_pipeline(
     session: SparkSession, pipeline: Pipeline, address: str | None
 ) -> LoadedSubscriptions:
-    """Checks the requirements of a run; returns the present subscriptions. Raises
-    ConnectionFailedError, InputError.
-    """
+    """Returns the subscriptions after all checks. Raises ConnectionFailedError, InputError."""
     check_places(session, pipeline)
     if address:
         check_reachable(address)

@@ -132,9 +132,7 @@ def delete_unfinished(output: Folder) -> None:
 
 
 def repair(output: Folder) -> None:
-    """Completes the steps of a run that was killed while it was shown. Raises InputError for the
-    output of a stream.
-    """
+    """Completes the showing of a killed run. Raises InputError for the output of a stream."""
     if isinstance(output, HadoopPath):
         check_kind(output, is_stream=False)
         _move_results(output)
@@ -283,9 +281,7 @@ class Lease:
 
 @contextmanager
 def hold_lease(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
-    """Holds a lease within the block, renewed by a thread; yields a check that raises InputError
-    after its loss.
-    """
+    """Holds a lease, renewed by a thread; yields a check that raises InputError after a loss."""
     lease, ended = Lease(file), threading.Event()
     lease.take(taken)
 
@@ -359,9 +355,7 @@ def write_atomically(path: Folder, content: bytes) -> None:
 
 
 def read_state(path: Folder, kind: type[T]) -> T | None:
-    """Returns the content of such a file; None if it does not exist. Raises InputError for
-    malformed content.
-    """
+    """Returns the content of such a file, None without one. Raises InputError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:

@@ -55,9 +55,7 @@ def scheme_of(address: str) -> str:
 def list_files(
     session: SparkSession, source: str, paths: Iterable[str], options: Mapping[str, str]
 ) -> list[str]:
-    """Returns the addresses of the files that Spark lists, sorted. Raises InputError without
-    any.
-    """
+    """Returns the addresses that Spark lists, sorted. Raises InputError without any."""
     paths = list(paths)
     try:
         encoded = binary_files(session, paths, options).inputFiles()

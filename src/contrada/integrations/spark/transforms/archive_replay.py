@@ -95,9 +95,7 @@ class Pace:
         self._begin: tuple[int, float] | None = None
 
     def wait_s(self, time_us: int) -> float:
-        """Returns the seconds until a time is due, at most 0 if it is. The first one is due at
-        once.
-        """
+        """Returns the seconds until a time is due, at most 0 if it is, as the first one."""
         if math.isinf(self._speed):
             return 0.0
         if self._begin is None:

@@ -112,8 +112,7 @@ def covering(subscriptions: DataFrame, *, every: bool = False) -> DataFrame:
 
 
 _MEMBER: Final = "key {key}, form binary, first bigint, last bigint"
-"""A filter of the base, or a merged one; `first` and `last` are numbers of
-`cover_worker.cluster_of`."""
+"""A filter, or a merged one; `first` and `last` are numbers of `cover_worker.cluster_of`."""
 
 _PLACED: Final = (
     "form binary, rank double, low binary, high binary, own array<bigint>, asks array<bigint>"
@@ -195,9 +194,7 @@ def _find_covered(steps: _Steps, left: DataFrame) -> DataFrame:
 def _verdicts(
     steps: _Steps, filed: DataFrame, asked: DataFrame, shards: int, *, strictly: bool
 ) -> DataFrame:
-    """Returns the filters covered by filed ones, from two placed frames. There is a row for each
-    shard with a coverer.
-    """
+    """Returns the filters covered by filed ones, a row for each shard with a coverer."""
     columns = ("form", "rank", "low", "high")
     own = filed.select(*columns, F.explode("own").alias("place"))
     parts = F.least(F.ceil(F.count("*") / FILED_MAX), F.lit(shards)).alias("parts")

@@ -49,12 +49,10 @@ CUTS_MERGED_MAX: Final = SET_PARTS_MAX // 2
 """Cuts of a merged value set. Beyond it: the filters stay unmerged."""
 
 TEXTS_MERGED_MAX: Final = 8
-"""Parts of a merged expression on text, each of which slows its decisions. Beyond it: the filters
-stay unmerged."""
+"""Parts of a merged expression on text. Beyond it: the filters stay unmerged."""
 
 FILTERS_KEPT_MAX: Final = 4_096
-"""Cached filters of a worker: a few cover most. Beyond it: the least recently used one is decoded
-again."""
+"""Cached filters of a worker. Beyond it: the least recently used one is decoded again."""
 
 LOOKED_UP_MAX: Final = 1_000
 """Filters whose examples are matched at once, each with up to thousands of filters. Beyond it: they
@@ -162,9 +160,7 @@ def _merge_along(name: str, members: list[ClusterMember]) -> list[ClusterMember]
 
 
 def _uniteable_groups(name: str, group: list[ClusterMember]) -> list[list[ClusterMember]]:
-    """Returns the group; with too much text, its intervals as one group and each other filter by
-    itself.
-    """
+    """Returns the group; with too much text, its intervals, and each other filter alone."""
     texts = [text for _, sets in group if (text := sets[name].text) is not None]
     if not texts or sum(map(size_of, texts)) <= TEXTS_MERGED_MAX:
         return [group]
@@ -272,9 +268,7 @@ def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
 
 
 def _last_key(of: ValueSet, other: Key) -> Key:
-    """Returns the greatest number or time of a set, if it ends with one; else another of its
-    keys.
-    """
+    """Returns the last number or time of a set, if it has one; else another of its keys."""
     cuts = of.line
     if of.text is not None or len(cuts) & 1 or not cuts or len(cuts[-1]) == 1:
         return other

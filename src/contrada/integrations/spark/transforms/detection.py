@@ -134,9 +134,7 @@ def detection(
 
 @dataclass(frozen=True, slots=True)
 class DetectionStatistics:
-    """The state and counts of a stream up to a batch; see `PatternStatistics`. `batch` is None
-    before the first one.
-    """
+    """The statistics up to a batch, None before the first; see `PatternStatistics`."""
 
     batch: int | None
     groups: int

@@ -323,9 +323,7 @@ class FollowShares:
             yield from self.part(part, own)
 
     def part(self, part: int, shares: list[Any]) -> Iterator[Any]:
-        """Yields the matches of a part, after writing its state; without shares the state is
-        unchanged.
-        """
+        """Yields the matches of a part, after writing its state; shares may be absent."""
         runs = self.patterns.runs(self.limits)
         if self.batch:
             runs.restore(self.states.read(self.batch - 1, part))
@@ -437,9 +435,7 @@ def _steps_batch(parts: Any, rows: StepRows) -> Any:
 
 
 def _marks(parts: int, seen: _Seen) -> Any:
-    """Returns a row for each part without steps: the largest time, and in the first row the
-    counts.
-    """
+    """Returns a mark for each part: the largest time, and in the first row the counts."""
     # Every part needs the time; one part has the counts, since parts are summed.
     encoded = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
     columns = [

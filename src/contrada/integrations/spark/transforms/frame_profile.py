@@ -47,8 +47,7 @@ FREQUENT_MAX: Final = 20
 """Most frequent values of an attribute in a profile. Beyond it: they are left out."""
 
 FREQUENT_TRACKED: Final = 1_000
-"""Counted values of an attribute to find the most frequent ones. Beyond it: counts are
-estimates."""
+"""Counted values of an attribute. Beyond it: counts of frequent ones are estimates."""
 
 EXACT_INTEGERS: Final = 2.0**53
 """Larger numbers are rounded to doubles: a range of them is widened by one step."""

@@ -81,18 +81,14 @@ def quote(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NotificationFrame:
-    """The attributes of a wide frame by name; none of a packed one. `zone` is that of local
-    times.
-    """
+    """The attributes of a wide frame by name, none of a packed one; the zone of local times."""
 
     attributes: Mapping[str, ColumnAttribute]
     is_packed: bool
     zone: str | None = None
 
     def select(self, names: Collection[str] | None) -> list[ColumnAttribute]:
-        """Returns the attributes with these names, or all. Raises InputError for a column that
-        cannot be an attribute.
-        """
+        """Returns the attributes with these names, or all. Raises InputError for a refused one."""
         found = [each for each in self.attributes.values() if names is None or each.may_be(names)]
         for each in found:
             if each.refused:
@@ -236,9 +232,7 @@ class WideRows:
         return isinstance(column, pa.Array) and column.null_count == len(column)
 
     def notification(self, row: int) -> dict[str, Any] | None:
-        """Returns the attributes of a row, also those of arrays, maps and variants. None for a bad
-        row.
-        """
+        """Returns all attributes of a row. None for a bad row."""
         found = {}
         try:
             for name, column in self._whole.items():
@@ -278,9 +272,7 @@ def is_utf8(column: Any) -> bool:
 
 
 def scalars_of(array: Any) -> list[Any]:
-    """Returns the values of a column as Python objects; REFUSED for dates that Python cannot
-    hold.
-    """
+    """Returns the values of a column; REFUSED for dates that Python cannot hold."""
     found: list[Any] = []
     try:
         found += array.to_pylist()

@@ -85,9 +85,7 @@ def to_notifications(
 def builder_of(
     frame: DataFrame, reading: ReadOptions, of: str, column: str | None
 ) -> tuple[list[Column], RowBuilder]:
-    """Returns the columns for workers, and the description of their work. Errors: as
-    `to_notifications`.
-    """
+    """Returns the columns for workers, and their setup. Errors: as `to_notifications`."""
     if of != "wide":
         taken = F.col(quote(_column(frame.schema, of, column)))
         return [taken.alias("0")], RowBuilder(of, reading)

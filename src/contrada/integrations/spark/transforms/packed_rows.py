@@ -1,6 +1,4 @@
-"""`keys_of` and `match_batches`: the work of workers, from batches of columns to matching
-keys.
-"""
+"""`keys_of` and `match_batches`: the work of workers, from columns to matching keys."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -170,9 +168,7 @@ def _decide_residues(
 
 
 def _whole(rows: WideRows | PackedRows, row: int) -> Notification | None:
-    """Returns a row as a notification with all its attributes; None for a bad one, which is
-    marked.
-    """
+    """Returns a row with all its attributes; None for a bad one, which is marked."""
     given = rows.notification(row)
     try:
         if given is not None:

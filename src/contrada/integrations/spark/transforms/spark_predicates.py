@@ -64,9 +64,7 @@ def _text_parts(text: Language) -> int:
 
 
 def is_bad(frame: frames.NotificationFrame, names: Iterable[str]) -> Column | None:
-    """Returns the predicate of rows with an impossible value in one of these attributes, or
-    None.
-    """
+    """Returns the predicate of rows with an impossible value of an attribute, or None."""
     low, high = (
         F.timestamp_micros(F.lit(each)) for each in (values.TIME_MIN_US, values.TIME_MAX_US)
     )
@@ -161,9 +159,7 @@ def _of_domain(cuts: line.Cuts, domain: int, column: Column, kind: str) -> Itera
 
 
 def _integers(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
-    """Returns the lowest and highest integers of an interval of numbers, and whether they are
-    equal.
-    """
+    """Returns the lowest and highest integers of an interval, and whether they are equal."""
     low = _first(begin, -math.inf)
     after = _first(end, math.inf) if end[0] == values.NUMBER else math.inf
     lowest = values.INT_MIN if low <= values.INT_MIN else math.ceil(low) if low < 2**63 else 2**63
@@ -174,9 +170,7 @@ def _integers(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
 
 
 def _doubles(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
-    """Returns the lowest and highest doubles of an interval of numbers, and whether they are
-    equal.
-    """
+    """Returns the lowest and highest doubles of an interval, and whether they are equal."""
     low = _first(begin, -math.inf)
     lowest = float(low)
     if lowest < low:

@@ -14,8 +14,7 @@ from contrada.errors import MissingRequirementError
 from contrada.matching.kernels import jit
 
 SHIPPED_KEPT_MAX: Final = 16
-"""Cached functions in a worker; a new base makes a new one. Beyond it: the least recently used one
-is decoded again."""
+"""Cached functions in a worker. Beyond it: the least recently used one is decoded again."""
 
 
 def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
