@@ -30,22 +30,17 @@ if TYPE_CHECKING:
     from contrada.integrations.spark.transforms.notification_transform import to_notifications
 
 # Imported at first use: reading a description needs no PySpark.
-_LATER: Final = {
-    "FrameSource": "contrada.integrations.spark.transforms.frame_source",
-    "answer": "contrada.integrations.spark.transforms.frame_source",
-    "Base": "contrada.integrations.spark.transforms.filter_bases",
-    "configure": "contrada.integrations.spark.spark_session",
-    "covering": "contrada.integrations.spark.transforms.base_cover",
-    "detect": "contrada.integrations.spark.transforms.detection",
-    "detect_stream": "contrada.integrations.spark.transforms.detection",
-    "detection_statistics": "contrada.integrations.spark.transforms.detection",
-    "match": "contrada.integrations.spark.transforms.frame_match",
-    "plan": "contrada.integrations.spark.transforms.frame_match",
-    "profile": "contrada.integrations.spark.transforms.frame_profile",
-    "register": "contrada.integrations.spark.connector.data_source",
-    "replay": "contrada.integrations.spark.transforms.archive_replay",
-    "route": "contrada.integrations.spark.transforms.frame_match",
-    "to_notifications": "contrada.integrations.spark.transforms.notification_transform",
+_MODULES: Final = {
+    "connector.data_source": ("register",),
+    "spark_session": ("configure",),
+    "transforms.archive_replay": ("replay",),
+    "transforms.base_cover": ("covering",),
+    "transforms.detection": ("detect", "detect_stream", "detection_statistics"),
+    "transforms.filter_bases": ("Base",),
+    "transforms.frame_match": ("match", "plan", "route"),
+    "transforms.frame_profile": ("profile",),
+    "transforms.frame_source": ("FrameSource", "answer"),
+    "transforms.notification_transform": ("to_notifications",),
 }
 
 __all__ = [
@@ -68,6 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -80,6 +80,7 @@ def spark_session(
     check_requirements(needs_java=remote is None)
     check_listening(remote or master or "local")
     from py4j.protocol import Py4JError
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -111,7 +112,9 @@ def spark_session(
     except ConnectionError as error:  # Only Java is connected in this block.
         raise EngineError("its Java process has ended") from error
     except (Py4JError, PySparkException) as error:
-        reason = "its Java process has ended" if _has_java_ended() else cause_of(str(error))
+        java = getattr(SparkContext._gateway, "proc", None)
+        has_ended = java is not None and java.poll() is not None
+        reason = "its Java process has ended" if has_ended else cause_of(str(error))
         raise EngineError(reason) from error
 
 
@@ -144,13 +147,6 @@ def parse_conf(pairs: Iterable[tuple[str, str]], source: str) -> dict[str, str]:
 def _is_not_py4j(record: logging.LogRecord) -> bool:
     """Drops log records of py4j: it logs errors that it raises, too."""
     return "py4j" not in Path(record.pathname).parts
-
-
-def _has_java_ended() -> bool:
-    from pyspark import SparkContext
-
-    java = getattr(SparkContext._gateway, "proc", None)
-    return java is not None and java.poll() is not None
 
 
 def cause_of(text: str) -> str:

@@ -15,6 +15,7 @@ Absent and null values are NULL. A misfit is NULL, too, and counted, or ends the
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -74,13 +75,6 @@ PYTHON_TYPES: Final[dict[type[T.DataType], type]] = {
     T.TimestampType: datetime,
 }
 """The Python types that Arrow converts without loss."""
-
-_BITS: Final[dict[type[T.DataType], int]] = {
-    T.ByteType: 8,
-    T.ShortType: 16,
-    T.IntegerType: 32,
-    T.LongType: 64,
-}
 
 
 class ArrowColumns:
@@ -177,7 +171,7 @@ class ArrowColumns:
                 return pa.array(values, arrow)
             except (pa.ArrowInvalid, OverflowError):
                 pass  # A value is out of range.
-        fit = _converter(kind)
+        fit = _converter(kind, arrow)
         fitted = [None if each is None else fit(each) for each in values]
         lost = sum(each is MISFIT for each in fitted)
         if lost:
@@ -195,31 +189,28 @@ def _is_expired(envelope: EnvelopeFields, now_us: int) -> bool:
     return ttl_us is not None and time_us is not None and time_us + ttl_us <= now_us
 
 
-def _converter(kind: T.DataType) -> Callable[[Any], Any]:
+def _converter(kind: T.DataType, arrow: Any) -> Callable[[Any], Any]:
     """Returns the function that converts a value for a column, or returns MISFIT."""
     if isinstance(kind, T.ArrayType):
-        fit = _converter(kind.elementType)
+        fit = _converter(kind.elementType, arrow.value_type)
 
         def several(value: Any) -> Any:
             fitted = [fit(each) for each in (value if type(value) is list else [value])]
             return MISFIT if any(each is MISFIT for each in fitted) else fitted
 
         return several
-    bits = _BITS.get(type(kind))
-    if bits is not None:
-        return lambda value: _fit_integer(value, bits)
-    if isinstance(kind, T.DoubleType):
-        return _fit_double
     wanted = PYTHON_TYPES[type(kind)]
+    if wanted is int:
+        return partial(_fit_integer, 1 << arrow.bit_width - 1)
+    if wanted is float:
+        return _fit_double
     return lambda value: value if type(value) is wanted else MISFIT
 
 
-def _fit_integer(value: Any, bits: int) -> Any:
+def _fit_integer(end: int, value: Any) -> Any:
     if type(value) is float and value.is_integer():
         value = int(value)
-    if type(value) is not int or not -(1 << bits - 1) <= value < 1 << bits - 1:
-        return MISFIT
-    return value
+    return value if type(value) is int and -end <= value < end else MISFIT
 
 
 def _fit_double(value: Any) -> Any:

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.errors import ConnectionFailedError, InputError, ServiceError
 from contrada.integrations.spark.pipeline import job_progress, run_folder
-from contrada.integrations.spark.pipeline.output_sinks import MATCHES_DDL
+from contrada.integrations.spark.pipeline.output_sinks import MATCHES_DDL, publish_rows
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.net.wire.address import parse_addresses, shown_addresses
@@ -154,17 +154,15 @@ class _MatchPublisher:
 
     def _publish(self, place: int, job: _Job, behind: int) -> None:
         rows = job.rows.repartition(1).sortWithinPartitions(*_ORDER)
-        options = {
-            "address": self.address,
-            "delivery": self.pipeline.delivery,
-            "query": self.state.query,
-            "batch": str(place << _JOBS_BITS | job.number),
-            "reconnect_wait": str(self.pipeline.limits.broker_away_s),
-        }
         # An older version may have stopped within a job.
-        rest = rows.offset(behind) if behind else rows
-        writer = rest.select("notification").write.format("contrada").mode("append")
-        writer.options(**options).save()
+        publish_rows(
+            rows.offset(behind) if behind else rows,
+            address=self.address,
+            delivery=self.pipeline.delivery,
+            query=self.state.query,
+            batch=str(place << _JOBS_BITS | job.number),
+            reconnect_wait=str(self.pipeline.limits.broker_away_s),
+        )
 
     def _save_state(self) -> None:
         run_folder.write_atomically(

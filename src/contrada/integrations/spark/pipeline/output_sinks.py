@@ -115,6 +115,12 @@ def write_parquet(frame: DataFrame, path: str, *partitions: str) -> None:
     frame.write.mode("overwrite").partitionBy(*partitions).parquet(path)
 
 
+def publish_rows(rows: DataFrame, **options: str) -> None:
+    """Publishes the notifications of rows with options of `format("contrada")`."""
+    writer = rows.select("notification").write.format("contrada").mode("append")
+    writer.options(**options).save()
+
+
 def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str:
     """Describes the writing to a table. Raises InputError for an existing table with other columns,
     and for an unknown format.

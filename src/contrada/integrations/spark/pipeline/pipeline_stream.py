@@ -262,18 +262,17 @@ class _MicroBatches:
     def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
         """Publishes the matches: one task for the rows of a file, in their order."""
         assert self.address is not None
-        options = {
-            "address": self.address,
-            "delivery": self.pipeline.delivery,
-            "query": self.identity.query,
-            "batch": str(batch),
-        }
         matched = every.where(f"subscriptions[0] < {subscriptions}")
         parted = matched.repartition(self.identity.parts, "source", "file")
         rows = parted.sortWithinPartitions("source", "file", "record", "time_us", "notification")
-        writer = rows.select("notification").write.format("contrada").mode("append")
         began = monotonic()
-        writer.options(**options).save()
+        output_sinks.publish_rows(
+            rows,
+            address=self.address,
+            delivery=self.pipeline.delivery,
+            query=self.identity.query,
+            batch=str(batch),
+        )
         self.publish_s += monotonic() - began
 
     def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:

@@ -63,7 +63,10 @@ def load_origins(
     Raises InputError with the place for unreadable origins and duplicate names;
     ConnectionFailedError, ServiceError.
     """
-    states = [_state_of(each) for each in origins]
+    states = [
+        digest_of(each) if each.broker is None else subscriptions_at(each.broker)
+        for each in origins
+    ]
     digest = blake2b(msgspec.msgpack.encode(states), digest_size=16).hexdigest()
     if known is not None and known.digest == digest:
         return known
@@ -85,11 +88,6 @@ def load_origins(
             raise InputError(str(origin), f"found the name {name!r} again, expected a new one")
         filters |= found
     return LoadedSubscriptions(filters, tuple(refused), digest)
-
-
-def _state_of(origin: SubscriptionsOrigin) -> str | list[HeldFilters]:
-    """Returns the state of an origin: of a broker, all its subscriptions."""
-    return digest_of(origin) if origin.broker is None else subscriptions_at(origin.broker)
 
 
 def digest_of(origin: SubscriptionsOrigin) -> str:

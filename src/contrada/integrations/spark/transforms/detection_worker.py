@@ -318,7 +318,8 @@ class FollowShares:
         for each in batches:
             # Python bytes are aligned for reading in place; values of the column are not.
             for part, share in zip(*(column.to_pylist() for column in each.columns), strict=True):
-                by_part.setdefault(part, []).append(_open_share(share))
+                steps = pa.ipc.read_record_batch(pa.py_buffer(share), _STEPS)
+                by_part.setdefault(part, []).append(steps)
         for part, own in by_part.items():
             yield from self.part(part, own)
 
@@ -454,11 +455,6 @@ def _shares(batch: Any, bounds: Any) -> Any:
     parts = batch.column("part").take(pa.array([begin for begin, _ in begins], pa.int64()))
     shares = [batch.slice(begin, end - begin).serialize().to_pybytes() for begin, end in begins]
     return pa.RecordBatch.from_arrays([parts, pa.array(shares, pa.binary())], schema=_SHARES)
-
-
-def _open_share(share: bytes) -> Any:
-    """Decodes a share without copying."""
-    return pa.ipc.read_record_batch(pa.py_buffer(share), _STEPS)
 
 
 def _split_marks(batch: Any) -> tuple[Any, Any]:

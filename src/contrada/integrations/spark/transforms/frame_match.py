@@ -245,24 +245,17 @@ def _by_rows(
     """Returns the frame with the keys of each row; all columns are sent to workers and back."""
     others = frame.drop(column)
     places = tuple(map(others.columns.index, chosen.columns))
-    setup = _worker_setup(others, base, chosen, places, only_matches=only_matches)
+    setup = _worker_setup(others, base, chosen, places, only_matches)
     schema = T.StructType([*others.schema.fields, T.StructField(column, _keys_type(base))])
     return others.mapInArrow(for_worker(partial(match_batches, setup)), schema)
 
 
-def _worker_setup(
-    frame: DataFrame,
-    base: Base,
-    chosen: MatchPlan,
-    places: tuple[int, ...] = (),
-    *,
-    only_matches: bool = False,
-) -> WorkerSetup:
+def _worker_setup(frame: DataFrame, base: Base, chosen: MatchPlan, *of_rows: Any) -> WorkerSetup:
     """Returns the setup of workers, and ships the files of the base."""
     saved, of = base.ship(frame.sparkSession), chosen.attributes()
     names, kinds = tuple(each.name for each in of), tuple(each.kind for each in of)
-    is_packed = chosen.frame.is_packed
-    return WorkerSetup(saved, names, kinds, chosen.frame.zone, is_packed, places, only_matches)
+    described = chosen.frame
+    return WorkerSetup(saved, names, kinds, described.zone, described.is_packed, *of_rows)
 
 
 def _keys_type(base: Base) -> T.ArrayType:

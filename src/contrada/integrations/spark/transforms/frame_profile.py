@@ -28,17 +28,7 @@ from contrada.model import Advertisement, ValueSet
 from contrada.model.algebra.sets import eq, ge, in_, le
 from contrada.model.algebra.value_set import union
 from contrada.model.codec import notification_from_msgpack
-from contrada.model.domains.values import (
-    DOMAIN_NAMES,
-    NAN,
-    NUMBER,
-    TEXT,
-    TIME,
-    TIME_MAX_US,
-    TIME_MIN_US,
-    datetime_of,
-    key_of,
-)
+from contrada.model.domains import values as domains
 
 QUANTILES: Final = tuple(number / 20 for number in range(21))
 """The shares of values in `quantiles_about`."""
@@ -124,22 +114,22 @@ def advertisement_of(profiled: DataFrame) -> Advertisement:
 
 
 def _set_of(row: Any) -> ValueSet:
-    domain = DOMAIN_NAMES.index(row["domain"])
+    domain = domains.DOMAIN_NAMES.index(row["domain"])
     known = row["frequent_about"]
     are_all = sum(each["count"] for each in known) == row["values"]
-    if domain == TEXT:
+    if domain == domains.TEXT:
         if any(_NO_CHARACTER in each for each in (row["first"], row["last"], *_items(known))):
             return ge("")  # Bytes that are no UTF-8 are shown replaced.
         if are_all:
             return in_(*_items(known))
         return ge(row["first"]) & le(row["last"])
-    if domain == NUMBER:
+    if domain == domains.NUMBER:
         return ge(_beyond(row["least"], -inf)) & le(_beyond(row["greatest"], inf))
-    if domain == TIME:
+    if domain == domains.TIME:
         low, high = _beyond(row["least"], -inf), _beyond(row["greatest"], inf)
-        first, last = max(TIME_MIN_US, int(low)), min(TIME_MAX_US, int(high))
-        return ge(datetime_of(first)) & le(datetime_of(last))
-    if domain == NAN:
+        first, last = max(domains.TIME_MIN_US, int(low)), min(domains.TIME_MAX_US, int(high))
+        return ge(domains.datetime_of(first)) & le(domains.datetime_of(last))
+    if domain == domains.NAN:
         return eq(nan)
     if row["least"] is None:
         return eq(None)
@@ -179,22 +169,35 @@ def _wide_values(
 def _of_column(name: str, values: Any) -> Iterator[pa.RecordBatch]:
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        yield _batch(name, TEXT, pa.nulls(len(values), pa.float64()), values.cast(pa.binary()))
+        yield _batch(
+            name, domains.TEXT, pa.nulls(len(values), pa.float64()), values.cast(pa.binary())
+        )
         return
     if pa.types.is_boolean(kind):
         domain, numbers = "bool", values.cast(pa.int8()).cast(pa.float64())
     elif pa.types.is_timestamp(kind):
         microseconds = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-        domain, numbers = DOMAIN_NAMES[TIME], microseconds.cast(pa.float64(), safe=False)
+        domain, numbers = (
+            domains.DOMAIN_NAMES[domains.TIME],
+            microseconds.cast(pa.float64(), safe=False),
+        )
     else:
-        domain, numbers = DOMAIN_NAMES[NUMBER], values.cast(pa.float64(), safe=False)
+        domain, numbers = (
+            domains.DOMAIN_NAMES[domains.NUMBER],
+            values.cast(pa.float64(), safe=False),
+        )
     is_number = pc.invert(pc.is_nan(numbers))
-    for tag, some in ((domain, is_number), (DOMAIN_NAMES[NAN], pc.invert(is_number))):
+    for tag, some in (
+        (domain, is_number),
+        (domains.DOMAIN_NAMES[domains.NAN], pc.invert(is_number)),
+    ):
         found = numbers.filter(some)
-        if tag == DOMAIN_NAMES[NAN]:
+        if tag == domains.DOMAIN_NAMES[domains.NAN]:
             found = pa.nulls(len(found), pa.float64())
         if len(found):
-            yield _batch(name, DOMAIN_NAMES.index(tag), found, pa.nulls(len(found), pa.binary()))
+            yield _batch(
+                name, domains.DOMAIN_NAMES.index(tag), found, pa.nulls(len(found), pa.binary())
+            )
 
 
 def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -215,17 +218,17 @@ def _of_values(notifications: Iterable[dict[str, Any]]) -> pa.RecordBatch:
     for each in notifications:
         for name, values in each.items():
             for value in values if isinstance(values, list | tuple) else (values,):
-                domain, key = (*key_of(value), None)[:2]
+                domain, key = (*domains.key_of(value), None)[:2]
                 is_text = isinstance(key, bytes)
                 number = None if is_text or key is None else float(key)
-                row = (name, DOMAIN_NAMES[domain], number, key if is_text else None)
+                row = (name, domains.DOMAIN_NAMES[domain], number, key if is_text else None)
                 for column, cell in zip(columns, row, strict=True):
                     column.append(cell)
     return _arrays(*columns)
 
 
 def _batch(name: str | None, domain: int | None, numbers: Any, texts: Any) -> pa.RecordBatch:
-    tag = None if domain is None else DOMAIN_NAMES[domain]
+    tag = None if domain is None else domains.DOMAIN_NAMES[domain]
     return _arrays([name] * len(numbers), [tag] * len(numbers), numbers, texts)
 
 

@@ -45,13 +45,11 @@ class States:
 
     def counts(self, batch: int) -> list[dict[str, Any] | None]:
         """Returns the counts of each part after a batch; None for an unfinished part."""
-        return [self._counts(batch, part) for part in range(self.parts)]
-
-    def _counts(self, batch: int, part: int) -> dict[str, Any] | None:
-        with contextlib.suppress(FileNotFoundError):
-            found: dict[str, Any] = json.loads(self._read(f"{batch}/{part}.json"))
-            return found
-        return None
+        found: list[dict[str, Any] | None] = [None] * self.parts
+        for part in range(self.parts):
+            with contextlib.suppress(FileNotFoundError):
+                found[part] = json.loads(self._read(f"{batch}/{part}.json"))
+        return found
 
     def last(self) -> int | None:
         """Returns the last batch that all parts have finished; None before the first."""
