@@ -1,8 +1,4 @@
-"""`spark_session`: the Spark session of a pipeline, configured for a short run on one machine.
-
-Measured: the serial collector and the first compiler tier alone halve the start of the JVM; a
-shuffle partition per core is enough for the data that is shuffled here.
-"""
+"""`spark_session`: the Spark session of a pipeline, configured for a short run on one machine."""
 
 import logging
 import os

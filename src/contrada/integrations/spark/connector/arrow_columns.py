@@ -1,15 +1,9 @@
 """`ArrowColumns`: notifications as Arrow columns, one for each attribute, or as packed bytes.
 
 One call of msgspec decodes the requested attributes of all notifications in a record batch; Arrow
-then takes whole columns. Values are converted one by one only in columns with a misfit. Fitting
-values are exact:
-
-    BOOLEAN  bool              BYTE ... BIGINT  a whole number in its range
-    STRING   text              DOUBLE           a number that it can hold, and NaN
-    TIMESTAMP  time            ARRAY<these>     several values, or one
-
-Absent and null values are NULL. A misfit is NULL, too, and counted, or ends the read (option
-`misfits`). The columns in `OF_ENVELOPE` are from the envelope and the log.
+then takes whole columns. Values are converted one by one only in columns with a misfit: a value
+that the column cannot hold exactly, which is NULL and counted, or ends the read (option `misfits`).
+The columns in `OF_ENVELOPE` are from the envelope and the log.
 """
 
 import logging

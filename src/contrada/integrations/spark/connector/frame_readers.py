@@ -216,9 +216,8 @@ Offset: TypeAlias = dict[str, Any]
 class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a durable subscription as a stream; offsets are positions, `max_rows` bounds a batch.
 
-    Spark requests the next batch from the end of the last committed one, also after a crash.
-    Everything before that is acknowledged then, not earlier: uncommitted records stay in the log,
-    and are read again. The last batch of a stopped query is acknowledged when the query resumes.
+    The records before a batch are acknowledged when it is planned, not earlier: uncommitted ones
+    stay in the log, and are read again.
 
         query          plan 1..5   run   commit log   plan 5..9   run   kill -9   plan: 5..9 again
         broker                                        acknowledge before 5

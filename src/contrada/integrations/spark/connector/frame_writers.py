@@ -1,9 +1,7 @@
 """`BatchWriter` and `StreamWriter`: tasks publish the column `notification` of a frame.
 
-A repeated publication is recognised by its number (`SequenceNumbers`). In a query the number
-derives from the query's id and the batch's number, which Spark keeps in the checkpoint; in batch
-from the options `query` and `batch`, or from a random name: then only repetitions by its own tasks
-are recognised. A batch is published when its tasks have ended; there is no commit and no rollback.
+A repeated publication is recognised by its number (`SequenceNumbers`), from the names of a query
+and its batch (docs/spark.md). There is no commit and no rollback.
 """
 
 import logging

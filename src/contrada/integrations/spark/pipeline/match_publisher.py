@@ -1,11 +1,9 @@
 """`publish_matches`: publishes the matches of a run, and resumes after an interruption.
 
-Each notification is published once, however many subscriptions it matches: source by source, in the
-order of files and records, read from the written matches. Tasks publish
-(`connector/frame_writers.py`), some hundred thousand notifications in a job, one task at a time to
-keep the order. Matches and order do not change, so each notification always has the same number,
-and the broker drops duplicates. After each job a file beside the matches records the published
-count; a later run resumes there and repeats an interrupted job.
+Each notification is published once, in the order of sources, files and records, by jobs of one task
+each. Matches and order do not change, so each notification always has the same number, and the
+broker drops duplicates. After each job a file beside the matches records the published count; a
+later run resumes there and repeats an interrupted job.
 
 If one job publishes a whole source, it sorts the rows. Otherwise the rows are sorted once, into
 files for one job each, which are deleted at the end.

@@ -9,9 +9,8 @@ same, too:
     the broker                      drops known row numbers (`connector.frame_writers`)
     CHECKPOINT/totals/NUMBER.json   derived from those of the batch before
 
-The rows of all sources are one frame. They are matched inside the micro-batch, which chooses the
-version. Behind Spark Connect a process beside the server does this; it knows only the pickled
-pipeline and the checkpoint.
+Behind Spark Connect a process beside the server does this; it knows only the pickled pipeline and
+the checkpoint.
 """
 
 import secrets

@@ -6,13 +6,12 @@
         state.json                              its finished sources
         outcomes/NUMBER                         outcomes of a source, until the run is shown
 
-A run writes below a name of its own. One rename of `.current` shows its results; the next run
-repeats the remaining steps (links, removal of former runs) after an interruption. Small files are
-written atomically. A stream has no runs: its folders are shown directly, one for each batch.
+One rename of `.current` shows the results of a run; the next run repeats missing steps (links,
+removal of former runs) after an interruption. A stream has no runs, but a folder for each batch.
 
-At an address there are no links, and `.current` is a file that names the shown run. From then on
-its results count, and are moved to their places; the next run completes an interrupted move. So
-results are never lost, but readers may find none during the move.
+At an address there are no links, and `.current` is a file that names the shown run. Its results are
+moved to their places; the next run completes an interrupted move. So results are never lost, but
+readers may find none during the move.
 """
 
 import fcntl

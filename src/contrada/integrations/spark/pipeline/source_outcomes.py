@@ -1,12 +1,8 @@
 """`open_sources` and `outcomes_of`: the records of sources as outcomes.
 
-Records of text formats are read by the readers of `contrada match`, in the workers, so that both
-give the same results. Spark lists the files; large ones are split into parts of whole lines,
-documents are parts themselves, and a stream reads whole files. Spark's `csv` and `json` readers
-would lose exact integers, the difference between NULL and `null`, unclosed quotes and line numbers;
-its `xml` reader loses the entries after a broken one.
-
-Spark reads all other formats; their rows become notifications as in `to_notifications`.
+Workers read text formats by the readers of `contrada match`, so that both give the same results
+(docs/spark.md has the sources). Spark's readers would lose exact integers, the difference between
+NULL and `null`, unclosed quotes, line numbers, and the entries after a broken one.
 
 The intermediate *rows* have a struct for each source: the rows of several sources are one frame,
 and each micro-batch can be matched by another base.

@@ -1,11 +1,8 @@
 """`replay`: publishes an archive of stamped notifications again, with its own timing.
 
-Workers read the times from the envelopes, Spark sorts by them, and the driver fetches one sorted
-partition after the other: it holds two of them, never all. One service publishes, since several
-cannot keep an order.
-
-The running event loop's clock is the only one. A replay begins with its first notification; a late
-one, because reading or publishing took longer, is published at once, and none is left out.
+Spark sorts by time, and the driver fetches one sorted partition after the other. One service
+publishes, since several cannot keep an order. A late notification, because reading or publishing
+took longer, is published at once, and none is left out.
 """
 
 import asyncio

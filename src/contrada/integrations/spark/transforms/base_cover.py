@@ -8,8 +8,7 @@
           -> the remaining filters
 
 `cover_worker` has the work of each step, and the proof of exactness. Frames between the steps are
-kept on the executors' disks, so that each is computed once; Spark frees them with the result of
-`covering`.
+kept on the executors' disks, until the result is freed.
 """
 
 from collections import Counter

@@ -5,8 +5,7 @@ decoded ten times as fast as the filters' encoding; they are never stored.
 
 A coverer of f matches every notification that f matches. So two examples of f, one at the lower
 ends of its sets and one at the upper ends, are matched against an index of filters, a whole batch
-at once. Only filters that match both examples are tested for covering f. For filters of intervals
-hardly any other filter matches both.
+at once. Only filters that match both, hardly more than the coverers, are tested for covering f.
 
 A coverer of f constrains only attributes of f, and contains f's example at each of them. So a
 filter is *filed* once, under one of its attributes: under its values there if they are few, else

@@ -1,15 +1,9 @@
 """`detect` and `detect_stream`: sequence patterns over frames of notifications and over streams.
 
-A frame has either a BINARY column `notification` of packed notifications, or attribute columns, one
-of which is the time. The semantics are those of `contrada.patterns.pattern_engine`; attribute
-columns have no publisher, number and id, so ties of time are ordered by content.
-
-In a stream the watermark is the largest timestamp less the slack. It advances between
-micro-batches: a row is never late because of another row of its batch. So the results are those of
-a `PatternMatcher` that takes a batch, and then advances. State is versioned by batch (see
-`state_files`): a repeated batch gives the same results.
-
-Groups are distributed among parts. Limits hold for each part; see `contrada.patterns.array_runs`.
+The semantics are those of `contrada.patterns.pattern_engine` (docs/spark.md). In a stream the
+watermark advances between micro-batches: a row is never late because of another row of its batch.
+So the results are those of a `PatternMatcher` that takes a batch, and then advances. Groups are
+distributed among parts, and limits hold for each part.
 
 Source: PODC 2000 §2, figure 4.
 """

@@ -4,13 +4,11 @@
             matched by the index, late ones out    shuffled by part      `ArrayRuns`
 
 Rows of plain columns are matched, split and encoded in columns; other rows one by one, as
-notifications. Both give the same results. Rows that match no step are not shuffled. After its rows
-each task of `FindSteps` sends a *mark* to every part, with its largest time: so all parts know the
-watermark of the batch before they start.
+notifications, with the same results. After its rows each task sends a *mark* to every part, with
+its largest time: so all parts know the watermark of the batch before they start.
 
-Spark sorts the steps of a frame row by row. The steps of a stream are sorted by the part that
-follows them. So *shares* are shuffled there instead of rows: a share has all steps of a task for a
-part, as one binary value (`ShareSteps`, `FollowShares`). For Spark a share is a single row.
+The steps of a stream are shuffled as *shares*: all steps of a task for a part, as one binary value
+(`ShareSteps`, `FollowShares`), which is a single row for Spark.
 """
 
 import logging

@@ -1,10 +1,8 @@
 """`NotificationFrame`: the columns of a frame as attributes.
 
-A frame of notifications is *packed* with a binary column `notification` of packed notifications, or
-*wide*: each column is an attribute. NULL is absent, a struct member has a dotted name, an array is
-several values, and map entries are attributes named by their keys. Kernels read most columns
-directly in Arrow's memory; other scalars are converted once for each distinct value; arrays, maps
-and variants are read row by row.
+A frame is *packed* with a binary column `notification` of packed notifications, or *wide*: each
+column is an attribute (docs/spark.md has the table). Kernels read most columns directly in Arrow's
+memory; other scalars are converted once for each distinct value; the rest is read row by row.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,8 +1,7 @@
-"""`predicate_of`: filters as equal Spark predicates, by one table.
+"""`predicate_of`: filters as equal Spark predicates, by the table in docs/spark.md.
 
-A value set is intervals of one line, and atoms on text; so the table (docs/spark.md) has the
-predicate of an interval of each domain on a column of each type. Only predicates that are equal on
-every possible value of a column are in it. An index matches all other filters.
+A value set is intervals of one line, and atoms on text. Only predicates that are equal on every
+possible value of a column are used. An index matches all other filters.
 
 An interval of one value is `c = value`. Its bounds are the least and greatest possible values of
 the column in it: so nothing is rounded above 2^53, and NaN, which Spark orders above infinity, is
