@@ -22,8 +22,8 @@ from contrada.cli.log_output import log_option
 from contrada.cli.read_flags import named_text
 from contrada.cli.table_output import table
 from contrada.errors import InputError
-from contrada.integrations.spark.spark_address import check_form
 from contrada.integrations.spark.spark_session import (
+    check_form,
     check_requirements,
     parse_conf,
     run_interruptibly,

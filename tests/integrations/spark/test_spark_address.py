@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from contrada.errors import EngineError, InputError
-from contrada.integrations.spark import spark_address, spark_session
+from contrada.integrations.spark import spark_session
 
 
 @pytest.fixture
@@ -26,22 +26,22 @@ def free_port() -> Iterator[int]:
 )
 def test_masters_that_spark_knows(master: str) -> None:
     """A cluster could not be used."""
-    spark_address.check_form(master, None)
+    spark_session.check_form(master, None)
 
 
 @pytest.mark.parametrize("remote", ["sc://a", "sc://a:1/;token=b", "sc://[::1]:1", "local[1]"])
 def test_servers_that_spark_knows(remote: str) -> None:
     """A server could not be used."""
-    spark_address.check_form(None, remote)
+    spark_session.check_form(None, remote)
 
 
 @pytest.mark.parametrize("place", ["foo", "local[", "spark://", "sc://", "http://a", ""])
 def test_malformed_addresses_are_refused(place: str) -> None:
     """A typing error would end in a page of Java."""
     with pytest.raises(InputError, match=r"--master: found .*, expected local, "):
-        spark_address.check_form(place, None)
+        spark_session.check_form(place, None)
     with pytest.raises(InputError, match=r"--remote: found .*, expected sc://host:port"):
-        spark_address.check_form(None, place)
+        spark_session.check_form(None, place)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_address_without_a_listener_is_refused(
 def test_one_of_several_masters_is_enough(free_port: int) -> None:
     """A cluster with a standby master could not be used."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        spark_address.check_listening(
+        spark_session.check_listening(
             f"spark://127.0.0.1:{free_port},127.0.0.1:{server.getsockname()[1]}"
         )
 
@@ -77,7 +77,7 @@ def test_one_of_several_masters_is_enough(free_port: int) -> None:
 @pytest.mark.parametrize("address", ["local[2]", "yarn", "k8s://https://127.0.0.1:1"])
 def test_other_addresses_are_left_to_spark(address: str) -> None:
     """A cluster with another address form could not be used."""
-    spark_address.check_listening(address)
+    spark_session.check_listening(address)
 
 
 def test_a_server_behind_a_proxy_is_left_to_spark(
@@ -86,4 +86,4 @@ def test_a_server_behind_a_proxy_is_left_to_spark(
     """A server that only the proxy reaches could not be used."""
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:3128")
     monkeypatch.setenv("no_proxy", "elsewhere")
-    spark_address.check_listening(f"sc://127.0.0.1:{free_port}")
+    spark_session.check_listening(f"sc://127.0.0.1:{free_port}")

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from collections.abc import MutableMapping
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -28,9 +27,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 class ContradaSource(D.DataSource):
     """Reads subscriptions as frames, and publishes frames."""
-
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

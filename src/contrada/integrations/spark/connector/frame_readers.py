@@ -8,7 +8,7 @@ records. Without `durable` one task subscribes, for `seconds` or until `count` n
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import closing, suppress
 from time import monotonic
 from typing import Any, Final, TypeAlias
@@ -109,11 +109,7 @@ class BrokerConnection:
     def acknowledge(self, number: int, before: int) -> None:
         """Acknowledges all records before a position. Raises DeliveryError."""
         client, blocking = self.service()
-
-        async def send() -> None:
-            await client.delivery().acknowledge(self.options.durable, number, before)
-
-        blocking.run(send())
+        blocking.run(client.delivery().acknowledge(self.options.durable, number, before))
 
 
 def parse_filters(text: str) -> FilterSet:
@@ -142,10 +138,14 @@ def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[
     columns = ArrowColumns(schema, options.misfits)
     with closing(BrokerConnection(options)) as broker:
         client, blocking = broker.service()
-        ahead = _Prefetch(client, span)
+        ahead = _record_batches(client, span)
+
+        async def take() -> RecordBatch | None:
+            return await anext(ahead, None)
+
         gathered: list[pa.RecordBatch] = []
         now_us = wall_clock_us()
-        while (records := blocking.run(ahead.next())) is not None:
+        while (records := blocking.run(take())) is not None:
             for position, reason in records.damaged:
                 _LOG.warning(
                     "%(subscription)s: record %(position)d is damaged: %(reason)s",
@@ -160,28 +160,21 @@ def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[
     columns.log_misfits()
 
 
-class _Prefetch:
-    """The record batches of a range; the next one is requested while one is processed."""
+async def _record_batches(client: TcpService, span: LogRange) -> AsyncIterator[RecordBatch]:
+    """Yields the record batches of a range; the next one is requested while one is processed."""
 
-    def __init__(self, client: TcpService, span: LogRange) -> None:
-        self._client, self._span, self._at = client, span, span.first
-        self._requested: asyncio.Task[RecordBatch] | None = None
+    def request(first: int) -> asyncio.Task[RecordBatch]:
+        asked = AskRecordBatch(span.name, span.number, first, span.end, span.is_again)
+        return asyncio.ensure_future(client.delivery().record_batch(asked))
 
-    async def next(self) -> RecordBatch | None:
-        """Returns the next batch, or None after the last. Raises DeliveryError."""
-        if self._at >= self._span.end:
-            return None
-        records = await (self._requested or self._request())
-        if records.next <= self._at:
-            raise DeliveryError(f"{self._span.name!r} has no position {self._at} yet")
-        self._at = records.next
-        self._requested = self._request() if self._at < self._span.end else None
-        return records
-
-    def _request(self) -> "asyncio.Task[RecordBatch]":
-        of = self._span
-        request = AskRecordBatch(of.name, of.number, self._at, of.end, of.is_again)
-        return asyncio.ensure_future(self._client.delivery().record_batch(request))
+    at, requested = span.first, None
+    while at < span.end:
+        records = await (requested or request(at))
+        if records.next <= at:
+            raise DeliveryError(f"{span.name!r} has no position {at} yet")
+        at = records.next
+        requested = request(at) if at < span.end else None
+        yield records
 
 
 class LogFrameReader(D.DataSourceReader):

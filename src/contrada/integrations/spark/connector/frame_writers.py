@@ -23,6 +23,7 @@ from contrada.integrations.spark.connector.arrow_columns import PACKED
 from contrada.integrations.spark.connector.connector_options import Options
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
+from contrada.net.client.tcp_service import TcpService
 from contrada.service.sync import SyncService
 
 PUBLISH_ROWS: Final = 500
@@ -184,16 +185,12 @@ def publish(
     return done
 
 
-def _wait_admission(client: Any, service: SyncService) -> int:
+def _wait_admission(client: TcpService, service: SyncService) -> int:
     """Returns the highest known number, once no other task publishes under the name."""
     until_s = monotonic() + ADMISSION_WAIT_S
-
-    async def ask() -> int:
-        return await client.delivery().known_sequence()  # type: ignore[no-any-return]
-
     while True:
         try:
-            return service.run(ask())
+            return service.run(client.delivery().known_sequence())
         except DeliveryError:
             if monotonic() > until_s:
                 raise

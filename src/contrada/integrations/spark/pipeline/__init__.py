@@ -1,4 +1,1 @@
-"""Pipelines: their description in files, their runs and streams.
-
-This module imports nothing: `pipeline_description` needs neither PySpark nor Java.
-"""
+"""Pipelines: their description in files, their runs and streams."""

@@ -54,15 +54,6 @@ class _SortedFiles(msgspec.Struct):
     files: list[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Rows of a source that one job publishes."""
-
-    number: int
-    count: int
-    rows: DataFrame
-
-
 def publish_matches(
     session: SparkSession,
     pipeline: Pipeline,
@@ -132,33 +123,33 @@ class _MatchPublisher:
         """Publishes the rest of a source's notifications; returns their count."""
         known = self.state.sources
         before = behind = known.get(name, 0)
-        for job in self._jobs(place, name, total) if total > before else ():
-            if behind >= job.count:
-                behind -= job.count
+        for number, count, rows in self._jobs(place, name, total) if total > before else ():
+            if behind >= count:
+                behind -= count
                 continue
             job_progress.check_stop(stop)
             self._save_state()  # Before publishing: brokers may know rows by this name from now on.
             self.on_progress(f"publish {name}", known.get(name, 0), total)
             try:
-                self._publish(place, job, behind)
+                self._publish(place << _JOBS_BITS | number, rows, behind)
             except (Py4JJavaError, PySparkException) as error:
                 progress = f"at least {known.get(name, 0)} of {total} notifications of {name}"
                 raise _failure(error, self.address, f"{progress} are published") from None
-            known[name] = known.get(name, 0) + job.count - behind
+            known[name] = known.get(name, 0) + count - behind
             behind = 0
             self._save_state()
             self.on_progress(f"publish {name}", known[name], total)
         return known.get(name, 0) - before
 
-    def _publish(self, place: int, job: _Job, behind: int) -> None:
-        rows = job.rows.repartition(1).sortWithinPartitions(*_ORDER)
+    def _publish(self, batch: int, rows: DataFrame, behind: int) -> None:
+        rows = rows.repartition(1).sortWithinPartitions(*_ORDER)
         # An older version may have stopped within a job.
         publish_rows(
             rows.offset(behind) if behind else rows,
             address=self.address,
             delivery=self.pipeline.delivery,
             query=self.state.query,
-            batch=str(place << _JOBS_BITS | job.number),
+            batch=str(batch),
             reconnect_wait=str(self.pipeline.limits.broker_away_s),
         )
 
@@ -167,16 +158,15 @@ class _MatchPublisher:
             self.run.path / run_folder.PROGRESS_FILE, msgspec.json.encode(self.state)
         )
 
-    def _jobs(self, place: int, name: str, total: int) -> Iterator[_Job]:
-        """Splits the rows of a source into jobs, always in the same way."""
+    def _jobs(self, place: int, name: str, total: int) -> Iterator[tuple[int, int, DataFrame]]:
+        """Yields the number, count and rows of each job of a source, always the same."""
         rows = self.rows.where(F.col("source") == name).select(*_ORDER)
         if total <= self.pipeline.limits.published_at_once:
-            yield _Job(0, total, rows)
+            yield 0, total, rows
             return
         folder = self.run.place(_SORTED, self.run.name, str(place))
         for number, (file, count) in enumerate(self._sort_once(place, rows, folder).files):
-            job = self.session.read.schema(rows.schema).parquet(f"{folder}/{file}")
-            yield _Job(number, count, job)
+            yield number, count, self.session.read.schema(rows.schema).parquet(f"{folder}/{file}")
 
     def _sort_once(self, place: int, rows: DataFrame, folder: str) -> _SortedFiles:
         """Returns the files of a source's sorted rows; writes them if absent."""

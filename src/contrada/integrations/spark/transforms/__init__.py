@@ -1,4 +1,1 @@
-"""Transforms: functions from one DataFrame to another, for `DataFrame.transform`.
-
-They use only the API of Spark Connect, so they work there, too.
-"""
+"""Transforms of frames, for `DataFrame.transform`. They work through Spark Connect, too."""

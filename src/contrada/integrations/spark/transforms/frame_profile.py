@@ -214,7 +214,7 @@ def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 def _of_values(notifications: Iterable[dict[str, Any]]) -> pa.RecordBatch:
     """Returns the values of notifications, one by one."""
-    columns: tuple[list[Any], ...] = ([], [], [], [])
+    rows = []
     for each in notifications:
         for name, values in each.items():
             for value in values if isinstance(values, list | tuple) else (values,):
@@ -222,9 +222,8 @@ def _of_values(notifications: Iterable[dict[str, Any]]) -> pa.RecordBatch:
                 is_text = isinstance(key, bytes)
                 number = None if is_text or key is None else float(key)
                 row = (name, domains.DOMAIN_NAMES[domain], number, key if is_text else None)
-                for column, cell in zip(columns, row, strict=True):
-                    column.append(cell)
-    return _arrays(*columns)
+                rows.append(row)
+    return _arrays(*(zip(*rows, strict=True) if rows else ((),) * 4))
 
 
 def _batch(name: str | None, domain: int | None, numbers: Any, texts: Any) -> pa.RecordBatch:
