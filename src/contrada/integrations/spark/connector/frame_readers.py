@@ -202,7 +202,7 @@ class LogFrameReader(D.DataSourceReader):
         return batches(self._options, self._schema, partition)
 
 
-Offset: TypeAlias = dict[str, Any]
+StreamOffset: TypeAlias = dict[str, Any]
 """`home` (the owner) and `number` of the subscription, and the next position to read."""
 
 
@@ -229,7 +229,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._broker = BrokerConnection(options)
         self._last: int | None = None  # the end, of a query that does not go on
 
-    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> StreamOffset:  # noqa: N802 - Spark's name
         """Returns `position`, `since` or the first unacknowledged record."""
         options = self._options
         state = self._broker.log(options.since)
@@ -241,7 +241,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_rows
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802 - Spark's name
         """Returns the end of the next batch; acknowledges all before its start."""
         state = self._state(start)
         first = int(start["position"])
@@ -254,7 +254,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, (first if again else max(first, state.undone)) + limit.max_rows)
         return _offset(state, max(first, end))
 
-    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> StreamOffset | None:  # noqa: N802 - Spark's name
         """Returns the end of the log."""
         state = self._broker.log()
         return _offset(state, state.next)
@@ -263,7 +263,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Bounds the query by the present end of the log."""
         self._last = self._broker.log().next
 
-    def partitions(self, start: Offset, end: Offset) -> list[D.InputPartition]:
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[D.InputPartition]:
         """Splits the positions of a batch; a repeated batch has the same parts."""
         state = self._state(start)
         return [*split_range(self._options, state, int(start["position"]), int(end["position"]))]
@@ -272,14 +272,14 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yields the records of a range."""
         return batches(self._options, self._schema, partition)
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: StreamOffset) -> None:
         """Does nothing yet; see `latestOffset`."""
 
     def stop(self) -> None:
         """Closes the connection at the end of the query. Idempotent."""
         self._broker.close()
 
-    def _state(self, known: Offset) -> LogState:
+    def _state(self, known: StreamOffset) -> LogState:
         state = self._broker.log()
         if (state.owner, state.number) != (known["home"], known["number"]):
             raise DeliveryError(
@@ -289,7 +289,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         return state
 
 
-def _offset(state: LogState, position: int) -> Offset:
+def _offset(state: LogState, position: int) -> StreamOffset:
     return {"home": state.owner, "number": state.number, "position": position}
 
 
