@@ -39,9 +39,8 @@ def java_options() -> str:
 
 
 def write_archive() -> Path:
-    """Starts a Spark session, matches rows, and archives the loaded classes. Replaces an earlier
-    archive atomically. Cost: some 150 MB, half a minute. Raises EngineError if Java writes no
-    archive.
+    """Starts a Spark session, matches rows, and archives the loaded classes, atomically. Cost: some
+    150 MB, half a minute. Raises EngineError if Java writes no archive.
     """
     kept = archive_path()
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -190,10 +190,9 @@ _SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
 def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
     """Runs work that uses Spark; Ctrl-C cancels its jobs and stops its session in order.
 
-    Endless work usually ends by Ctrl-C: then only the event is set, and the result of the work is
-    returned. The work runs in a thread of its own, and the session must be made there, since
-    PySpark cannot recover from a signal during a call to Java. Work must start no further step once
-    its event is set.
+    Endless work usually ends by Ctrl-C: then only the event is set, and the result is returned. The
+    work makes the session in a thread of its own, since PySpark cannot recover from a signal during
+    a call to Java. It must start no further step once its event is set.
     """
     stop = threading.Event()
     outcome: Future[T] = Future()
@@ -287,9 +286,8 @@ def _java_major(java: str) -> int:
 
 
 def configure(builder: "SparkSession.Builder") -> "SparkSession.Builder":
-    """Returns the builder with the settings of this package. Filters are pushed to
-    `format("contrada")`, and workers run this interpreter instead of the first `python3` on the
-    path, unless PYSPARK_PYTHON is set.
+    """Returns the builder with the settings of this package: filters are pushed to the data source,
+    and workers run this interpreter, unless PYSPARK_PYTHON is set.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.config(PUSHDOWN, "true")

@@ -13,7 +13,12 @@ from contrada import Notification
 from contrada.integrations.files import ReadOptions
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline import outcome_task
-from contrada.integrations.spark.pipeline.outcome_task import OUTCOME, SparkRows, outcome_of
+from contrada.integrations.spark.pipeline.outcome_task import (
+    OUTCOME,
+    SparkRowReader,
+    SparkRows,
+    outcome_of,
+)
 from contrada.integrations.spark.transforms.notification_worker import RowBuilder
 from contrada.model import Envelope, to_msgpack
 from contrada.model.codec import notification_from_msgpack
@@ -103,7 +108,7 @@ def test_outcomes_in_columns_equal_single_ones(
     monkeypatch.setattr(outcome_task, "OUTCOMES_MAX", at_once)
     base = Base(WISHES, folder=tmp_path)
     making, batch = made_of(reading)
-    reader = SparkRows("rows", making).reader(base.saved)
+    reader = SparkRowReader(SparkRows("rows", making), base.saved)
     batches = list(reader.outcomes(batch))
     assert all(each.schema == OUTCOME and 0 < each.num_rows <= at_once for each in batches)
     expected = one_by_one(making, batch, base)
@@ -121,7 +126,7 @@ def test_seen_names_are_removed_from_unmet(tmp_path: Path) -> None:
         types={"names": "text", "unmet": "text", "a.b.c": "text", "never": "text"}
     )
     making, batch = json_lines(reading)
-    reader = SparkRows("rows", making).reader(Base(WISHES, folder=tmp_path).saved)
+    reader = SparkRowReader(SparkRows("rows", making), Base(WISHES, folder=tmp_path).saved)
     assert list(reader.outcomes(batch))
     (counts,) = (row for each in reader.finish() for row in each.to_pylist())
     assert counts["unmet"] == ["never", "unmet"]

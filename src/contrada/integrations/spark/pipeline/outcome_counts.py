@@ -42,11 +42,9 @@ class SourceSummary:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSummary:
-    """The results of a run. `matches` are counts by subscription, `patterns` by pattern; `output`
-    is the folder of the results.
-
-    `stages` are seconds by stage, `plan` is the way of matching by source, `refused` are unreadable
-    rules of other dialects, `versions` are the subscriptions of a stream.
+    """The results of a run: `matches` by subscription, `patterns` by pattern, the folder `output`,
+    `stages` as seconds, `plan` as the way of matching by source, `refused` rules of other dialects,
+    `versions` of a stream's subscriptions.
     """
 
     sources: tuple[SourceSummary, ...]

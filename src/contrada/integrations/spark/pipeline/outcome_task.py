@@ -107,16 +107,14 @@ def _has_infinite(values: dict[str, Any]) -> bool:
 
 def names_in(packed: Any, names: Iterable[str]) -> set[str]:
     """Returns the names, among some, of attributes in packed notifications without NULL. Cost: a
-    search for each name among the bytes, and a microsecond for each row that contains it, until one
-    has it as a name.
+    search for each name among the bytes, and some microseconds.
     """
     found = set()
     for name in names:
         is_there = pc.match_substring(packed, _name(name))  # It may be a value.
-        for row in is_there.to_numpy(zero_copy_only=False).nonzero()[0].tolist():
-            if name in notification_from_msgpack(packed[row].as_py()):
-                found.add(name)
-                break
+        rows = is_there.to_numpy(zero_copy_only=False).nonzero()[0].tolist()
+        if any(name in notification_from_msgpack(packed[row].as_py()) for row in rows):
+            found.add(name)
     return found
 
 
@@ -158,10 +156,6 @@ class TextFiles:
         """Returns the name of a file in results."""
         return display_name(address, self.beside)
 
-    def reader(self, base: SavedBase) -> "_TextFileReader":
-        """Returns the reader of a task."""
-        return _TextFileReader(self, base)
-
 
 @dataclass(frozen=True, slots=True)
 class SparkRows:
@@ -169,10 +163,6 @@ class SparkRows:
 
     name: str
     builder: RowBuilder
-
-    def reader(self, base: SavedBase) -> "_SparkRowReader":
-        """Returns the reader of a task."""
-        return _SparkRowReader(self, base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +178,12 @@ class OutcomeTask:
 def outcome_batches(task: OutcomeTask, batches: Iterable[Any]) -> Batches:
     """Yields the outcomes of the rows of a task, and finally the counts, a row for each source."""
     assert task.base is not None
-    readers = [source.reader(task.base) for source in task.sources]
+    readers = [
+        TextFileReader(each, task.base)
+        if isinstance(each, TextFiles)
+        else SparkRowReader(each, task.base)
+        for each in task.sources
+    ]
     for batch in batches:
         of = batch.column(0).to_numpy()
         for place in np.unique(of).tolist():
@@ -297,13 +292,16 @@ def outcome_of(notification: Notification) -> dict[str, Any]:
 # --- text formats ---------------------------------------------------------------------------------
 
 
-class _TextFileReader:
+class TextFileReader:
+    """Converts the rows of text files to outcomes."""
+
     def __init__(self, files: TextFiles, base: SavedBase) -> None:
         self._files = files
         self._held = _SourceOutcomes(files.name, files.reading.names_expected())
         self._matcher = matcher_of(base, files.reading)
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        """Yields the outcomes of some rows."""
         for part, content in self._parts(rows):
             for outcomes in self._of_part(part, content):
                 self._held.read += outcomes.read
@@ -322,6 +320,7 @@ class _TextFileReader:
                     yield from self._held.full_batches()
 
     def finish(self) -> Batches:
+        """Yields the remaining outcomes, and the counts of all."""
         return self._held.finish()
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[FilePart, bytes | None]]:
@@ -405,7 +404,9 @@ class BaseIndex:
 # --- rows that Spark has read ---------------------------------------------------------------------
 
 
-class _SparkRowReader:
+class SparkRowReader:
+    """Converts rows of Spark to outcomes."""
+
     def __init__(self, rows: SparkRows, base: SavedBase) -> None:
         self._builder = rows.builder
         self._base = open_base(base)
@@ -416,6 +417,7 @@ class _SparkRowReader:
         )
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
+        """Yields the outcomes of some rows."""
         made = self._builder.build(rows)
         packed = made.notifications
         is_bad = made.reasons.is_valid().to_numpy(zero_copy_only=False)
@@ -438,4 +440,5 @@ class _SparkRowReader:
             yield held.row_batch(made, some, is_bad[some], (ends - ends[0], keys))
 
     def finish(self) -> Batches:
+        """Yields the remaining outcomes, and the counts of all."""
         return self._held.finish()

@@ -16,13 +16,13 @@ the checkpoint.
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from pyspark import StorageLevel
@@ -61,6 +61,9 @@ from contrada.integrations.spark.pipeline.worker_files import GONE, files_taken,
 from contrada.integrations.spark.transforms.detection import SEEN, detection, parts_of
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded
+
+_Counts: TypeAlias = Mapping[str, SourceCounts]
+_Names: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class _Totals(msgspec.Struct, frozen=True):
@@ -102,11 +105,8 @@ def run_stream(
         versions = _versions(pipeline, asked, Path(here))
         rows, task = source_outcomes.open_sources(session, pipeline.sources, stream=True)
         batches = _MicroBatches(pipeline, versions, task, address, identity, check_alone)
-        served = (
-            _ServedBatches(pipeline, task, address, identity)
-            if job_progress.is_remote(session)
-            else None
-        )
+        is_remote = job_progress.is_remote(session)
+        served = _ServedBatches(pipeline, task, address, identity) if is_remote else None
         writer = rows.writeStream.foreachBatch(served or batches)
         writer = writer.option("checkpointLocation", str(pipeline.checkpoint.absolute() / "query"))
         if pipeline.trigger_us is None:
@@ -225,12 +225,7 @@ class _MicroBatches:
         return {name: names for name, names in left.items() if names}
 
     def _write(
-        self,
-        every: DataFrame,
-        batch: int,
-        version: Version,
-        counts: Mapping[str, SourceCounts],
-        gone: Mapping[str, list[str]],
+        self, every: DataFrame, batch: int, version: Version, counts: _Counts, gone: _Names
     ) -> None:
         """Writes the matches and bad records of a micro-batch."""
         pipeline = self.pipeline
@@ -275,9 +270,8 @@ class _MicroBatches:
         self.publish_s += monotonic() - began
 
     def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
-        """Detects patterns; returns the number of matches of each in this micro-batch. Patterns see
-        the records that one of their steps matches, independent of subscriptions, and the largest
-        time that each task read.
+        """Detects patterns; returns the number of new matches of each. Patterns see the records
+        that one of their steps matches, and the largest time that each task read.
         """
         if not self.pipeline.patterns:
             return {}
@@ -307,11 +301,7 @@ class _MicroBatches:
         return found
 
     def _add(
-        self,
-        batch: int,
-        version: Version,
-        counts: Mapping[str, SourceCounts],
-        patterns: Mapping[str, int],
+        self, batch: int, version: Version, counts: _Counts, patterns: Mapping[str, int]
     ) -> None:
         """Writes the totals up to this micro-batch."""
         before = _Totals() if batch == 0 else self._totals(batch - 1)

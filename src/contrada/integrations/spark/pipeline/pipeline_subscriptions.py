@@ -60,8 +60,7 @@ def load_origins(
     origins: Sequence[SubscriptionsOrigin], known: LoadedSubscriptions | None = None
 ) -> LoadedSubscriptions:
     """Returns the subscriptions of all origins; the object `known` itself if none has changed.
-    Raises InputError with the place for unreadable origins and duplicate names;
-    ConnectionFailedError, ServiceError.
+    Raises InputError for unreadable origins and duplicate names, and errors of brokers.
     """
     states = [
         digest_of(each) if each.broker is None else subscriptions_at(each.broker)

@@ -156,9 +156,8 @@ _IDENTITY_FILE: Final = "stream.json"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The settings that a checkpoint was made with: its query name for brokers, its number of
-    parts, sources and patterns. Sources and patterns are fixed, since their states in the
-    checkpoint are found by position.
+    """The settings of a checkpoint: its query name for brokers, its number of parts, its sources
+    and patterns. These are fixed, since their states in the checkpoint are found by position.
     """
 
     query: str
@@ -178,9 +177,8 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def read_identity(pipeline: Pipeline) -> Identity | None:
-    """Returns the identity of an existing checkpoint, else None. Only reads. Raises StoreError for
-    a checkpoint with other sources or patterns, and InputError for an output that belongs to
-    another checkpoint.
+    """Returns the identity of an existing checkpoint, else None. Raises StoreError for one with
+    other sources or patterns, and InputError for an output that belongs to another checkpoint.
     """
     found = run_folder.read_state(pipeline.checkpoint / _IDENTITY_FILE, Identity)
     if found is None:

@@ -228,9 +228,8 @@ def _runs(output: Folder) -> list[Folder]:
 @dataclass(eq=False)
 class Lease:
     """The right to write at an address, where files cannot be locked: a file that is created
-    exclusively. Its holder rewrites it while it works. A lease that was not renewed for long
-    belongs to a killed process, and is taken over. Its age is measured by the file system's own
-    clock.
+    exclusively, and rewritten by its holder. One that was not renewed for long, by the file
+    system's own clock, belongs to a killed process, and is taken over.
     """
 
     file: HadoopPath
@@ -307,9 +306,8 @@ def hold_lease(file: HadoopPath, taken: str) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def lock_output(output: Folder) -> Iterator[Callable[[], None]]:
-    """Holds the lock of an output. Raises InputError if another process holds it. Yields a check
-    that raises InputError if the lock was lost, which happens only at addresses: call it before
-    results are replaced.
+    """Holds the lock of an output. Raises InputError if another process holds it. Yields a check to
+    call before results are replaced: it raises InputError if the lock was lost at an address.
     """
     if isinstance(output, HadoopPath):
         with hold_lease(output / _LOCK, _TAKEN) as check:

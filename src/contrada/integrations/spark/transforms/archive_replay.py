@@ -57,13 +57,11 @@ async def replay(
 
     `speed` is the time-lapse factor: 60 makes a minute a second, infinity does not wait. `since`
     (inclusive) and `until` (exclusive) bound the times. Equal times are ordered by publisher and
-    number. `delivery` is a class of delivery for all, such as "certified"; by default each has its
-    own. Envelopes are kept: a service that knows the publisher and id of a notification does not
-    deliver it again, and one with an expired time to live is expired already. With `anew` they are
-    stamped with the present time and the name of this client. Cancelling the task ends it; some
-    notifications of the running batch may be published. Raises InputError for a frame that is not
-    packed, a speed that is not positive and times without a zone, and the errors of the service
-    with a note of the published count. Memory: two partitions of the sorted frame.
+    number. `delivery` is a class of delivery for all; by default each has its own. Envelopes are
+    kept, so known notifications are not delivered again; with `anew` they are stamped with the
+    present time and the name of this client. Cancelling the task ends it within a batch. Raises
+    InputError for a frame that is not packed, a speed that is not positive and times without a
+    zone, and the errors of the service with a note of the published count. Memory: two partitions.
     """
     first_us, last_us = _bound(since, -math.inf), _bound(until, math.inf)
     if not speed > 0:

@@ -68,17 +68,15 @@ it: the least recently used one is encoded again."""
 
 
 def covering(subscriptions: DataFrame, *, every: bool = False) -> DataFrame:
-    """Returns the reduced base: covered filters are dropped, mergeable ones merged, equal ones
-    united.
+    """Returns a base without covered filters, with mergeable ones merged and equal ones united.
 
     `subscriptions` has two columns: a key (text or integer), and a filter as text or packed bytes;
     each filter of a union counts by itself. The result has the same two columns. A remaining filter
     has the least key of those merged into it, and filters of one key form one union again; together
-    they match exactly the same notifications. A filter stays if the algebra cannot decide whether
-    it is covered.
+    they match exactly the same notifications. An undecidable filter stays.
 
-    With `every` there is a row for each given filter, with the column `by`, the remaining filter
-    that covers it, and `reason`, one of
+    With `every` there is a row for each given filter, with `by`, the remaining filter that covers
+    it, and `reason`, one of
 
     - `kept`: it remains itself;
     - `undecided`: it remains; it may be covered, but that could not be decided;
@@ -86,10 +84,9 @@ def covering(subscriptions: DataFrame, *, every: bool = False) -> DataFrame:
     - `covered`: a remaining filter covers it, possibly one that it was merged into;
     - `empty`: it matches nothing; the filter and `by` are NULL.
 
-    All steps but the last run in this call. Each worker holds about FILED_MAX filters at once, the
-    driver a few thousand of them, and places. Raises Spark's errors; the cause is an InputError
-    with the key of an unreadable filter. Cost: some hundred microseconds of a core for each filter.
-    Source: PODC 2000 §4.
+    All steps but the last run in this call. Each worker holds about FILED_MAX filters at once.
+    Raises Spark's errors; the cause is an InputError with the key of an unreadable filter. Cost:
+    some hundred microseconds of a core for each filter. Source: PODC 2000 §4.
     """
     steps = _Steps.of(subscriptions)
     given = _checkpoint(steps.run(subscriptions, _read, _MEMBER))

@@ -125,9 +125,8 @@ ClusterMember: TypeAlias = tuple[Any, dict[str, ValueSet]]
 def merge(members: list[ClusterMember]) -> list[ClusterMember]:
     """Returns fewer filters with the same union: filters that agree in all sets but one become one.
 
-    Sets agree if they have the same form. Merges attribute by attribute, until nothing merges. Text
-    operators that are no intervals are united only if they are few: decisions on thousands would
-    take seconds.
+    Merges attribute by attribute, until nothing merges. Text operators that are no intervals are
+    united only if they are few: decisions on thousands would take seconds.
     """
     while True:
         count = len(members)

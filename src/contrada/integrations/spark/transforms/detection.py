@@ -57,9 +57,8 @@ def detect(
     1970, as in the engine. The result has a row for each match: the pattern's name, the values of
     `by` as JSON, the time of the last notification, and all notifications in order, with their
     times. Spark sorts the frame, so nothing is late, and a worker's memory does not grow with its
-    rows. `zone` is that of dates and of times without one; columns to `drop` are no attributes.
-    Raises ParseError, UnknownOperatorError, and InputError for a column that cannot be an
-    attribute.
+    rows. `zone` and `drop` are as for `match`. Raises ParseError, UnknownOperatorError, and
+    InputError for a column that cannot be an attribute.
     """
     shipped = _pack(patterns)
     dropped = tuple(drop)
@@ -95,9 +94,8 @@ def detect_stream(
     Set a trigger and call `start()`. `sink(matches, batch)` gets rows as those of `detect`, with
     the batch's number in a column. After a failure a batch may be repeated with the same rows: a
     sink that replaces its earlier output of the batch loses and duplicates nothing. `checkpoint` is
-    a folder that the driver and all executors reach; it keeps the offsets and the state of the
-    stream. Rows that wait for the watermark at a stop are kept for the next start. Raises as
-    `detect`; StoreError for a checkpoint of other patterns.
+    a folder that the driver and all executors reach. Raises as `detect`; StoreError for a
+    checkpoint of other patterns.
     """
     shipped = _pack(patterns)
     columns, described = _describe(frame, time, zone, drop)

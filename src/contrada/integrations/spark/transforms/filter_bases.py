@@ -84,11 +84,10 @@ class Base:
 
     `subscriptions` are a mapping of keys to filters, texts or rules, the path of a file as for
     `contrada match`, or a frame of two columns, the keys and texts or packed filters. Keys are
-    texts, or all of them integers. The base is saved below `folder`, by default `contrada/bases` in
-    the user's cache directory, where an equal one is reused. With `shared=True` all workers see the
-    folder; otherwise its files are shipped at its first use in a session. Cost: some tens of
-    microseconds for each filter, on the driver; much less for a reused base. Raises InputError for
-    invalid subscriptions, and the errors of parsing filters.
+    texts, or all of them integers. The base is saved below `folder`, where an equal one is reused.
+    With `shared=True` all workers see the folder; otherwise its files are shipped at its first use
+    in a session. Cost: some tens of microseconds for each filter, on the driver; much less for a
+    reused base. Raises InputError for invalid subscriptions.
     """
 
     def __init__(

@@ -65,8 +65,7 @@ def match(
     drop: Iterable[str] = (),
     way: MatchMethod | None = None,
 ) -> Transform:
-    """Returns a transform that adds a column of the keys of matching subscriptions, in the base's
-    order.
+    """Returns a transform that adds the keys of matching subscriptions, in the base's order.
 
     The column is an array of texts, or of integers like the base's keys; empty without a match, and
     NULL if the row is no notification. `zone` is that of dates and of times without one; columns to
@@ -93,9 +92,8 @@ def route(
     drop: Iterable[str] = (),
     way: MatchMethod | None = None,
 ) -> Transform:
-    """Returns a transform to a row for each matching pair of a notification and a subscription's
-    key. By predicates, only matching rows are read, if the source supports it. Options and errors:
-    as `match`.
+    """Returns a transform to a row for each pair of a notification and a key of `match`. By
+    predicates, only matching rows are read, if the source supports it. Options: as `match`.
     """
     base = Base.of(subscriptions)
     dropped = (*drop, column)

@@ -56,14 +56,12 @@ def profile(
     - `share`: values per notification; bad rows do not count;
     - `distinct_about`: the number of different ones; usually within 5 %;
     - `equality_about`: the share of notifications that an equality with one of them matches;
-    - `least`, `greatest`, `quantiles_about`: of numbers, as doubles; of times, in microseconds
-      since 1970; of truth values, 0 and 1;
+    - `least`, `greatest`, `quantiles_about`: doubles; of times microseconds since 1970;
     - `first`, `last`: of text, in byte order;
     - `frequent_about`: the most frequent values with counts, most frequent first.
 
-    `zone` and `drop` as for `match`. Raises InputError for columns that cannot be attributes.
-    Memory: constant. Cost: some tenths of a microsecond for a value of a wide frame, some
-    microseconds for one of a packed frame, or of an array, map or variant.
+    `zone` and `drop` as for `match`. Raises InputError for columns that cannot be attributes. Cost:
+    some tenths of a microsecond for a value of a column, some microseconds for other values.
     """
     described = frame_of(notifications.schema, zone=zone, drop=drop)
     if described.is_packed:
@@ -103,9 +101,8 @@ def profile(
 
 
 def advertisement_of(profiled: DataFrame) -> Advertisement:
-    """Returns an advertisement that covers every notification of a profiled frame. It lists the
-    values of an attribute if all are known, else a range. Cost: collects a row for each attribute
-    and domain.
+    """Returns an advertisement that covers every notification of a profiled frame: the values of an
+    attribute if all are known, else a range. Cost: collects the profile.
     """
     sets: dict[str, list[ValueSet]] = {}
     for row in profiled.collect():

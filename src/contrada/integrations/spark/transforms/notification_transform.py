@@ -48,17 +48,14 @@ def to_notifications(
 ) -> Callable[[DataFrame], DataFrame]:
     """Returns a transform from rows to packed notifications.
 
-    The result has `notification`, packed for `match`, `route`, `detect` and `format("contrada")`;
-    for a bad row this is NULL, `reason` has the error, and `text` shows the row. No row is dropped.
-    The columns to `keep` precede these. `of` is the input of a notification: `wide`, all columns;
-    or one column of `json` or `xml` (texts or bytes), `variant` or `map`, which `column` names if
-    several exist. `reading` has the options of `contrada match`: types, absent markers, additions,
-    the time, type marks, renames, the strategy for repetitions; with `entries`, or the strategy
-    `split`, a text gives a row for each entry. `ReadOptions.drop` has columns to drop, and its
-    `zone` is that of dates and of times without one. Packed notifications in a binary column
-    `notification` are unchanged. Cost: rows of plain columns are encoded in columns, with Numba;
-    texts, and rows with lists, maps or variants, one by one. Raises InputError for a column that is
-    missing or cannot be an attribute, and for an unknown `of`.
+    The result has the columns to `keep`, then `notification`, packed; for a bad row this is NULL,
+    `reason` has the error, and `text` shows the row. No row is dropped. `of` is the input of a
+    notification: `wide`, all columns; or one column of `json` or `xml` (texts or bytes), `variant`
+    or `map`, which `column` names if several exist. `reading` has the options of `contrada match`;
+    with `entries`, or the strategy `split`, a text gives a row for each entry. Packed notifications
+    are unchanged. Cost: rows of plain columns are encoded in columns, with Numba; others one by
+    one. Raises InputError for a column that is missing or cannot be an attribute, and for an
+    unknown `of`.
     """
     reading = ReadOptions() if reading is None else reading
     if of not in get_args(Of):

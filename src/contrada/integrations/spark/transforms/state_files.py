@@ -89,8 +89,7 @@ class States:
 
 def states_of(checkpoint: str, shape: dict[str, Any], parts: Callable[[], int] | None) -> States:
     """Returns the states of a checkpoint, with its original number of parts. `parts` returns that
-    of a new one; None creates none. Raises StoreError without a state, and for a state with another
-    shape.
+    of a new one; None creates none. Raises StoreError without a state, and for another shape.
     """
     states = States(f"{checkpoint.rstrip('/')}/state", 0)
     try:
