@@ -10,8 +10,8 @@ import click
 
 from contrada.cli import shared_options as options
 from contrada.cli.processes import Processes
-from contrada.integrations.spark import class_archive, cluster
-from contrada.integrations.spark.spark_session import check_requirements
+from contrada.cli.shared_options import COUNT, PORT
+from contrada.integrations.spark import class_archive, cluster, spark_session
 
 SPARK_END_WAIT_S: Final = 15.0
 """Seconds for a master or worker to end. Beyond it: it is killed."""
@@ -41,7 +41,7 @@ def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
     contrada spark up --workers 2
     contrada pipeline run operations.toml --master spark://127.0.0.1:7077
     """  # noqa: D301 - click reads the escape
-    check_requirements()
+    spark_session.check_requirements()
     with TemporaryDirectory(prefix="contrada-spark-") as folder:
         os.environ.update(cluster.environment(Path(folder)))
         started = _Cluster(Path(folder), workers, cores, memory, is_shown=verbose)
@@ -58,9 +58,9 @@ def prepare() -> None:
     use them from then on. Repeat it after a change of Java or PySpark. Prints the Java options that
     other sessions may use as spark.driver.extraJavaOptions.
     """
-    check_requirements()
+    spark_session.check_requirements()
     class_archive.write_archive()
-    click.echo(class_archive.java_options())
+    click.echo(spark_session.archive_options())
 
 
 class _Cluster:

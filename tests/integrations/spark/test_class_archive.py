@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import EngineError
-from contrada.integrations.spark import class_archive
+from contrada.integrations.spark import class_archive, spark_session
 
 
 @pytest.fixture(autouse=True)
@@ -21,25 +21,25 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_without_an_archive_java_gets_no_options() -> None:
     """Java would warn of a missing file."""
-    assert class_archive.java_options() == ""
+    assert spark_session.archive_options() == ""
 
 
 def test_the_archive_is_named_by_the_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """Java would ignore it, slowly, after an update."""
-    before = class_archive.archive_path()
+    before = spark_session.archive_path()
     before.parent.mkdir(parents=True)
     before.write_bytes(b"")
-    assert str(before) in class_archive.java_options()
+    assert str(before) in spark_session.archive_options()
     monkeypatch.setenv("JAVA_HOME", "elsewhere")
-    assert class_archive.java_options() == ""
+    assert spark_session.archive_options() == ""
 
 
 def test_folders_may_have_blanks_in_their_names() -> None:
     """Java would parse half of the name as an option, and not start at all."""
-    kept = class_archive.archive_path()
+    kept = spark_session.archive_path()
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"")
-    assert shlex.split(class_archive.java_options())[0] == f"-XX:SharedArchiveFile={kept}"
+    assert shlex.split(spark_session.archive_options())[0] == f"-XX:SharedArchiveFile={kept}"
 
 
 def test_a_new_archive_replaces_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,12 +50,12 @@ def test_a_new_archive_replaces_others(monkeypatch: pytest.MonkeyPatch) -> None:
         return subprocess.CompletedProcess(command, 0, "", "")
 
     def unlink(path: Path, **_: object) -> None:
-        assert class_archive.archive_path().read_bytes() == b"new"
+        assert spark_session.archive_path().read_bytes() == b"new"
         path.rename(path.with_suffix(".gone"))
 
     monkeypatch.setattr(subprocess, "run", written)
     monkeypatch.setattr(Path, "unlink", unlink)
-    kept = class_archive.archive_path()
+    kept = spark_session.archive_path()
     kept.parent.mkdir(parents=True)
     kept.with_name("other.jsa").write_bytes(b"")
     assert class_archive.write_archive() == kept
@@ -72,10 +72,9 @@ def test_a_failure_to_archive_is_reported(caches: Path, monkeypatch: pytest.Monk
 
 STARTED = """
 import sys
-from contrada.integrations.spark import class_archive
-from contrada.integrations.spark.spark_session import spark_session
+from contrada.integrations.spark.spark_session import archive_options, spark_session
 log = "-Xlog:class+load:file=" + sys.argv[1]
-with spark_session(1, java_options=f"{class_archive.java_options()} {log}") as session:
+with spark_session(1, java_options=f"{archive_options()} {log}") as session:
     print(session.range(3).count())
 """
 

@@ -7,35 +7,17 @@ to one Java and one PySpark, whose digest is in its name. Java itself checks the
 without one that does not fit.
 """
 
-import os
-import shutil
 import subprocess
 import sys
-from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from contrada.errors import EngineError
+from contrada.integrations.spark.spark_session import QUIET, archive_path, spark_session
 
 ARCHIVE_WAIT_S: Final = 300.0
 """Seconds for writing the archive. Beyond it: the attempt ends with an error."""
-
-QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Java would warn of each class that it leaves out, and of an archive that does not fit."""
-
-
-def archive_path() -> Path:
-    """Returns the path of the archive, in the user's cache directory."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches).absolute() / "contrada" / "spark" / f"{_digest()}.jsa"
-
-
-def java_options() -> str:
-    """Returns the Java options that use the archive; empty without an archive."""
-    kept = archive_path()
-    return f'"-XX:SharedArchiveFile={kept}" {QUIET}' if kept.is_file() else ""
 
 
 def write_archive() -> Path:
@@ -46,7 +28,7 @@ def write_archive() -> Path:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=kept.parent) as folder:
         new = Path(folder) / kept.name
-        command = [sys.executable, "-m", "contrada.integrations.spark.archive_loader", str(new)]
+        command = [sys.executable, "-m", "contrada.integrations.spark.class_archive", str(new)]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=ARCHIVE_WAIT_S
@@ -62,11 +44,27 @@ def write_archive() -> Path:
     return kept
 
 
-def _digest() -> str:
-    """Returns a digest of the Java and the PySpark of a new session."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java"
-    path = Path(java).resolve()
-    written = path.stat().st_mtime_ns if path.exists() else 0
-    text = f"{path} {written} {version('pyspark')} {sys.prefix}"
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+def load_classes(new: str) -> None:
+    """Runs a session with matches; Java archives the loaded classes in a new file at its end. It is
+    the work of a child process.
+    """
+    from pyspark import SparkContext
+
+    from contrada.integrations.spark.transforms.frame_match import route
+
+    with TemporaryDirectory() as folder:
+        options = f'"-XX:ArchiveClassesAtExit={new}" {QUIET}'
+        with spark_session(1, java_options=options) as session:
+            path = str(Path(folder, "rows"))
+            session.range(2).selectExpr("id AS n", "'a' AS text").write.parquet(path)
+            frame = session.read.parquet(path)
+            for way in ("index", "predicates"):
+                frame.transform(route({"one": "n > 0"}, way=way)).collect()
+        gateway: Any = SparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(ARCHIVE_WAIT_S)
+
+
+if __name__ == "__main__":
+    load_classes(sys.argv[1])

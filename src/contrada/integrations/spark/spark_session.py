@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from importlib.metadata import version
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from time import monotonic
@@ -18,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.request import getproxies, proxy_bypass
 
 from contrada.errors import EngineError, InputError, MissingRequirementError
-from contrada.integrations.spark import class_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -322,7 +323,7 @@ _LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
 
 
 def _settings(cores: int, master: str | None, java_options: str | None) -> dict[str, str]:
-    own = class_archive.java_options() if java_options is None else java_options
+    own = archive_options() if java_options is None else java_options
     java_options = (
         f"{_COMPILING} -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOGGING.as_uri()} {own}"
     )
@@ -342,6 +343,34 @@ def _settings(cores: int, master: str | None, java_options: str | None) -> dict[
     if _LOOPBACK.match(master or "local"):  # Other machines need the name of the driver.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings
+
+
+# --- the class archive ----------------------------------------------------------------------------
+
+QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""Java would warn of each class that it leaves out, and of an archive that does not fit."""
+
+
+def archive_path() -> Path:
+    """Returns the path of the archive, in the user's cache directory."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches).absolute() / "contrada" / "spark" / f"{_digest()}.jsa"
+
+
+def archive_options() -> str:
+    """Returns the Java options that use the archive; empty without an archive."""
+    kept = archive_path()
+    return f'"-XX:SharedArchiveFile={kept}" {QUIET}' if kept.is_file() else ""
+
+
+def _digest() -> str:
+    """Returns a digest of the Java and the PySpark of a new session."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java"
+    path = Path(java).resolve()
+    written = path.stat().st_mtime_ns if path.exists() else 0
+    text = f"{path} {written} {version('pyspark')} {sys.prefix}"
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 # --- addresses of masters and Connect servers ---------------------------------------------------

@@ -9,7 +9,7 @@ from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
 from contrada.integrations.spark.connector.arrow_columns import ArrowColumns
-from contrada.integrations.spark.connector.filter_pushdown import push_down
+from contrada.integrations.spark.connector.frame_readers import push_down
 from contrada.model import Filter, Notification
 
 SCHEMA = T.StructType(

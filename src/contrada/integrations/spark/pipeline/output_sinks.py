@@ -59,29 +59,19 @@ def matches_of(
     table = pa.table(columns, ["position", "subscription"])
     schema = "position INT, subscription STRING"
     named = outcomes.sparkSession.createDataFrame(table, schema)
-    pairs = outcomes.where("notification is not null").select(
-        F.explode("subscriptions").alias("position"),
-        F.element_at("subscriptions", 1).alias("first"),
-        "source",
-        "file",
-        "record",
-        F.timestamp_micros("time_us").alias("time"),
-        "attributes",
-        "notification",
-    )
+    position = F.explode("subscriptions").alias("position")
+    first = F.element_at("subscriptions", 1).alias("first")
+    time = F.timestamp_micros("time_us").alias("time")
+    place, content = ("source", "file", "record"), ("attributes", "notification")
+    matched = outcomes.where("notification is not null")
+    pairs = matched.select(position, first, time, *place, *content)
+    is_first = (F.col("position") == F.col("first")).alias("is_first")
     by_source = F.create_map(*(F.lit(each) for pair in types.items() for each in pair))
+    kind = by_source[F.col("source")].alias("type")
+    versions = () if version is None else (F.lit(version).alias("version"),)
     return pairs.join(F.broadcast(named), "position").select(
-        "subscription",
-        "source",
-        "file",
-        "record",
-        "time",
-        "attributes",
-        "notification",
-        (F.col("position") == F.col("first")).alias("is_first"),
-        date_of("time").alias("date"),
-        by_source[F.col("source")].alias("type"),
-        *(() if version is None else (F.lit(version).alias("version"),)),
+        *("subscription", *place, "time", *content),
+        *(is_first, date_of("time").alias("date"), kind, *versions),
     )
 
 

@@ -278,10 +278,8 @@ def _origins(
 ) -> Iterator[SubscriptionsOrigin]:
     """Yields the origins; files have name patterns if a source names by `pattern`."""
     has_patterns = any(source.strategy == PATTERN for source in described.source)
-    if isinstance(described.subscriptions, str):
-        yield SubscriptionsOrigin(filled.path(described.subscriptions), has_patterns=has_patterns)
-        return
-    for number, each in enumerate(described.subscriptions):
+    given = described.subscriptions
+    for number, each in enumerate([_SubscribedFields(given)] if isinstance(given, str) else given):
         place = f"{filled.described_in}: subscriptions[{number}]"
         if (each.file is None) == (each.broker is None):
             raise InputError(place, "expected a file or a broker")
@@ -291,10 +289,9 @@ def _origins(
         if each.broker is not None:
             yield SubscriptionsOrigin(broker=filled.text(each.broker))
         elif each.file is not None:
-            yield SubscriptionsOrigin(
-                filled.path(each.file), each.dialect, has_patterns=has_patterns
-            )
-    if not described.subscriptions:
+            file = filled.path(each.file)
+            yield SubscriptionsOrigin(file, each.dialect, has_patterns=has_patterns)
+    if not given:
         raise InputError(str(filled.described_in), "found no subscriptions, expected one or more")
 
 
