@@ -45,9 +45,7 @@ def write_archive() -> Path:
 
 
 def load_classes(new: str) -> None:
-    """Runs a session with matches; Java archives the loaded classes in a new file at its end. It is
-    the work of a child process.
-    """
+    """Runs a session, as a child process; Java archives the loaded classes at its end."""
     from pyspark import SparkContext
 
     from contrada.integrations.spark.transforms.frame_match import route

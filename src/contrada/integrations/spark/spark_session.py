@@ -40,8 +40,7 @@ JAVA_WAIT_S: Final = 30.0
 """Seconds for Java to print its version. Beyond it: it is refused, logged."""
 
 STOP_RETRIES_MAX: Final = 3
-"""Retries of ending a session at a Connect server. Beyond it: the session is left to the server,
-which ends it later."""
+"""Retries of ending a session at a Connect server. Beyond it: the server ends it later."""
 
 LISTED_PATHS_MAX: Final = 100_000
 """Paths that the driver lists itself. Beyond it: Spark starts a job."""
@@ -163,9 +162,7 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def cause_of(text: str) -> str:
-    """Returns the most specific line of an error: the Python exception, else the innermost Java
-    cause, else the last line.
-    """
+    """Returns the most specific line of an error: of Python, else of the innermost cause."""
     text = text.partition("=== Streaming Query ===")[0]
     if details := _GRPC_DETAILS.search(text):
         return details[1]
@@ -352,25 +349,19 @@ QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def archive_path() -> Path:
-    """Returns the path of the archive, in the user's cache directory."""
+    """Returns the path of the archive of this Java and PySpark, in the user's cache directory."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches).absolute() / "contrada" / "spark" / f"{_digest()}.jsa"
+    java = Path(_java() or "java").resolve()
+    written = java.stat().st_mtime_ns if java.exists() else 0
+    text = f"{java} {written} {version('pyspark')} {sys.prefix}"
+    digest = blake2b(text.encode(), digest_size=8).hexdigest()
+    return Path(caches).absolute() / "contrada" / "spark" / f"{digest}.jsa"
 
 
 def archive_options() -> str:
     """Returns the Java options that use the archive; empty without an archive."""
     kept = archive_path()
     return f'"-XX:SharedArchiveFile={kept}" {QUIET}' if kept.is_file() else ""
-
-
-def _digest() -> str:
-    """Returns a digest of the Java and the PySpark of a new session."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(os.path.join(home, "bin", "java") if home else "java") or "java"
-    path = Path(java).resolve()
-    written = path.stat().st_mtime_ns if path.exists() else 0
-    text = f"{path} {written} {version('pyspark')} {sys.prefix}"
-    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 # --- addresses of masters and Connect servers ---------------------------------------------------

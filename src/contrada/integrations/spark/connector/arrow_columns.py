@@ -24,12 +24,6 @@ from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
 from contrada.model.domains.values import check_user_name
 from contrada.net.wire.durable_messages import RecordBatch
 
-DEFAULT_SCHEMA: Final = (
-    "notification BINARY, `@position` BIGINT, `@logged` TIMESTAMP, `@time` TIMESTAMP, `@id` STRING,"
-    " `@publisher` STRING, `@sequence` BIGINT, `@delivery` STRING"
-)
-"""The default schema. `@position` and `@logged`, the time of logging, are NULL without a log."""
-
 PACKED: Final = "notification"
 """The column of packed notifications."""
 
@@ -56,7 +50,12 @@ _ENVELOPE: Final[dict[str, tuple[T.DataType, str]]] = {
 _LOGGED: Final[dict[str, T.DataType]] = {"@position": T.LongType(), "@logged": T.TimestampType()}
 
 OF_ENVELOPE: Final = _LOGGED | {name: kind for name, (kind, _) in _ENVELOPE.items()}
-"""The types of columns that are no attributes."""
+"""The types of columns that are no attributes. `@position` and `@logged`, the time of logging, are
+NULL without a log."""
+
+DEFAULT_SCHEMA: Final = "notification BINARY, " + ", ".join(
+    f"`{name}` {kind.simpleString()}" for name, kind in OF_ENVELOPE.items()
+)
 
 PYTHON_TYPES: Final[dict[type[T.DataType], type]] = {
     T.BooleanType: bool,

@@ -87,9 +87,7 @@ class BrokerConnection:
             opened[1].close()
 
     def log(self, time_us: int | None = None) -> LogState:
-        """Returns the positions of the durable subscription, created first if `filter` is set.
-        Raises DeliveryError, and the errors of `Service.subscribe`.
-        """
+        """Returns the positions of the subscription, created if `filter` is set."""
         client, blocking = self.service()
         options = self.options
 

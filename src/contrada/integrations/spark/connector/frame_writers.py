@@ -151,9 +151,7 @@ class SequenceNumbers:
 def publish(
     options: Options, numbering: SequenceNumbers, rows: Iterable[pa.RecordBatch]
 ) -> PublishedRows:
-    """Publishes rows under their numbers, except known ones. Raises DeliveryError for a number that
-    was published with another row.
-    """
+    """Publishes rows, except known ones. Raises DeliveryError for another row of a number."""
     is_numbered = options.delivery != "best-effort"
     client = options.service(numbering.publisher)
     done = PublishedRows()

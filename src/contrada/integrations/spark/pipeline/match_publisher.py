@@ -39,9 +39,7 @@ _OF_A_CALL: Final = re.compile(r" \d+ notifications of the batch were published 
 
 
 class _PublishedState(msgspec.Struct, forbid_unknown_fields=True):
-    """The published count of a run by source, and the last broker. `query` is the name by which
-    brokers drop duplicates.
-    """
+    """The published counts by source, the last broker, and the query that numbers rows."""
 
     address: str | None = None
     sources: dict[str, int] = {}

@@ -84,10 +84,9 @@ class SourceCounts:
             self.read + other.read,
             self.bad + other.bad,
             self.matched + other.matched,
-            {},
-            Counter(self.reasons) + Counter(other.reasons),
-            tuple(sorted(set.intersection(*unmet) if unmet else ())),
-            self.seconds + other.seconds,
+            reasons=Counter(self.reasons) + Counter(other.reasons),
+            unmet=tuple(sorted(set.intersection(*unmet) if unmet else ())),
+            seconds=self.seconds + other.seconds,
         )
 
     def with_bad(self, reason: str, count: int) -> "SourceCounts":

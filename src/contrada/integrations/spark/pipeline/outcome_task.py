@@ -72,9 +72,7 @@ _reader: Final = msgspec.msgpack.Decoder(list[_ReadNotification])
 
 
 def show_rows(packed: Any) -> tuple[Any, Any]:
-    """Returns the times and the attributes of a column of checked packed notifications without
-    NULL. Cost: some microseconds for each.
-    """
+    """Returns the times and attributes, as JSON, of packed notifications without NULL."""
     blobs = blobs_in(packed)
     data = blobs.data[blobs.starts[0] : blobs.starts[-1]]
     every = _reader.decode(b"".join((b"\xdd", blobs.size.to_bytes(4, "big"), data)))
@@ -142,9 +140,7 @@ class FilePart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """Files of a text format; rows select `parts`, or name files. With `beside`, local files are
-    shown relative to that folder.
-    """
+    """Files of a text format; rows select `parts`, or name files, shown relative to `beside`."""
 
     name: str
     format: str

@@ -112,9 +112,7 @@ def publish_rows(rows: DataFrame, **options: str) -> None:
 
 
 def check_table(session: SparkSession, sink: TableSink, frame: DataFrame) -> str:
-    """Describes the writing to a table. Raises InputError for an existing table with other columns,
-    and for an unknown format.
-    """
+    """Describes the writing to a table. Raises InputError for other columns or formats."""
     check_format(session, f"table {sink}", sink.format)
     try:
         if sink.table is None or not session.catalog.tableExists(sink.table):

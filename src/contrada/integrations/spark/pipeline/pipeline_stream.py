@@ -209,9 +209,7 @@ class _MicroBatches:
         self.report()
 
     def _missing_files(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
-        """Returns the files of each source that Spark selected, and that no task received. Cost: a
-        job if a file may be deleted.
-        """
+        """Returns the files that Spark selected, and no task received. Cost: at most a job."""
         taken: dict[str, list[str]] = {}
         for place, source in enumerate(self.task.sources):
             if isinstance(source, TextFiles):

@@ -103,9 +103,7 @@ def digest_of(origin: SubscriptionsOrigin) -> str:
 
 
 def subscriptions_at(address: str) -> list[HeldFilters]:
-    """Returns the packed subscriptions of a broker's clients, sorted. Raises ServiceError if the
-    broker refuses; ConnectionFailedError.
-    """
+    """Returns the packed subscriptions of a broker's clients, sorted. Raises ServiceError."""
 
     async def ask() -> list[HeldFilters]:
         async with TcpService(address, reconnect=False) as service:

@@ -14,7 +14,7 @@ kept on the executors' disks, until the result is freed.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from heapq import nsmallest
 from itertools import groupby, islice
 from typing import Any, Final, TypeAlias
@@ -44,8 +44,7 @@ kilobytes each. Beyond it: there are more shards, and a look-up at a crowded pla
 several."""
 
 MERGED_AT_ONCE_MAX: Final = 20_000
-"""Filters that a worker compares to merge them. Beyond it: they are compared in portions, and may
-merge in a later pass."""
+"""Filters that a worker compares at once. Beyond it: the rest may merge in a later pass."""
 
 MERGE_PASSES_MAX: Final = 8
 """Passes over all filters to merge them. Beyond it: the remaining filters stay unmerged."""
@@ -61,10 +60,6 @@ SHARES_MAX: Final = 10_000
 
 ROWS: Final = 10_000
 """Rows of an Arrow batch of a worker. Beyond it: the next batch has the rest."""
-
-FORMS_KEPT_MAX: Final = 10_000
-"""Cached texts or encodings of filters in a worker: a wide coverer is encoded many times. Beyond
-it: the least recently used one is encoded again."""
 
 
 def covering(subscriptions: DataFrame, *, every: bool = False) -> DataFrame:
@@ -154,9 +149,7 @@ def _checkpoint(frame: DataFrame) -> DataFrame:
 
 
 def _merge(steps: _Steps, full: DataFrame, shards: int) -> DataFrame:
-    """Returns the filters with the least key of equal ones, merged until passes change nothing. One
-    task merges a small base at once.
-    """
+    """Returns the filters with the least key of equal ones, merged until nothing changes."""
     least = [F.min("key").alias("key"), F.min("first").alias("first"), F.min("last").alias("last")]
     left = _checkpoint(full.groupBy("form").agg(*least).select("key", "form", "first", "last"))
     counts = [left.count()]
@@ -341,9 +334,7 @@ def _by_few(few: list[FilterForm], batches: Batches) -> Iterator[Verdict]:
 
 
 def _look_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
-    """Yields the verdicts of shards; in each shard the filed rows are first. A filter with several
-    places in a shard is looked up there once.
-    """
+    """Yields the verdicts of shards, where filed rows are first; looks up each filter once."""
     shard, at, last = Shard(strictly=strictly), -1, None
     for batch in batches:
         begin = 0
@@ -385,7 +376,6 @@ def _unite(kind: str, batches: Batches) -> Iterator[tuple[Any, ...]]:
             yield key, str(union) if kind == "string" else to_msgpack(union)
 
 
-@lru_cache(FORMS_KEPT_MAX)
 def _written(kind: str, form: FilterForm) -> str | bytes:
     found = cover_worker.filter_of(form)
     return str(found) if kind == "string" else to_msgpack(found)

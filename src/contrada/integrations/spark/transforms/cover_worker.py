@@ -54,12 +54,10 @@ FILTERS_KEPT_MAX: Final = 4_096
 """Cached filters of a worker. Beyond it: the least recently used one is decoded again."""
 
 LOOKED_UP_MAX: Final = 1_000
-"""Filters whose examples are matched at once, each with up to thousands of filters. Beyond it: they
-are matched in portions."""
+"""Filters whose examples are matched at once. Beyond it: they are matched in portions."""
 
 PROBED_MAX: Final = 2_000
-"""Filters of a part of a base that are probed for covered ones. Beyond it: a sample of this size,
-spread over the part."""
+"""Filters of a part that are probed for covered ones. Beyond it: a sample of this size."""
 
 _PROBED_SHARE: Final = 1 / 8
 """The covered share of a probe from which on looking up all filters pays."""
@@ -182,9 +180,7 @@ def own_places(sets: FilterSets) -> Iterator[list[int]]:
 
 
 def filing_places(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
-    """Returns the places of a filter with the fewest filters according to `shares`. Places outside
-    `shares` count as nearly empty.
-    """
+    """Returns the places of a filter with the fewest others, as far as `shares` knows."""
     best = min(
         own_places(sets),
         key=lambda places: (sum(shares.get(each, 0.0) for each in places), len(places)),
@@ -233,14 +229,13 @@ def rank_of(sets: FilterSets) -> float:
     """Returns a measure of a filter's narrowness: no coverer has a higher one, except for rounding
     and text. Filters with low ranks drop others early; only time depends on it.
     """
-    return sum(7.0 - _measure(of) for of in sets.values())
-
-
-def _measure(of: ValueSet) -> float:
-    total = 0 if of.text is None else _DOMAIN // 2
-    for start, end in line.pieces(of.line):
-        total += (7 * _DOMAIN if end is None else _position(end)) - _position(start)
-    return total / _DOMAIN
+    total = 0.0
+    for of in sets.values():
+        measure = 0 if of.text is None else _DOMAIN // 2
+        for start, end in line.pieces(of.line):
+            measure += (7 * _DOMAIN if end is None else _position(end)) - _position(start)
+        total += 7.0 - measure / _DOMAIN
+    return total
 
 
 def _position(cut: line.Cut) -> int:
@@ -354,9 +349,7 @@ class Shard:
                     self._ranks.append(rank)
 
     def look_up(self, given: "Examples") -> Iterator[Verdict]:
-        """Yields the verdicts on filters. Cost: one or two matches each, and a decision for each
-        filter that matches both examples.
-        """
+        """Yields the verdicts on filters. Cost: one or two matches, and some decisions."""
         for begin in range(0, len(given.forms) if self._forms else 0, LOOKED_UP_MAX):
             some = given.part(begin, LOOKED_UP_MAX)
             for row, found in self._candidates(some.forms, some.lows, some.highs):

@@ -138,9 +138,7 @@ class DetectionStatistics:
 
 
 def detection_statistics(checkpoint: str) -> DetectionStatistics:
-    """Returns the statistics of a checkpoint, up to the last completed batch. Raises StoreError
-    without a state. Cost: a small file for each part.
-    """
+    """Returns the statistics up to the last batch. Raises StoreError without a state."""
     states = states_of(checkpoint, {}, None)
     last = states.last()
     return _statistics(last, [] if last is None else states.counts(last))

@@ -73,8 +73,7 @@ SHARE_ROWS: Final = 1_024
 stays in the caches of a core while it is copied."""
 
 SHARE_BYTES: Final = 32 * 2**20
-"""Bytes of notifications in a task before it sends shares. Beyond it: the next shares. Shares
-exceed this by one batch of rows."""
+"""Bytes of notifications in a task before it sends shares. Beyond it: the next shares."""
 
 MATCHES_AT_ONCE: Final = 10_000
 """Matches in an Arrow batch. Beyond it: the next batch has the rest."""
@@ -300,9 +299,7 @@ class ShareSteps:
 
 @dataclass(frozen=True, slots=True)
 class FollowShares:
-    """Follows the patterns through the shares of a part in a micro-batch; yields the matches.
-    `states` has the state after the previous batch.
-    """
+    """Follows patterns through the shares of a micro-batch, from the state of the last one."""
 
     patterns: Patterns
     limits: PatternLimits
@@ -341,9 +338,7 @@ class FollowShares:
 
 @dataclass(frozen=True, slots=True)
 class FollowSteps:
-    """Follows the patterns through the steps of a whole frame; yields the matches. The rows of a
-    part are sorted by time, and the frame is complete.
-    """
+    """Follows patterns through the steps of a whole frame, sorted by part and time."""
 
     patterns: Patterns
     limits: PatternLimits

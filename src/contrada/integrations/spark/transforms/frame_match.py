@@ -180,9 +180,7 @@ def _plan_of(
 
 
 def _is_whole(schema: T.StructType, described: NotificationFrame, asked: int) -> bool:
-    """Whether sending whole rows costs less than sending some columns and joining the keys. Only
-    plain columns certainly return unchanged.
-    """
+    """Whether whole rows, which are plain, cost less than some columns and a join of keys."""
     if described.is_packed or len(described.attributes) < len(schema.fields):
         return False
     if any(

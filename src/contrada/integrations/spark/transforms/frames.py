@@ -5,7 +5,7 @@ column is an attribute (docs/spark.md has the table). Kernels read most columns 
 memory; other scalars are converted once for each distinct value; the rest is read row by row.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any, Final
@@ -97,9 +97,7 @@ class NotificationFrame:
 def frame_of(
     schema: T.StructType, *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> NotificationFrame:
-    """Returns the attributes of a schema, without columns to `drop`. Raises InputError for an
-    unknown zone, and for two columns with one name.
-    """
+    """Returns the attributes of a schema. Raises InputError for a bad zone or a double name."""
     if zone is not None:
         zone_of(zone)
     if any(
@@ -203,13 +201,10 @@ class WideRows:
         self.table = pa.table(columns or {"": pa.nulls(count)})
 
     def _convert(self, array: Any) -> Column:
-        """Converts each distinct value of a column."""
-        coded = array.dictionary_encode()
-        values = [scalar_value(each, self._zone) for each in scalars_of(coded.dictionary)]
-        codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-        refused = np.array([each is REFUSED for each in values] + [False], dtype=bool)
-        self.bad |= refused[codes]
-        return Column([*values, MISSING], codes)
+        """Converts each distinct value of a column; rows with a refused one are bad."""
+        values, codes = convert_distinct(array, lambda each: scalar_value(each, self._zone))
+        self.bad |= np.array([each is REFUSED for each in values], dtype=bool)[codes]
+        return Column(values, codes)
 
     def _valid_times(self, array: Any) -> Any:
         """Returns a column of times, without out-of-range ones."""
@@ -242,6 +237,16 @@ class WideRows:
             self.bad[row] = True
             return None
         return found
+
+
+def convert_distinct(array: Any, convert: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+    """Converts each distinct value of a column; returns the results and MISSING, and their place
+    for each row.
+    """
+    coded = array.dictionary_encode()
+    values = [convert(each) for each in scalars_of(coded.dictionary)]
+    codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    return [*values, MISSING], codes
 
 
 def outside_times(array: Any) -> Any:

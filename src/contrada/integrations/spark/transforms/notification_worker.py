@@ -33,7 +33,7 @@ from contrada.integrations.files.record import (
     record_of,
 )
 from contrada.integrations.files.renderer import read_document
-from contrada.integrations.files.value_columns import MISSING, REFUSED, Column, converter
+from contrada.integrations.files.value_columns import REFUSED, Column, converter
 from contrada.integrations.spark.transforms import frames
 from contrada.matching.arrow_pack import ColumnPiece, pack_rows, piece_of
 from contrada.model import to_msgpack
@@ -285,7 +285,10 @@ class _PlainRows:
         value = self._converter(name, kind)
         piece: ColumnPiece | None
         if value is not None:
-            piece, odd = _convert(column, value).piece(before)
+            values, codes = frames.convert_distinct(column, value)
+            # A refused value must not look absent: None is odd.
+            values = [None if each is REFUSED else each for each in values]
+            piece, odd = Column(values, codes).piece(before)
         else:
             piece = piece_of(before, column)
             if piece is None:  # A type that is read row by row.
@@ -310,12 +313,3 @@ class _PlainRows:
             is_stamp = name == reading.stamp
             return converter(reading.typed(name), is_absent, is_stamp=is_stamp)
         return None
-
-
-def _convert(column: Any, value: Any) -> Column:
-    """Converts each distinct value of a column; refused ones become odd."""
-    coded = column.dictionary_encode()
-    values = [value(each) for each in frames.scalars_of(coded.dictionary)]
-    codes = coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
-    # A refused value must not look absent: None is odd.
-    return Column([*(None if each is REFUSED else each for each in values), MISSING], codes)
