@@ -159,11 +159,7 @@ def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> I
         if not stream:
             raise
         return  # Files may appear later.
-    for address in (
-        addresses
-        if all(worker_files.scheme_of(each) in worker_files.SCHEMES for each in addresses)
-        else ()
-    ):
+    for address in addresses if worker_files.are_known(addresses) else ():
         shown = worker_files.display_name(address, None)
         try:
             columns = columns_of(open_blocks(worker_files.open_file(address)), reading)
@@ -172,11 +168,9 @@ def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> I
             continue
         if lacking := sorted(reading.names_expected().difference(columns)):
             found = list(map(repr, filter(None, columns)))
-            more = (
-                f", and {len(found) - COLUMNS_LISTED} more" if len(found) > COLUMNS_LISTED else ""
-            )
+            rest = len(found) - COLUMNS_LISTED
+            listed = ", ".join(found[:COLUMNS_LISTED]) + (f", and {rest} more" if rest > 0 else "")
             named = f"{', '.join(map(repr, lacking))}, which options name"
-            listed = f"{', '.join(found[:COLUMNS_LISTED])}{more}"
             yield f"{source.name}: {shown} lacks {named}; its columns are {listed}"
 
 
@@ -191,14 +185,13 @@ def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[Da
     if relative and is_local(session):  # Java may have another working directory.
         paths = tuple(map(os.path.abspath, paths))
     files = TextFiles(source.name, source.format, source.reading, os.getcwd() if relative else None)
-    is_known = all(worker_files.scheme_of(path) in worker_files.SCHEMES for path in paths)
     if stream:
         path = _single_path(source, paths)
         worker_files.check_exists(source.name, path)
-        columns = ("path",) if is_known else ("path", "content")
+        columns = ("path",) if worker_files.are_known(paths) else ("path", "content")
         return worker_files.new_files(session, path, source.options).select(*columns), files
     addresses = worker_files.list_files(session, source.name, paths, source.options)
-    if not all(worker_files.scheme_of(address) in worker_files.SCHEMES for address in addresses):
+    if not worker_files.are_known(addresses):
         contents = worker_files.binary_files(session, paths, source.options)
         return contents.select("path", "content"), files
     parts = tuple(_distribute(_all_parts(session, addresses, source)))

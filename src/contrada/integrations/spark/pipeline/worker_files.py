@@ -52,6 +52,11 @@ def scheme_of(address: str) -> str:
     return LOCAL if parts is None else parts.group(1).lower()
 
 
+def are_known(addresses: Iterable[str]) -> bool:
+    """Whether the workers can open all addresses themselves."""
+    return all(scheme_of(each) in SCHEMES for each in addresses)
+
+
 def list_files(
     session: SparkSession, source: str, paths: Iterable[str], options: Mapping[str, str]
 ) -> list[str]:

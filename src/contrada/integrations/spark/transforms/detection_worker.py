@@ -31,6 +31,7 @@ from contrada.integrations.spark.transforms.frames import (
     WideRows,
     arrow_schema,
     is_utf8,
+    outside_times,
 )
 from contrada.integrations.spark.transforms.state_files import States
 from contrada.matching.arrow_pack import Blobs, blobs_in, pack_rows, pieces_of, write_maps
@@ -395,13 +396,11 @@ def _decode(packed: list[bytes | None], budget: RunBudget) -> list[Notification]
 def _are_values(batch: Any) -> bool:
     """Whether all texts are UTF-8, and all times in range, which Spark does not guarantee."""
     for column in batch.columns:
-        if str(column.type) in ("string", "large_string"):
-            if not is_utf8(column):
-                return False
-        elif str(column.type).startswith("timestamp"):
-            times = column.cast("int64").fill_null(0).to_numpy(zero_copy_only=False)
-            if times.min() < TIME_MIN_US or times.max() > TIME_MAX_US:
-                return False
+        kind = str(column.type)
+        if kind in ("string", "large_string") and not is_utf8(column):
+            return False
+        if kind.startswith("timestamp") and outside_times(column) is not None:
+            return False
     return True
 
 

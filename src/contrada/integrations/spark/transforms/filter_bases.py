@@ -276,15 +276,12 @@ def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
         by_name.setdefault(_access_attribute(_filters(each)), []).append(place)
     rest: list[int] = []
     for name, places in by_name.items():
-        while len(places) >= SHARD_FILTERS_MAX:
-            yield name, places[:SHARD_FILTERS_MAX]
-            places = places[SHARD_FILTERS_MAX:]
-        rest += places
-        while len(rest) >= SHARD_FILTERS_MAX:
-            yield "", rest[:SHARD_FILTERS_MAX]
-            rest = rest[SHARD_FILTERS_MAX:]
-    if rest:
-        yield "", rest
+        whole = len(places) - len(places) % SHARD_FILTERS_MAX
+        for begin in range(0, whole, SHARD_FILTERS_MAX):
+            yield name, places[begin : begin + SHARD_FILTERS_MAX]
+        rest += places[whole:]
+    for begin in range(0, len(rest), SHARD_FILTERS_MAX):
+        yield "", rest[begin : begin + SHARD_FILTERS_MAX]
 
 
 def _access_attribute(filters: Filter | FilterSet) -> str:

@@ -72,9 +72,7 @@ class PackedRows:
         given = column.to_pylist()
         self.bad = np.zeros(len(given), dtype=bool)
         self.odd = np.zeros(len(given), dtype=bool)
-        self._held: Sequence[Notification] | None = None
-        if None not in given:
-            self._held = Bundle.of(given)
+        self._held: Sequence[Notification] | None = None if None in given else Bundle.of(given)
         if self._held is None:
             self._held = [self._read(row, each) for row, each in enumerate(given)]
 
