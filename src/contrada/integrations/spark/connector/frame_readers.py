@@ -112,7 +112,11 @@ class BrokerConnection:
     def acknowledge(self, number: int, before: int) -> None:
         """Acknowledges all records before a position. Raises DeliveryError."""
         client, blocking = self.service()
-        blocking.run(client.delivery().acknowledge(self.options.durable, number, before))
+
+        async def send() -> None:
+            await client.delivery().acknowledge(self.options.durable, number, before)
+
+        blocking.run(send())
 
 
 def parse_filters(text: str) -> FilterSet:

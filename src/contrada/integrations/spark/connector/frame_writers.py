@@ -186,9 +186,13 @@ def publish(
 def _wait_admission(client: TcpService, service: SyncService) -> int:
     """Returns the highest known number, once no other task publishes under the name."""
     until_s = monotonic() + ADMISSION_WAIT_S
+
+    async def ask() -> int:  # The client is asked on its own event loop.
+        return await client.delivery().known_sequence()
+
     while True:
         try:
-            return service.run(client.delivery().known_sequence())
+            return service.run(ask())
         except DeliveryError:
             if monotonic() > until_s:
                 raise
