@@ -19,7 +19,7 @@ from contrada.integrations.spark.pipeline.outcome_task import (
     SparkRows,
     outcome_of,
 )
-from contrada.integrations.spark.transforms.notification_worker import RowBuilder
+from contrada.integrations.spark.transforms.notification_transform import RowBuilder
 from contrada.model import Envelope, to_msgpack
 from contrada.model.codec import notification_from_msgpack
 

@@ -14,7 +14,7 @@ from contrada.integrations.files import ReadOptions
 from contrada.integrations.files.packed_records import binary_of
 from contrada.integrations.spark import match
 from contrada.integrations.spark.transforms.frames import CONVERTED, WideRows, frame_of
-from contrada.integrations.spark.transforms.notification_worker import RowBuilder
+from contrada.integrations.spark.transforms.notification_transform import RowBuilder
 from contrada.matching.arrow_pack import blobs_of
 
 SCHEMA = """

@@ -23,9 +23,9 @@ from contrada.integrations.files.json_objects import (
 )
 from contrada.integrations.files.record import record_of
 from contrada.integrations.spark import match, to_notifications
-from contrada.integrations.spark.transforms import notification_worker as making
+from contrada.integrations.spark.transforms import notification_transform as making
 from contrada.integrations.spark.transforms.frames import DOUBLE, INTEGER, TEXT, TIME
-from contrada.integrations.spark.transforms.notification_worker import RowBuilder, build_batches
+from contrada.integrations.spark.transforms.notification_transform import RowBuilder, build_batches
 from contrada.matching.kernels import jit
 
 WIDE = """

@@ -32,7 +32,7 @@ from contrada.integrations.spark.pipeline.worker_files import display_name, open
 from contrada.integrations.spark.transforms.base_cover import Batches
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.frames import arrow_schema
-from contrada.integrations.spark.transforms.notification_worker import BuiltRows, RowBuilder
+from contrada.integrations.spark.transforms.notification_transform import BuiltRows, RowBuilder
 from contrada.integrations.spark.transforms.packed_rows import PackedRows, pairs_of
 from contrada.matching.arrow_pack import blobs_in, starts_of
 from contrada.matching.packed import Given

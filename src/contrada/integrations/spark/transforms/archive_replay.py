@@ -176,7 +176,7 @@ def _add_times(
         rows = [_row(packed) for packed in batch.column(0).to_pylist()]
         rows = [row for row in rows if row[0] is None or first_us <= row[0] < last_us]
         columns = zip(*rows, strict=True) if rows else ([],) * len(schema)
-        yield pa.RecordBatch.from_arrays(list(map(list, columns)), schema=schema)
+        yield pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
 def _row(packed: bytes | None) -> tuple[Any, ...]:

@@ -259,11 +259,7 @@ def _in_arrow(
         load(name)
     schema, rows = arrow_schema(columns), step(batches)
     while some := list(islice(rows, ROWS)):
-        arrays = [
-            pa.array(column, field.type)
-            for column, field in zip(zip(*some, strict=True), schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        yield pa.RecordBatch.from_arrays(list(zip(*some, strict=True)), schema=schema)
 
 
 def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
@@ -361,21 +357,17 @@ def _look_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
 
 def _write(kind: str, batches: Batches) -> Iterator[tuple[Any, ...]]:
     """Converts forms to filters of the given type."""
-    for key, form, *more in _rows(batches):
-        by = [None if each is None else _written(kind, each) for each in more[:1]]
-        yield key, None if form is None else _written(kind, form), *by, *more[1:]
+    for key, form, by, reason in _rows(batches):
+        known = (each and _written(kind, cover_worker.filter_of(each)) for each in (form, by))
+        yield key, *known, reason
 
 
 def _unite(kind: str, batches: Batches) -> Iterator[tuple[Any, ...]]:
     """Converts lists of forms to their unions, of the given type."""
     for key, forms in _rows(batches):
-        if len(forms) == 1:
-            yield key, _written(kind, forms[0])
-        else:
-            union = FilterSet(map(cover_worker.filter_of, forms))
-            yield key, str(union) if kind == "string" else to_msgpack(union)
+        filters = list(map(cover_worker.filter_of, forms))
+        yield key, _written(kind, filters[0] if len(filters) == 1 else FilterSet(filters))
 
 
-def _written(kind: str, form: FilterForm) -> str | bytes:
-    found = cover_worker.filter_of(form)
-    return str(found) if kind == "string" else to_msgpack(found)
+def _written(kind: str, given: Filter | FilterSet) -> str | bytes:
+    return str(given) if kind == "string" else to_msgpack(given)

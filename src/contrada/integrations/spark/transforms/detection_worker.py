@@ -417,27 +417,16 @@ def _group_json(name: bytes) -> str:
 def _steps_batch(parts: Any, rows: StepRows) -> Any:
     """Returns rows and their parts in an Arrow batch."""
     steps = Blobs(rows.begins * 16, np.ascontiguousarray(rows.steps).view(np.uint8).reshape(-1))
-    columns = [
-        pa.array(parts.astype(np.int32)),
-        pa.array(rows.times),
-        binary_of(rows.groups),
-        binary_of(steps),
-        binary_of(rows.packed),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_STEPS)
+    packed = map(binary_of, (rows.groups, steps, rows.packed))
+    return pa.RecordBatch.from_arrays([parts.astype(np.int32), rows.times, *packed], schema=_STEPS)
 
 
 def _marks(parts: int, seen: _Seen) -> Any:
     """Returns a mark for each part: the largest time, and in the first row the counts."""
     # Every part needs the time; one part has the counts, since parts are summed.
     encoded = [msgspec.json.encode(seen.dropped), *([b"{}"] * (parts - 1))]
-    columns = [
-        pa.array(range(parts), pa.int32()),
-        pa.array([seen.latest_us] * parts, pa.int64()),
-        pa.array(encoded, pa.binary()),
-        pa.nulls(parts, pa.binary()),
-        pa.nulls(parts, pa.binary()),
-    ]
+    nothing = [None] * parts
+    columns = [range(parts), [seen.latest_us] * parts, encoded, nothing, nothing]
     return pa.RecordBatch.from_arrays(columns, schema=_STEPS)
 
 

@@ -229,8 +229,4 @@ def _batch(name: str | None, domain: int | None, numbers: Any, texts: Any) -> pa
 
 
 def _arrays(*columns: Any) -> pa.RecordBatch:
-    arrays = [
-        each if isinstance(each, pa.Array) else pa.array(each, field.type)
-        for each, field in zip(columns, _VALUES, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_VALUES)
+    return pa.RecordBatch.from_arrays(list(columns), schema=_VALUES)
