@@ -26,16 +26,8 @@ from contrada.integrations.files.csv_rows import columns_of, has_open_quote
 from contrada.integrations.files.lines import PART_BYTES, open_blocks, readable
 from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.record import bad_record
-from contrada.integrations.spark.pipeline import worker_files
+from contrada.integrations.spark.pipeline import outcome_task, worker_files
 from contrada.integrations.spark.pipeline.job_progress import is_remote
-from contrada.integrations.spark.pipeline.outcome_task import (
-    OUTCOME_DDL,
-    FilePart,
-    OutcomeTask,
-    SparkRows,
-    TextFiles,
-    outcome_batches,
-)
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.transforms.filter_bases import Base, is_local
 from contrada.integrations.spark.transforms.notification_transform import builder_of
@@ -55,7 +47,7 @@ _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
 _OF_FILES: Final = ("parquet", "orc", "avro")
 _SOURCE: Final = "source"
 
-OpenedSources = tuple[DataFrame, OutcomeTask]
+OpenedSources = tuple[DataFrame, outcome_task.OutcomeTask]
 
 
 def outcomes(
@@ -86,13 +78,15 @@ def open_sources(
         frames.append(rows.select(F.lit(place).alias(_SOURCE), row))
         readers.append(reader)
     every = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
-    return every, OutcomeTask(tuple(readers))
+    return every, outcome_task.OutcomeTask(tuple(readers))
 
 
-def outcomes_of(rows: DataFrame, task: OutcomeTask, base: Base) -> DataFrame:
+def outcomes_of(rows: DataFrame, task: outcome_task.OutcomeTask, base: Base) -> DataFrame:
     """Returns the outcomes of rows, matched by a base."""
     shipped = replace(task, base=base.ship(rows.sparkSession))
-    return rows.mapInArrow(for_worker(partial(outcome_batches, shipped)), OUTCOME_DDL)
+    return rows.mapInArrow(
+        for_worker(partial(outcome_task.outcome_batches, shipped)), outcome_task.OUTCOME_DDL
+    )
 
 
 def describe_matching(source: Source, base: Base) -> str:
@@ -105,7 +99,9 @@ def describe_matching(source: Source, base: Base) -> str:
 # --- formats of Spark -----------------------------------------------------------------------------
 
 
-def _open_table(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, SparkRows]:
+def _open_table(
+    session: SparkSession, source: Source, stream: bool
+) -> tuple[DataFrame, outcome_task.SparkRows]:
     """Returns the rows of a format that Spark reads; the option `schema` has their columns."""
     options = dict(source.options)
     schema: Any = options.pop("schema", None)
@@ -133,7 +129,7 @@ def _open_table(session: SparkSession, source: Source, stream: bool) -> tuple[Da
         frame = reader.load(list(source.paths))
     columns, builder = builder_of(frame, source.reading, source.of, source.column)
     named = [column.alias(str(n)) for n, column in enumerate(columns)]
-    return frame.select(*named), SparkRows(source.name, builder)
+    return frame.select(*named), outcome_task.SparkRows(source.name, builder)
 
 
 def _single_path(source: Source, paths: Sequence[str]) -> str:
@@ -178,13 +174,17 @@ def _paths_of(source: Source) -> tuple[str, ...]:
     return source.paths or tuple(_GLOB.sub(r"\\\1", str(file)) for file in source.files)
 
 
-def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[DataFrame, TextFiles]:
+def _open_texts(
+    session: SparkSession, source: Source, stream: bool
+) -> tuple[DataFrame, outcome_task.TextFiles]:
     """Returns rows that select the parts for each task."""
     paths = _paths_of(source)
     relative = not any(_ABSOLUTE.match(path) for path in paths)
     if relative and is_local(session):  # Java may have another working directory.
         paths = tuple(map(os.path.abspath, paths))
-    files = TextFiles(source.name, source.format, source.reading, os.getcwd() if relative else None)
+    files = outcome_task.TextFiles(
+        source.name, source.format, source.reading, os.getcwd() if relative else None
+    )
     if stream:
         path = _single_path(source, paths)
         worker_files.check_exists(source.name, path)
@@ -201,7 +201,7 @@ def _open_texts(session: SparkSession, source: Source, stream: bool) -> tuple[Da
 
 def _all_parts(
     session: SparkSession, addresses: list[str], source: Source
-) -> list[tuple[int, list[FilePart]]]:
+) -> list[tuple[int, list[outcome_task.FilePart]]]:
     """Returns the size and the parts of each file: determined here, or in a job."""
     cut = partial(_split, source=source)
     is_here = is_local(session) and all(
@@ -223,11 +223,11 @@ def _split_batches(
         yield pa.record_batch([list(map(pickle.dumps, cuts))], ["cut"])
 
 
-def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:
+def _split(address: str, source: Source) -> tuple[int, list[outcome_task.FilePart]]:
     """Returns the size and the parts of a file; a single part if its reader will raise an error. A
     file whose rows span several lines is one part, too: one task must find where each row begins.
     """
-    whole = [FilePart(address)]
+    whole = [outcome_task.FilePart(address)]
     format_name, reading = plain_format(source.format, source.reading)
     is_rows = format_name == "csv"
     try:
@@ -244,12 +244,17 @@ def _split(address: str, source: Source) -> tuple[int, list[FilePart]]:
             CsvRows(header, reading)
     except ContradaError:
         return 0, whole
-    return size, [FilePart(address, first), *(FilePart(address, part, header) for part in rest)]
+    return size, [
+        outcome_task.FilePart(address, first),
+        *(outcome_task.FilePart(address, part, header) for part in rest),
+    ]
 
 
-def _distribute(files: Iterable[tuple[int, list[FilePart]]]) -> Iterator[tuple[FilePart, ...]]:
+def _distribute(
+    files: Iterable[tuple[int, list[outcome_task.FilePart]]],
+) -> Iterator[tuple[outcome_task.FilePart, ...]]:
     """Yields the parts for each task: about PART_BYTES together."""
-    held: list[FilePart] = []
+    held: list[outcome_task.FilePart] = []
     size = 0
     for size_of_file, parts in files:
         for each in parts:

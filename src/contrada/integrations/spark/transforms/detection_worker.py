@@ -25,14 +25,7 @@ import pyarrow as pa
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.integrations.files.packed_records import binary_of
-from contrada.integrations.spark.transforms.frames import (
-    CONVERTED,
-    SEVERAL,
-    WideRows,
-    arrow_schema,
-    is_utf8,
-    outside_times,
-)
+from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.state_files import States
 from contrada.matching.arrow_pack import Blobs, blobs_in, pack_rows, pieces_of, write_maps
 from contrada.matching.kernels.jit import is_pure
@@ -61,7 +54,7 @@ MATCHES_SCHEMA: Final = (
     "times array<timestamp>, batch bigint"
 )
 
-_STEPS, _SHARES, _MATCHES = map(arrow_schema, (STEPS_SCHEMA, SHARES_SCHEMA, MATCHES_SCHEMA))
+_STEPS, _SHARES, _MATCHES = map(frames.arrow_schema, (STEPS_SCHEMA, SHARES_SCHEMA, MATCHES_SCHEMA))
 
 BAD: Final = "no notification"
 """The reason of a row that is NULL, or cannot be a notification."""
@@ -210,7 +203,9 @@ class FindSteps:
         self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
     ) -> list[Notification]:
         """Returns notifications of the rows that may match a filter; bad rows are counted."""
-        rows = WideRows(batch.schema.names, self.columns.kinds, batch.columns, self.columns.zone)
+        rows = frames.WideRows(
+            batch.schema.names, self.columns.kinds, batch.columns, self.columns.zone
+        )
         asked = np.ones(len(times), dtype=bool)
         if not index.index.asks_for_envelopes:
             asked = (np.diff(rows.matched(index.index)[0]) > 0) | rows.odd
@@ -236,7 +231,9 @@ class FindSteps:
         """
         is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
         is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
-        is_plain = {CONVERTED, SEVERAL}.isdisjoint(self.columns.kinds) and not is_pure()
+        is_plain = {frames.CONVERTED, frames.SEVERAL}.isdisjoint(
+            self.columns.kinds
+        ) and not is_pure()
         if is_stamped or is_large or not is_plain or not _are_values(batch):
             return None
         found = []
@@ -397,9 +394,9 @@ def _are_values(batch: Any) -> bool:
     """Whether all texts are UTF-8, and all times in range, which Spark does not guarantee."""
     for column in batch.columns:
         kind = str(column.type)
-        if kind in ("string", "large_string") and not is_utf8(column):
+        if kind in ("string", "large_string") and not frames.is_utf8(column):
             return False
-        if kind.startswith("timestamp") and outside_times(column) is not None:
+        if kind.startswith("timestamp") and frames.outside_times(column) is not None:
             return False
     return True
 

@@ -20,15 +20,8 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 
 from contrada.errors import InputError
+from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
-from contrada.integrations.spark.transforms.frames import (
-    NOTIFICATION,
-    SEVERAL,
-    ColumnAttribute,
-    NotificationFrame,
-    frame_of,
-    quote,
-)
 from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, keys_of, match_batches
 from contrada.integrations.spark.transforms.spark_predicates import is_bad, parts_of, predicate_of
 from contrada.integrations.spark.transforms.worker_code import for_worker
@@ -100,10 +93,10 @@ def route(
 
     def routed(frame: DataFrame) -> DataFrame:
         chosen = _plan_of(frame, base, zone, dropped, way)
-        others = [F.col(quote(name)) for name in frame.columns if name != column]
+        others = [F.col(frames.quote(name)) for name in frame.columns if name != column]
         if chosen.is_whole:
             frame = _by_rows(frame, base, chosen, column, only_matches=True)
-            keys = F.col(quote(column))
+            keys = F.col(frames.quote(column))
         else:
             keys = _keys(frame, base, chosen)
             if chosen.way == "predicates":
@@ -131,7 +124,7 @@ class MatchPlan:
     columns: tuple[str, ...]
     shards: int
     predicates: tuple[Column, ...]
-    frame: NotificationFrame
+    frame: frames.NotificationFrame
     is_whole: bool = False
 
     def __str__(self) -> str:
@@ -141,7 +134,7 @@ class MatchPlan:
         asked = ", ".join(self.columns) or "none"
         return f"{self.subscriptions} subscriptions by {by}: {self.why}; asked for: {asked}{rows}"
 
-    def attributes(self) -> list[ColumnAttribute]:
+    def attributes(self) -> list[frames.ColumnAttribute]:
         """Returns the attributes of the columns; none of a packed frame."""
         return (
             [] if self.frame.is_packed else [self.frame.attributes[each] for each in self.columns]
@@ -164,13 +157,13 @@ def _plan_of(
     ways = get_args(MatchMethod)
     if way is not None and way not in ways:
         raise InputError("way", f"found {way!r}, expected one of: {', '.join(ways)}")
-    described = frame_of(frame.schema, zone=zone, drop=drop)
+    described = frames.frame_of(frame.schema, zone=zone, drop=drop)
     saved = base.saved
     asked = described.select(None if saved.has_residues else saved.names)
     why, predicates = _predicates(base, described, way)
     if way == "predicates" and why:
         raise InputError("way", f"cannot match by predicates: {why}")
-    columns = (NOTIFICATION,) if described.is_packed else tuple(each.name for each in asked)
+    columns = (frames.NOTIFICATION,) if described.is_packed else tuple(each.name for each in asked)
     if not why and way != "index":
         why = "they are few, and each equals a Spark predicate"
         return MatchPlan("predicates", why, len(base), columns, 0, predicates, described)
@@ -179,12 +172,12 @@ def _plan_of(
     return MatchPlan("index", why, len(base), columns, shards, (), described, is_whole)
 
 
-def _is_whole(schema: T.StructType, described: NotificationFrame, asked: int) -> bool:
+def _is_whole(schema: T.StructType, described: frames.NotificationFrame, asked: int) -> bool:
     """Whether whole rows, which are plain, cost less than some columns and a join of keys."""
     if described.is_packed or len(described.attributes) < len(schema.fields):
         return False
     if any(
-        each.kind == SEVERAL or each.refused or len(each.path) > 1
+        each.kind == frames.SEVERAL or each.refused or len(each.path) > 1
         for each in described.attributes.values()
     ):
         return False
@@ -192,7 +185,7 @@ def _is_whole(schema: T.StructType, described: NotificationFrame, asked: int) ->
 
 
 def _predicates(
-    base: Base, frame: NotificationFrame, way: MatchMethod | None
+    base: Base, frame: frames.NotificationFrame, way: MatchMethod | None
 ) -> tuple[str, tuple[Column, ...]]:
     """Returns the predicates, or the reason why there are none."""
     most = PREDICATES_MAX if way is None else len(base)
@@ -222,7 +215,7 @@ def _keys(frame: DataFrame, base: Base, chosen: MatchPlan) -> Column:
         return _by_predicates(base, chosen)
     columns = [F.expr(each.expression) for each in chosen.attributes()]
     if chosen.frame.is_packed:
-        columns = [F.col(NOTIFICATION)]
+        columns = [F.col(frames.NOTIFICATION)]
     work = for_worker(partial(keys_of, _worker_setup(frame, base, chosen)))
 
     def matched(*columns: pa.Array) -> pa.Array:

@@ -17,12 +17,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError
-from contrada.integrations.spark.transforms.frames import (
-    NOTIFICATION,
-    WideRows,
-    arrow_schema,
-    frame_of,
-)
+from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Advertisement, ValueSet
 from contrada.model.algebra.sets import eq, ge, in_, le
@@ -43,7 +38,7 @@ EXACT_INTEGERS: Final = 2.0**53
 """Larger numbers are rounded to doubles: a range of them is widened by one step."""
 
 VALUE: Final = "attribute string, domain string, number double, text binary"
-_VALUES: Final = arrow_schema(VALUE)
+_VALUES: Final = frames.arrow_schema(VALUE)
 
 
 def profile(
@@ -63,9 +58,11 @@ def profile(
     `zone` and `drop` as for `match`. Raises InputError for columns that cannot be attributes. Cost:
     some tenths of a microsecond for a value of a column, some microseconds for other values.
     """
-    described = frame_of(notifications.schema, zone=zone, drop=drop)
+    described = frames.frame_of(notifications.schema, zone=zone, drop=drop)
     if described.is_packed:
-        values = notifications.select(NOTIFICATION).mapInArrow(for_worker(_packed_values), VALUE)
+        values = notifications.select(frames.NOTIFICATION).mapInArrow(
+            for_worker(_packed_values), VALUE
+        )
     else:
         attributes = described.select(None)
         columns = [F.expr(each.expression) for each in attributes] or [F.lit(1)]
@@ -152,7 +149,7 @@ def _wide_values(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the values of each column of a batch, and the number of notifications."""
     for batch in batches:
-        rows = WideRows(names, kinds, batch.columns, zone)
+        rows = frames.WideRows(names, kinds, batch.columns, zone)
         odd = [rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()]
         usual = pa.array(~rows.odd & ~rows.bad)
         table = rows.table.filter(usual)
