@@ -18,7 +18,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -46,16 +45,8 @@ from contrada.integrations.spark.pipeline.outcome_counts import (
 )
 from contrada.integrations.spark.pipeline.outcome_task import OutcomeTask, TextFiles
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
-    LoadedSubscriptions,
-    load_origins,
-)
-from contrada.integrations.spark.pipeline.preflight import (
-    Identity,
-    check_pipeline,
-    filters_of_base,
-    read_identity,
-)
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import load_origins
+from contrada.integrations.spark.pipeline.preflight import Identity, check_pipeline, read_identity
 from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
 from contrada.integrations.spark.pipeline.worker_files import GONE, files_taken, may_be_gone
 from contrada.integrations.spark.transforms.detection import SEEN, detection, parts_of
@@ -102,7 +93,7 @@ def run_stream(
         if identity is None:
             identity = Identity.of(pipeline, secrets.token_hex(8), parts_of(session))
             identity.write(pipeline)
-        versions = _versions(pipeline, asked, Path(here))
+        versions = Versions(pipeline, asked, Path(here))
         rows, task = source_outcomes.open_sources(session, pipeline.sources, stream=True)
         batches = _MicroBatches(pipeline, versions, task, address, identity, check_alone)
         is_remote = job_progress.is_remote(session)
@@ -115,14 +106,8 @@ def run_stream(
             writer = writer.trigger(processingTime=f"{pipeline.trigger_us} microseconds")
         _follow(writer.start(), served or batches, on_progress, stop or threading.Event())
         if served is not None:  # The server has begun versions, too.
-            batches.versions = _versions(pipeline, asked, Path(here))
+            batches.versions = Versions(pipeline, asked, Path(here))
         return batches.report()
-
-
-def _versions(pipeline: Pipeline, asked: LoadedSubscriptions, here: Path) -> Versions:
-    """Returns the versions of a pipeline's checkpoint."""
-    ask, filters = partial(load_origins, pipeline.origins), partial(filters_of_base, pipeline)
-    return Versions(pipeline.checkpoint, asked, ask, filters, here)
 
 
 def _follow(
@@ -384,7 +369,7 @@ class _ServedBatches:
                 load(name)
             pipeline = self.pipeline
             asked = pipeline.asked or load_origins(pipeline.origins)
-            versions = _versions(pipeline, asked, Path())
+            versions = Versions(pipeline, asked, Path())
             self.opened = _MicroBatches(
                 pipeline, versions, self.task, self.address, self.identity, lambda: None
             )

@@ -10,7 +10,7 @@ matching, so that a repeated micro-batch has the same version.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +20,14 @@ import msgspec
 
 from contrada.errors import ContradaError, StoreError
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import LoadedSubscriptions
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
+    LoadedSubscriptions,
+    load_origins,
+)
+from contrada.integrations.spark.pipeline.preflight import filters_of_base
 from contrada.integrations.spark.pipeline.run_folder import read_state, write_atomically
-from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
+from contrada.integrations.spark.transforms.filter_bases import Base
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 
 VERSIONS_KEPT: Final = 3
@@ -66,21 +71,13 @@ class Version:
 
 
 class Versions:
-    """The versions of a checkpoint; a new checkpoint has a first version from `asked`. `ask`
-    returns the present subscriptions, given the previous ones; `filters` returns the filters of a
-    base. If the checkpoint is at an address, bases are opened in the folder `here`.
+    """The versions of a pipeline's checkpoint; a new one has a first version from `asked`. If the
+    checkpoint is at an address, bases are opened in the folder `here`.
     """
 
-    def __init__(
-        self,
-        checkpoint: Folder,
-        asked: LoadedSubscriptions,
-        ask: Callable[[LoadedSubscriptions], LoadedSubscriptions],
-        filters: Callable[[LoadedSubscriptions], list[SubscribedInterest]],
-        here: Path,
-    ) -> None:
-        self._checkpoint, self._ask, self._filters = checkpoint, ask, filters
-        self._asked = asked
+    def __init__(self, pipeline: Pipeline, asked: LoadedSubscriptions, here: Path) -> None:
+        self._pipeline, self._asked = pipeline, asked
+        self._checkpoint = checkpoint = pipeline.checkpoint
         self._bases = checkpoint / "bases"
         self._here = self._bases if isinstance(self._bases, Path) else here
         self._last_error, self._deleted = "", 1
@@ -130,7 +127,7 @@ class Versions:
     def _refresh(self, batch: int) -> None:
         """Begins a version if the subscriptions have changed."""
         try:
-            asked = self._asked = self._ask(self._asked)
+            asked = self._asked = load_origins(self._pipeline.origins, self._asked)
         except ContradaError as error:
             if str(error) != self._last_error:
                 _LOG.warning("the subscriptions stay as they were: %(reason)s", {"reason": error})
@@ -143,7 +140,7 @@ class Versions:
 
     def _begin(self, number: int, batch: int, asked: LoadedSubscriptions) -> _SavedVersion:
         """Writes a new version, its base before its file."""
-        base = Base(dict(enumerate(self._filters(asked))), folder=self._here)
+        base = Base(dict(enumerate(filters_of_base(self._pipeline, asked))), folder=self._here)
         if isinstance(self._bases, HadoopPath):
             for each in self._here.glob(f"{base.digest}.*"):
                 (self._bases / each.name).send(each)

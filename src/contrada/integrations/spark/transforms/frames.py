@@ -8,6 +8,7 @@ memory; other scalars are converted once for each distinct value; the rest is re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -188,31 +189,22 @@ class WideRows:
             if kind == SEVERAL:
                 self.odd |= is_valid(array)
             elif kind == CONVERTED:
-                column = self._convert(array)
-                array, odd = column.in_arrow
-                if array is not None:
-                    columns[name] = array
-                if odd is not None:
-                    self.odd |= odd
+                values, codes = convert_distinct(array, partial(scalar_value, zone=zone))
+                self.bad |= np.array([each is REFUSED for each in values], dtype=bool)[codes]
+                column = Column(values, codes)
+                if column.array is not None:
+                    columns[name] = column.array
+                if column.odd is not None:
+                    self.odd |= column.odd
                 self._whole[name] = column
             else:
-                columns[name] = self._valid_times(array) if kind == TIME else array
+                columns[name] = array
+                if kind == TIME and (outside := outside_times(array)) is not None:
+                    self.bad |= outside
+                    nothing = pa.scalar(None, array.type)
+                    columns[name] = pc.if_else(pa.array(outside), nothing, array)
         # The table needs a column to have a number of rows.
         self.table = pa.table(columns or {"": pa.nulls(count)})
-
-    def _convert(self, array: Any) -> Column:
-        """Converts each distinct value of a column; rows with a refused one are bad."""
-        values, codes = convert_distinct(array, lambda each: scalar_value(each, self._zone))
-        self.bad |= np.array([each is REFUSED for each in values], dtype=bool)[codes]
-        return Column(values, codes)
-
-    def _valid_times(self, array: Any) -> Any:
-        """Returns a column of times, without out-of-range ones."""
-        outside = outside_times(array)
-        if outside is None:
-            return array
-        self.bad |= outside
-        return pc.if_else(pa.array(outside), pa.scalar(None, array.type), array)
 
     def matched(self, index: Index[int]) -> tuple[Any, Any]:
         """Matches as `Index.match_batch`; the caller ignores the results of odd and bad rows."""

@@ -231,16 +231,18 @@ class _RefusedRows(NamedTuple):
     text: str
 
 
-def _refuse(error: Exception, text: str) -> _RefusedRows:
+def _refuse(error: Exception, text: str) -> bytes | _RefusedRows:
     """Returns the reason and the text of a bad row."""
     if not isinstance(error, ContradaError):
-        return _RefusedRows(
-            f"found a value that cannot be read: {error}", text[:BAD_TEXT_CHARS_MAX]
-        )
-    return _refusal(bad_record("", error, None, text))
+        reason = f"found a value that cannot be read: {error}"
+        return _RefusedRows(reason, text[:BAD_TEXT_CHARS_MAX])
+    return _result_of(bad_record("", error, None, text))
 
 
-def _refusal(bad: BadRecord) -> _RefusedRows:
+def _result_of(bad: Record | BadRecord) -> bytes | _RefusedRows:
+    """Returns the notification of a record, or the reason and the text of a bad one."""
+    if isinstance(bad, Record):
+        return to_msgpack(bad.notification)
     at = f"column {bad.column}: " if bad.column and bad.text else ""
     at = f"line {bad.line}, {at}" if at and bad.line and bad.line > 1 else at
     return _RefusedRows(f"{at}{bad.reason}", bad.text)
@@ -293,8 +295,7 @@ def _of_line(text: bytes | None, reading: ReadOptions) -> bytes | _RefusedRows:
     if text is None:
         return _refuse(ParseError(1, 1, NO_ROW, "a JSON object"), NO_ROW)
     line = text.decode("utf-8", "surrogateescape")
-    found = record_of(lambda line: notification_of_object(line, reading), "", 1, line)
-    return _refusal(found) if isinstance(found, BadRecord) else to_msgpack(found.notification)
+    return _result_of(record_of(lambda line: notification_of_object(line, reading), "", 1, line))
 
 
 def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
@@ -303,15 +304,12 @@ def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
     rows: list[int] = []
     found: list[bytes | _RefusedRows] = []
     for row, text in enumerate(_texts(column)):
-        records: Iterable[Record | BadRecord]
         if text is None:
-            records = [bad_record("", ParseError(1, 1, NO_ROW, "a document"), None, NO_ROW)]
+            made = [_refuse(ParseError(1, 1, NO_ROW, "a document"), NO_ROW)]
         else:
-            records = read(text, "", reading)
-        for each in records:
-            rows.append(row)
-            is_bad = isinstance(each, BadRecord)
-            found.append(_refusal(each) if is_bad else to_msgpack(each.notification))  # type: ignore[arg-type, union-attr]
+            made = list(map(_result_of, read(text, "", reading)))
+        rows += [row] * len(made)
+        found += made
     return _one_by_one(found, np.array(rows, dtype=np.int64))
 
 
@@ -326,7 +324,7 @@ def _of_columns(builder: RowBuilder, batch: Any) -> BuiltRows:
     made = _one_by_one(_of_row(builder, batch, row) for row in alone.tolist())
     if len(alone) == count:
         return made
-    written = binary_of(pack_rows(count, rows.pieces, rows.times_us))
+    written = binary_of(pack_rows(count, rows.pieces, rows.stamped.times_us))
     nothing = pa.nulls(count, pa.string())
     if not len(alone):
         return BuiltRows(written, nothing, nothing)
@@ -366,19 +364,14 @@ class _PlainRows:
         count = batch.num_rows
         self.is_fallback = np.zeros(count, dtype=bool)
         self.pieces: list[ColumnPiece] = []
-        self._stamped = RowStamps(reading, count)
+        self.stamped = RowStamps(reading, count)
         if not reading.is_multi or not can_write(builder.names, reading):
             self.is_fallback[:] = True
             return
         for name, kind, column in zip(builder.names, builder.kinds, batch.columns, strict=False):
             self._put(reading.rename.get(name, name), kind, column)
-        self.is_fallback |= self._stamped.is_odd
-        self.pieces += self._stamped.constants()
-
-    @property
-    def times_us(self) -> Any:
-        """The time of each row; None if rows are not stamped."""
-        return self._stamped.times_us
+        self.is_fallback |= self.stamped.is_odd
+        self.pieces += self.stamped.constants()
 
     def _put(self, name: str, kind: str, column: Any) -> None:
         """Adds a column as a piece, and marks its fallback rows."""
@@ -406,7 +399,7 @@ class _PlainRows:
                 self.is_fallback |= frames.is_valid(column)
                 return
             odd = np.zeros(len(column), dtype=bool)
-        self._stamped.take(name, piece, odd)
+        self.stamped.take(name, piece, odd)
         if name not in self._reading.add:
             self.pieces.append(piece)
 

@@ -101,13 +101,11 @@ def _of_name(name: str, value_set: ValueSet, frame: frames.NotificationFrame) ->
         if any(each.may_be((name,)) for each in frame.attributes.values()):
             return None
         return _constant(holds=any(map(value_set.holds, _NOTHING.keys_of(name))))
-    if attribute.kind not in _DOMAINS or attribute.refused or _has_collation(attribute.type):
+    of = attribute.type
+    has_collation = isinstance(of, T.StringType) and of.collation != "UTF8_BINARY"
+    if attribute.kind not in _DOMAINS or attribute.refused or has_collation:
         return None
     return _of_set(value_set, attribute)
-
-
-def _has_collation(kind: T.DataType) -> bool:
-    return isinstance(kind, T.StringType) and kind.collation != "UTF8_BINARY"
 
 
 def _of_set(value_set: ValueSet, attribute: frames.ColumnAttribute) -> Column | None:
