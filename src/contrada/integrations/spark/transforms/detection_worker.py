@@ -323,9 +323,9 @@ class FollowShares:
             runs.restore(self.states.read(self.batch - 1, part))
         rows, latest_us = [NO_ROWS], TIME_MIN_US
         for each in shares:
-            steps, marks = _split_marks(each)
-            rows.append(_rows_in(steps))
-            for last_us, dropped in _read_marks(marks):
+            steps, marks = _read_steps(each)
+            rows.append(steps)
+            for last_us, dropped in marks:
                 latest_us = max(latest_us, last_us)
                 runs.dropped.update(dropped)
         found = runs.advance(join_rows(rows), max(TIME_MIN_US, latest_us - self.slack_us))
@@ -348,10 +348,9 @@ class FollowSteps:
             if part_of != part:
                 yield from self._end(runs, part)
                 runs, part = self.patterns.runs(self.limits), part_of
-            steps, marks = _split_marks(each)
-            for _, dropped in _read_marks(marks):
+            rows, marks = _read_steps(each)
+            for _, dropped in marks:
                 runs.dropped.update(dropped)
-            rows = _rows_in(steps)
             if len(rows.times):
                 # Rows are sorted by time: no earlier one is left.
                 yield from self.patterns.matches(runs.advance(rows, int(rows.times[-1])))
@@ -435,26 +434,19 @@ def _shares(batch: Any, bounds: Any) -> Any:
     return pa.RecordBatch.from_arrays([parts, pa.array(shares, pa.binary())], schema=_SHARES)
 
 
-def _split_marks(batch: Any) -> tuple[Any, Any]:
-    """Splits the rows into steps and marks."""
-    steps = batch.column("steps")
-    if not steps.null_count:
-        return batch, batch.slice(0, 0)
-    return batch.filter(steps.is_valid()), batch.filter(steps.is_null())
-
-
-def _read_marks(marks: Any) -> Iterator[tuple[int, dict[str, int]]]:
-    times, counts = marks.column("time_us").to_pylist(), marks.column("group").to_pylist()
-    return zip(times, map(msgspec.json.decode, counts), strict=True)
-
-
-def _rows_in(batch: Any) -> StepRows:
-    """Returns the steps of an Arrow batch."""
+def _read_steps(batch: Any) -> tuple[StepRows, list[tuple[int, dict[str, int]]]]:
+    """Returns the steps in an Arrow batch, and its marks: the time and the dropped rows of each."""
+    steps, marks = batch.column("steps"), []
+    if steps.null_count:
+        columns = batch.filter(steps.is_null()).select(["time_us", "group"]).columns
+        times, counts = (column.to_pylist() for column in columns)
+        marks = list(zip(times, map(msgspec.json.decode, counts), strict=True))
+        batch = batch.filter(steps.is_valid())
     starts, data = blobs_in(batch.column("steps"))
-    steps = data[starts[0] : starts[-1]].copy().view(np.int64).reshape(-1, 2)
+    words = data[starts[0] : starts[-1]].copy().view(np.int64).reshape(-1, 2)
     groups, packed = blobs_in(batch.column("group")), blobs_in(batch.column("packed"))
     times = batch.column("time_us").to_numpy()
-    return StepRows(times, groups, (starts - starts[0]) // 16, steps, packed)
+    return StepRows(times, groups, (starts - starts[0]) // 16, words, packed), marks
 
 
 def _join_parts(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
