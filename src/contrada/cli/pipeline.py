@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from contrada.integrations.spark.pipeline.job_progress import ProgressListener
-    from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
     from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
+    from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary
 
 SUBSCRIPTIONS_LISTED_MAX: Final = 100
 """Subscriptions in the terminal's table, those with the most matches. Beyond it: the number of
@@ -123,7 +123,7 @@ def _run(
 ) -> None:
     """Runs the pipeline, and reports."""
     from contrada.integrations.spark.pipeline.match_publisher import publish_rest
-    from contrada.integrations.spark.pipeline.outcome_counts import write_report
+    from contrada.integrations.spark.pipeline.pipeline_results import write_report
     from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
     from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
     from contrada.integrations.spark.pipeline.preflight import (

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from contrada.errors import ConnectionFailedError
 from contrada.integrations.files import BadRecord, plain_attributes, read_file
 from contrada.integrations.spark.pipeline import source_outcomes as spark_reading
-from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
+from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.matching import Index
 from contrada.model import Notification

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from contrada.connections import connect_sync
 from contrada.errors import ConnectionFailedError, InputError
 from contrada.integrations.spark.pipeline import pipeline_run as running
-from contrada.integrations.spark.pipeline.outcome_counts import PipelineSummary
 from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
+from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.preflight import plan_lines
 from contrada.integrations.spark.pipeline.run_folder import unfinished_run

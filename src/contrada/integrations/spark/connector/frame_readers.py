@@ -18,19 +18,10 @@ import pyarrow as pa
 from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource as streams
 
 from contrada.errors import DeliveryError, ServiceError
-from contrada.integrations.spark.connector.arrow_columns import (
-    OF_ENVELOPE,
-    PYTHON_TYPES,
-    ArrowColumns,
-)
+from contrada.integrations.spark.connector import arrow_columns
 from contrada.integrations.spark.connector.connector_options import Options
 from contrada.model import Filter, FilterSet, Pattern, ValueSet, parse, to_msgpack
 from contrada.model.algebra import sets
@@ -142,7 +133,7 @@ def split_range(options: Options, state: LogState, first: int, end: int) -> list
 
 def batches(options: Options, schema: T.StructType, span: LogRange) -> Iterator[pa.RecordBatch]:
     """Yields the records of a log between two positions. Raises DeliveryError for deleted ones."""
-    columns = ArrowColumns(schema, options.misfits)
+    columns = arrow_columns.ArrowColumns(schema, options.misfits)
     with closing(BrokerConnection(options)) as broker:
         client, blocking = broker.service()
         ahead = _record_batches(client, span)
@@ -188,7 +179,7 @@ class LogFrameReader(D.DataSourceReader):
     """Reads a durable subscription up to its end at planning time."""
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
-        ArrowColumns(schema)
+        arrow_columns.ArrowColumns(schema)
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[D.InputPartition]:
@@ -213,7 +204,7 @@ StreamOffset: TypeAlias = dict[str, Any]
 """`home` (the owner) and `number` of the subscription, and the next position to read."""
 
 
-class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(D.DataSourceStreamReader, streams.SupportsTriggerAvailableNow):
     """Reads a durable subscription as a stream; offsets are positions, `max_rows` bounds a batch.
 
     The records before a batch are acknowledged when it is planned, not earlier: uncommitted ones
@@ -224,7 +215,7 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
-        ArrowColumns(schema)
+        arrow_columns.ArrowColumns(schema)
         if not options.durable:
             raise ServiceError(
                 'a stream reads a durable subscription: option("durable", "name"), and '
@@ -243,19 +234,19 @@ class LogStreamReader(D.DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = state.at if options.since is not None else options.position or state.undone
         return _offset(state, max(first, state.first))
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> streams.ReadLimit:  # noqa: N802 - Spark's name
         """Returns `max_rows` as the bound of a batch."""
         most = self._options.max_rows
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        return streams.ReadAllAvailable() if most is None else streams.ReadMaxRows(most)
 
-    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: StreamOffset, limit: streams.ReadLimit) -> StreamOffset:  # noqa: N802 - Spark's name
         """Returns the end of the next batch; acknowledges all before its start."""
         state = self._state(start)
         first = int(start["position"])
         if state.undone < first <= state.next:
             self._broker.acknowledge(state.number, first)
         end = state.next if self._last is None else min(self._last, state.next)
-        if isinstance(limit, ReadMaxRows):
+        if isinstance(limit, streams.ReadMaxRows):
             # Acknowledged ranges may have any number of positions without a record.
             again = self._options.position is not None or self._options.since is not None
             end = min(end, (first if again else max(first, state.undone)) + limit.max_rows)
@@ -304,7 +295,7 @@ class SubscriptionReader(D.DataSourceReader):
     """Subscribes for a while; push_down Spark filters narrow the subscription."""
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
-        ArrowColumns(schema)
+        arrow_columns.ArrowColumns(schema)
         if options.seconds is None and options.count is None:
             raise ServiceError("say how long to read: `seconds`, `count`, or `durable`")
         self._options, self._schema = options, schema
@@ -323,7 +314,7 @@ class SubscriptionReader(D.DataSourceReader):
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields received notifications."""
         del partition
-        columns = ArrowColumns(self._schema, self._options.misfits)
+        columns = arrow_columns.ArrowColumns(self._schema, self._options.misfits)
         for found in _receive(self._options, self.subject()):
             yield columns.of_encodings([bytes(to_msgpack(each)) for each in found])
         columns.log_misfits()
@@ -420,10 +411,10 @@ def push_down(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
 def _constraint(each: D.Filter, schema: T.StructType) -> tuple[str, ValueSet] | None:
     inner = each.child if isinstance(each, D.Not) else each
     path: tuple[str, ...] = getattr(inner, "attribute", ())
-    if len(path) != 1 or path[0] not in schema.names or path[0] in OF_ENVELOPE:
+    if len(path) != 1 or path[0] not in schema.names or path[0] in arrow_columns.OF_ENVELOPE:
         return None
     kind = schema[path[0]].dataType
-    wanted = PYTHON_TYPES.get(type(kind))
+    wanted = arrow_columns.PYTHON_TYPES.get(type(kind))
     if wanted is None or (isinstance(kind, T.StringType) and kind != T.StringType()):
         return None
     value: Any = getattr(inner, "value", ())

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.errors import ConnectionFailedError, InputError, ServiceError
 from contrada.integrations.spark.pipeline import job_progress, run_folder
-from contrada.integrations.spark.pipeline.output_sinks import MATCHES_DDL, publish_rows
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
+from contrada.integrations.spark.pipeline.pipeline_results import MATCHES_DDL, publish_rows
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.net.wire.address import parse_addresses, shown_addresses
 

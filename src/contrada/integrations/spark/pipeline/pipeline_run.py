@@ -18,16 +18,11 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError
-from contrada.integrations.spark.pipeline import job_progress, output_sinks, run_folder
+from contrada.integrations.spark.pipeline import job_progress, pipeline_results, run_folder
 from contrada.integrations.spark.pipeline.match_publisher import publish_matches
-from contrada.integrations.spark.pipeline.outcome_counts import (
-    PipelineSummary,
-    SourceCounts,
-    counts_of,
-    write_report,
-)
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
+from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary, SourceCounts
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import LoadedSubscriptions
 from contrada.integrations.spark.pipeline.preflight import base_of, check_pipeline, named_source
 from contrada.integrations.spark.pipeline.source_outcomes import describe_matching, outcomes
@@ -81,7 +76,7 @@ def run_pipeline(
             stages=of.seconds,
         )
         run_folder.write_atomically(run.path / run_folder.PROGRESS_FILE, b"{}")
-        write_report(summary, run.path)
+        pipeline_results.write_report(summary, run.path)
         check_alone()
         run = run.show()
         if address and any(each.matched for each in summary.sources):
@@ -95,7 +90,7 @@ def run_pipeline(
                 published=sum(counts.values()),
                 publish_seconds=monotonic() - published,
             )
-            write_report(replace(summary, seconds=monotonic() - began), run.path)
+            pipeline_results.write_report(replace(summary, seconds=monotonic() - began), run.path)
     return replace(summary, seconds=monotonic() - began)
 
 
@@ -155,7 +150,7 @@ class _BatchRun:
             frame = outcomes(self.session, source, self.base)
         frame.write.mode("overwrite").parquet(place)
         written = self.session.read.schema(OUTCOME_DDL).parquet(place)
-        counts = counts_of(written, [source], len(self.asked.filters))[source.name]
+        counts = pipeline_results.counts_of(written, [source], len(self.asked.filters))[source.name]
         return replace(counts, seconds=monotonic() - began)
 
     def write(self, run: run_folder.RunFolder) -> dict[str, int]:
@@ -164,29 +159,29 @@ class _BatchRun:
         numbers = map(str, range(len(pipeline.sources)))
         places = [run.place(run_folder.OUTCOMES, number) for number in numbers]
         every = session.read.schema(OUTCOME_DDL).parquet(*places)
-        types = output_sinks.types_of(pipeline)
+        types = pipeline_results.types_of(pipeline)
         rows = {
-            "matches": output_sinks.matches_of(every, list(self.asked.filters), types),
-            "quarantine": output_sinks.quarantine_of(every),
+            "matches": pipeline_results.matches_of(every, list(self.asked.filters), types),
+            "quarantine": pipeline_results.quarantine_of(every),
         }
         counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
         with self.stage("write"):
             for name, frame in rows.items():
-                output_sinks.write_parquet(frame, run.place(name), *pipeline.partitions(name))
+                pipeline_results.write_parquet(frame, run.place(name), *pipeline.partitions(name))
         if pipeline.patterns:
             with self.stage("detect"):
                 packed = every.where("notification is not null").select("notification")
                 matches = packed.transform(detect(pipeline.patterns))
-                dated = matches.withColumn("date", output_sinks.date_of("time"))
+                dated = matches.withColumn("date", pipeline_results.date_of("time"))
                 place = run.place("patterns")
-                output_sinks.write_parquet(dated, place, *pipeline.partitions("patterns"))
+                pipeline_results.write_parquet(dated, place, *pipeline.partitions("patterns"))
                 rows["patterns"] = session.read.schema(dated.schema).parquet(place)
                 counted = rows["patterns"].groupBy("pattern").count().collect()
                 counts |= {row[0]: row[1] for row in counted}
         for sink in pipeline.tables:
             if sink.rows in rows:
                 with self.stage(f"table {sink}"):
-                    output_sinks.write_table(rows[sink.rows], sink)
+                    pipeline_results.write_table(rows[sink.rows], sink)
         return counts
 
     def summary(self, done: Mapping[str, SourceCounts]) -> PipelineSummary:

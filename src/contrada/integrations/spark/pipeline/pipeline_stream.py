@@ -32,19 +32,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from contrada.errors import StoreError
 from contrada.integrations.spark.pipeline import (
     job_progress,
-    output_sinks,
+    pipeline_results,
     run_folder,
     source_outcomes,
 )
 from contrada.integrations.spark.pipeline.hadoop_paths import path_for_workers
-from contrada.integrations.spark.pipeline.outcome_counts import (
-    PipelineSummary,
-    SourceCounts,
-    counts_of,
-    write_report,
-)
 from contrada.integrations.spark.pipeline.outcome_task import OutcomeTask, TextFiles
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
+from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary, SourceCounts
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import load_origins
 from contrada.integrations.spark.pipeline.preflight import Identity, check_pipeline, read_identity
 from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
@@ -178,7 +173,7 @@ class _MicroBatches:
         every = every.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             began = monotonic()
-            counts = counts_of(every, self.pipeline.sources, len(version.names))
+            counts = pipeline_results.counts_of(every, self.pipeline.sources, len(version.names))
             seconds = (monotonic() - began) / len(counts)
             counts = {name: replace(each, seconds=seconds) for name, each in counts.items()}
             gone = self._missing_files(every, batch)
@@ -213,20 +208,20 @@ class _MicroBatches:
         """Writes the matches and bad records of a micro-batch."""
         pipeline = self.pipeline
         if any(each.matched for each in counts.values()):
-            matches = output_sinks.matches_of(
-                every, version.names, output_sinks.types_of(pipeline), version.number
+            matches = pipeline_results.matches_of(
+                every, version.names, pipeline_results.types_of(pipeline), version.number
             )
             self._replace(matches, "matches", batch)
             if self.address:
                 self._publish(every, batch, len(version.names))
         if any(each.bad for each in counts.values()):
-            self._replace(output_sinks.quarantine_of(every, gone), "quarantine", batch)
+            self._replace(pipeline_results.quarantine_of(every, gone), "quarantine", batch)
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replaces the results of this micro-batch, in its folder and in tables."""
         # To another folder first, so that a reader never sees a part.
         beside: Any = self.pipeline.output.absolute() / ".batch" / rows
-        output_sinks.write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
+        pipeline_results.write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
         there = self.pipeline.output.absolute() / rows / f"batch={batch}"
         if there.exists():
             run_folder.delete_folder(there)
@@ -234,7 +229,7 @@ class _MicroBatches:
         beside.replace(there)
         for sink in self.pipeline.tables:
             if sink.rows == rows:
-                output_sinks.write_table(frame, sink, batch)
+                pipeline_results.write_table(frame, sink, batch)
 
     def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
         """Publishes the matches: one task for the rows of a file, in their order."""
@@ -243,7 +238,7 @@ class _MicroBatches:
         parted = matched.repartition(self.identity.parts, "source", "file")
         rows = parted.sortWithinPartitions("source", "file", "record", "time_us", "notification")
         began = monotonic()
-        output_sinks.publish_rows(
+        pipeline_results.publish_rows(
             rows,
             address=self.address,
             delivery=self.pipeline.delivery,
@@ -261,7 +256,7 @@ class _MicroBatches:
         found: dict[str, int] = {}
 
         def keep(matches: DataFrame, batch: int) -> None:
-            dated = matches.drop("batch").withColumn("date", output_sinks.date_of("time"))
+            dated = matches.drop("batch").withColumn("date", pipeline_results.date_of("time"))
             held = dated.persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 counted = held.groupBy("pattern").count().collect()
@@ -340,7 +335,7 @@ class _MicroBatches:
             refused=self.versions.refused,
             versions=tuple(self.versions.all()),
         )
-        write_report(summary, pipeline.output)
+        pipeline_results.write_report(summary, pipeline.output)
         return summary
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.connections import connect
 from contrada.errors import InputError, StoreError
-from contrada.integrations.spark.pipeline import output_sinks, run_folder, source_outcomes
+from contrada.integrations.spark.pipeline import pipeline_results, run_folder, source_outcomes
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
 from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
@@ -63,8 +63,8 @@ def check_pipeline(
     asked = pipeline.asked or load_origins(pipeline.origins)
     for source in pipeline.sources:
         if not source.files:  # The description has checked files of lines.
-            output_sinks.check_format(
-                session, f"source {source.name!r}", source.format, *output_sinks.TEXT_FORMATS
+            pipeline_results.check_format(
+                session, f"source {source.name!r}", source.format, *pipeline_results.TEXT_FORMATS
             )
             with named_source(source.name):
                 source_outcomes.open_sources(session, [source], stream=pipeline.is_stream)
@@ -90,15 +90,15 @@ def _check_table(session: SparkSession, pipeline: Pipeline, sink: TableSink) -> 
     rows = session.createDataFrame([], OUTCOME_DDL)
     if sink.rows == "matches":
         version = 0 if pipeline.is_stream else None
-        rows = output_sinks.matches_of(rows, [], output_sinks.types_of(pipeline), version)
+        rows = pipeline_results.matches_of(rows, [], pipeline_results.types_of(pipeline), version)
     elif sink.rows == "quarantine":
-        rows = output_sinks.quarantine_of(rows)
+        rows = pipeline_results.quarantine_of(rows)
     else:
-        rows = session.createDataFrame([], MATCHES_SCHEMA).drop(output_sinks.BATCH)
-        rows = rows.withColumn("date", output_sinks.date_of("time"))
+        rows = session.createDataFrame([], MATCHES_SCHEMA).drop(pipeline_results.BATCH)
+        rows = rows.withColumn("date", pipeline_results.date_of("time"))
     if pipeline.is_stream:
-        rows = rows.withColumn(output_sinks.BATCH, F.lit(0).cast("bigint"))
-    return output_sinks.check_table(session, sink, rows)
+        rows = rows.withColumn(pipeline_results.BATCH, F.lit(0).cast("bigint"))
+    return pipeline_results.check_table(session, sink, rows)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from contrada.integrations.spark.pipeline.outcome_counts import SourceCounts, sum_rows
+from contrada.integrations.spark.pipeline.pipeline_results import SourceCounts, sum_rows
 
 STEPS_PER_ROW_MAX = 20
 """Executed Python lines per row of counts."""
