@@ -1,13 +1,7 @@
 """Pipelines and transforms on Spark: files to notifications, matched in Arrow batches.
 
-Spark reads, splits and distributes. The meaning of records and the matching are those of
-`contrada.integrations.files` and `contrada.matching`, so the results equal those of `contrada
-match`. This room needs the extra `contrada[spark]` and Java 17 or newer; importing this name alone
-needs neither.
-
-    from contrada.integrations.spark import match
-
-    frame.transform(match({"cheap": "price < 100 and symbol = 'DIS'"}))
+The results equal those of `contrada match`. This room needs the extra `contrada[spark]` and Java 17
+or newer; importing this name alone needs neither.
 """
 
 from importlib import import_module

@@ -1,10 +1,7 @@
-"""`write_archive`: an archive of Spark's loaded classes, so that sessions on this machine start
-faster.
+"""`write_archive`: an archive of Spark's loaded classes, with which sessions start faster.
 
-Java writes the archive when a process ends, and maps it into later processes (class-data sharing,
-JEP 350). A session and its first match then need a third less processor time. The archive belongs
-to one Java and one PySpark, whose digest is in its name. Java itself checks the archive, and starts
-without one that does not fit.
+Java writes it when a process ends, and maps it into later processes (class-data sharing, JEP 350).
+It belongs to one Java and one PySpark, whose digest is in its name. Java itself checks it.
 """
 
 import subprocess

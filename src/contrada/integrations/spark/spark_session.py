@@ -83,11 +83,9 @@ def spark_session(
     conf: Mapping[str, str] | None = None,
 ) -> Iterator["SparkSession"]:
     """Yields a session on this machine's cores, at the `master` of a cluster, or at a `remote`
-    Connect server, and stops it at the end.
-
-    `java_options` are for the driver's Java; by default those of the class archive. `conf` are
-    additional Spark settings. Raises MissingRequirementError without PySpark or Java, and
-    EngineError if no master or server listens; errors of Spark inside the block become EngineError.
+    Connect server. `java_options` are by default those of the class archive. Raises
+    MissingRequirementError without PySpark or Java, and EngineError if no master or server listens;
+    errors of Spark inside the block become EngineError.
     """
     check_requirements(needs_java=remote is None)
     check_listening(remote or master or "local")

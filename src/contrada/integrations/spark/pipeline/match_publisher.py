@@ -60,8 +60,7 @@ def publish_matches(
     stop: threading.Event | None = None,
 ) -> dict[str, int]:
     """Publishes the unpublished matches of the last run; returns their count by source. Raises
-    ConnectionFailedError with the published count if the broker is lost, ServiceError for a
-    refusal, and InputError without matches.
+    ConnectionFailedError with the published count, ServiceError, and InputError without matches.
     """
     run = run_folder.current_run(pipeline.output)
     if run is None:

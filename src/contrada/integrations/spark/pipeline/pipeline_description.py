@@ -48,10 +48,9 @@ _OWN_FILES: Final = ("part-", "_", ".", "date=", "type=", "batch=")
 class Source:
     """A source of records, and their decoding.
 
-    `paths` are as Spark takes them: files, directories, globs, addresses. The formats `csv`, `tsv`,
-    `json`, `jsonl` and `xml` are read as by `contrada match`; all others by Spark, with its
-    `options`, from `paths` or a `table`. For these, `of` selects the conversion to notifications
-    (see `to_notifications`), and `column` its column.
+    `paths` are as Spark takes them. Text formats are read as by `contrada match`; all others by
+    Spark, with its `options`, from `paths` or a `table`, and converted as `of` and `column` say
+    (see `to_notifications`).
     """
 
     name: str
@@ -96,10 +95,9 @@ class PipelineLimits:
 class Pipeline:
     """The sources, subscriptions and outputs of a pipeline.
 
-    `origins` are the origins of subscriptions; `asked` are the subscriptions of files at the time
-    of reading, None if a broker must be asked first. A stream has a trigger every `trigger_us`, or
-    ends when all present data is read. `text` is the whole description, to compare descriptions.
-    `spark` are settings of the session.
+    `asked` are the subscriptions of files at the time of reading, None if a broker must be asked
+    first. A stream has a trigger every `trigger_us`, or ends when all present data is read. `text`
+    is the whole description, to compare descriptions. `spark` are settings of the session.
     """
 
     sources: tuple[Source, ...]
@@ -219,9 +217,8 @@ class _PipelineFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipeline:
-    """Reads the description in a file; `settings` replace its parameters. Raises InputError with
-    the place of a malformed key, for paths without a file, for an output that is not writable, and
-    for errors in the file of subscriptions.
+    """Reads the description in a file; `settings` replace its parameters. Raises InputError for a
+    malformed key, paths without a file, an output that is not writable, and bad subscriptions.
     """
     described = checked(str(path), read_toml(path), _PipelineFields)
     settings = settings or {}

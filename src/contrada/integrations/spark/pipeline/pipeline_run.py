@@ -49,9 +49,8 @@ def run_pipeline(
     """Runs a batch pipeline. `publish` replaces the address of its description.
 
     With `resume`, the last interrupted run continues after its finished sources. Once `stop` is
-    set, no further step starts, and KeyboardInterrupt is raised. Raises ConnectionFailedError if a
-    service is unreachable, before anything is read, and InputError for unreadable or unwritable
-    data, and without a run to resume.
+    set, no further step starts, and KeyboardInterrupt is raised. Raises ConnectionFailedError
+    before anything is read, and InputError for bad data, and without a run to resume.
     """
     began = monotonic()
     address = publish or pipeline.publish

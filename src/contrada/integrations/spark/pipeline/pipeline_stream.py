@@ -73,9 +73,8 @@ def run_stream(
     """Runs a stream from its last position, until all data is read or `stop` is set.
 
     On `stop`, the running micro-batch is finished first. The summary covers all micro-batches of
-    the checkpoint, also of earlier runs. Raises ConnectionFailedError for an unreachable service,
-    InputError, StoreError for a checkpoint of another pipeline, and errors of sinks, after which
-    the stream can resume.
+    the checkpoint. Raises ConnectionFailedError, InputError, StoreError for a checkpoint of another
+    pipeline, and errors of sinks, after which the stream can resume.
     """
     address = publish or pipeline.publish
     asked = check_pipeline(session, pipeline, address)
@@ -341,9 +340,8 @@ class _MicroBatches:
 
 @dataclass(eq=False)
 class _ServedBatches:
-    """The work on each micro-batch in a process beside a Spark Connect server. The object is
-    pickled and sent there, and opens the checkpoint with the first micro-batch. Only the error that
-    ends the stream is returned.
+    """The work on each micro-batch in a process beside a Spark Connect server, pickled and sent
+    there. It opens the checkpoint with the first micro-batch.
     """
 
     pipeline: Pipeline

@@ -55,8 +55,7 @@ def outcomes(
 ) -> DataFrame:
     """Returns the outcomes of a source's records, lazily, with the columns of OUTCOME_DDL.
 
-    `subscriptions` are positions among the base's keys. In a stream, each micro-batch has the new
-    records, with a counting row for each of its tasks. Large files of lines are scanned once
+    `subscriptions` are positions among the base's keys. Large files of lines are scanned once
     before, to find and count lines. Raises InputError without a file, in a stream without a folder,
     and for a column that cannot be an attribute.
     """

@@ -1,8 +1,7 @@
 """`Versions`: the versions of a stream's subscriptions, one for each micro-batch.
 
     CHECKPOINT/versions/NUMBER.json     a version, and the first micro-batch that has it
-    CHECKPOINT/bases/                   the bases of the last versions, and their names; where
-                                        the checkpoint is at an address, copies of them
+    CHECKPOINT/bases/                   the bases of the last versions, and their names
     CHECKPOINT/batches/NUMBER.json      the version of each of the last micro-batches
 
 The subscriptions are read again before each new micro-batch. Its version is written before the

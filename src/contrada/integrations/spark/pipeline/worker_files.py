@@ -184,8 +184,6 @@ def files_taken(checkpoint: Folder, batch: int, source: int) -> list[str]:
         CHECKPOINT/query/offsets/BATCH            the last entry of each source, a line for each
         CHECKPOINT/query/sources/N/ENTRY          a line of JSON for each file
         CHECKPOINT/query/sources/N/ENTRY.compact  those of all entries up to this one
-
-    Spark skips a file that was deleted before its task starts, so no task can report it.
     """
     query = checkpoint / "query"
     last = _last_entry(query, batch, source)

@@ -329,8 +329,7 @@ class Shard:
 
     def file(self, given: "Examples") -> Iterator[Verdict]:
         """Files filters in the order of ranks and forms; yields verdicts on covered ones, which are
-        left out. Filters are processed in parts, so a filter may be filed although others of the
-        same part cover it; `look_up` finds it later.
+        left out. Those that others of the same part cover are filed; `look_up` finds them later.
         """
         begin = 0
         while begin < len(given.forms):
@@ -411,9 +410,8 @@ class Shard:
 
 
 def covered_by_few(few: list[FilterForm], parts: Iterable[list[FilterForm]]) -> Iterator[Verdict]:
-    """Yields the filters that a few of the base cover, where these are many. Skips a part if few
-    filters of a sample are covered. Others may be missed, too. Cost: some ten microseconds for each
-    filter; of the sample only for a skipped part.
+    """Yields the filters that a few of the base cover. Skips a part if few filters of a sample are
+    covered. Cost: some ten microseconds for each filter; of the sample only for a skipped part.
     """
     shard = Shard(strictly=True)
     among = {verdict.form: verdict for verdict in shard.file(Examples.of(few))}

@@ -226,8 +226,7 @@ class FindSteps:
         self, index: StepIndex, batch: Any, times: Any, budget: RunBudget
     ) -> list[StepRows] | None:
         """Returns the steps without a notification for each row; None if rows must be read one by
-        one. That is the case for columns that are not plain, for filters or `by` on the envelope,
-        for bad values, and for rows that might be too large.
+        one: columns that are not plain, filters or `by` on the envelope, bad or large values.
         """
         is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
         is_large = batch.nbytes > budget.limits.notification_bytes_max // 2

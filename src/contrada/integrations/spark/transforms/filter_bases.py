@@ -265,8 +265,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
 
 def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
     """Yields the positions of the subscriptions of each index, with an attribute that all require.
-    Subscriptions that require the same attribute are grouped, and large groups are split: so
-    indexes have similar sizes for any distribution of attributes.
+    Large groups with one attribute are split, small ones united: so indexes have similar sizes.
     """
     if len(asked) <= SHARD_FILTERS_MAX:
         yield "", list(range(len(asked)))

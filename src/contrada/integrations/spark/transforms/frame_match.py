@@ -113,9 +113,8 @@ def route(
 class MatchPlan:
     """The way of matching a base on a frame.
 
-    With `is_whole` all columns are sent to workers and back; otherwise only those in filters are
-    sent, and the keys return. `columns` are the attributes of filters that the frame has; of a
-    packed frame its one column. `shards` is the number of indexes, 0 for predicates.
+    With `is_whole` all columns are sent to workers and back. `columns` are those in filters that
+    the frame has; of a packed frame its one column. `shards` is the number of indexes.
     """
 
     way: MatchMethod

@@ -1,9 +1,7 @@
 """`answer` and `FrameSource`: the rows of a frame that answer a query; a frame as a query source.
 
-A query is one subscription: its Spark predicates are pushed to the files, as for `route`, and an
-index decides the rest. Conditions with variables are decided on whole rows.
-
-Source: CU-CS-948-03 §4 (query application).
+A query is one subscription, matched as by `route`; conditions with variables are decided on whole
+rows. Source: CU-CS-948-03 §4 (query application).
 """
 
 from collections.abc import Iterable, Iterator

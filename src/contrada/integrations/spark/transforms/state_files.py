@@ -4,9 +4,8 @@
     CHECKPOINT/state/BATCH/PART        the state of a part after a batch
     CHECKPOINT/state/BATCH/PART.json   its counts
 
-A batch starts from the state after the previous batch, and never changes that. So a repeated batch,
-after the failure of a task, the driver or a machine, writes the same files again. Files appear
-atomically. All executors must reach the folder, by any path or address of Arrow's file systems.
+A batch starts from the state after the previous one, and never changes that: a repeated batch
+writes the same files again, atomically. All executors must reach the folder.
 """
 
 import contextlib
