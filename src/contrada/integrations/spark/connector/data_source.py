@@ -9,7 +9,7 @@ from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ServiceError
-from contrada.integrations.spark.connector import frame_readers
+from contrada.integrations.spark.connector import frame_readers as readers
 from contrada.integrations.spark.connector.arrow_columns import DEFAULT_SCHEMA
 from contrada.integrations.spark.connector.connector_options import Options
 from contrada.integrations.spark.connector.frame_writers import BatchWriter, StreamWriter
@@ -29,11 +29,7 @@ class ContradaSource(D.DataSource):
 
     def schema(self) -> str:
         """Returns the default schema."""
-        return (
-            frame_readers.PatternReader.SCHEMA
-            if Options.of(self.options).pattern
-            else DEFAULT_SCHEMA
-        )
+        return readers.PatternReader.SCHEMA if Options.of(self.options).pattern else DEFAULT_SCHEMA
 
     def reader(self, schema: T.StructType) -> D.DataSourceReader:
         """Returns a batch reader. Raises ServiceError for a wrong combination of options."""
@@ -41,25 +37,25 @@ class ContradaSource(D.DataSource):
         if options.pattern:
             if options.durable or options.filter:
                 raise ServiceError("a pattern is read without `durable` and `filter`")
-            return frame_readers.PatternReader(options, schema)
+            return readers.PatternReader(options, schema)
         if options.durable:
-            return frame_readers.LogFrameReader(options, schema)
+            return readers.LogFrameReader(options, schema)
         # A reader with `pushFilters` fails in a session that pushes none.
         if is_pushing():
-            return frame_readers.PushingReader(options, schema)
+            return readers.PushingReader(options, schema)
         _LOG.warning(
             "no filters of Spark go to the broker: there are none that it takes, or %(key)s "
             "is not set (contrada.integrations.spark.configure sets it)",
             {"key": PUSHDOWN},
         )
-        return frame_readers.SubscriptionReader(options, schema)
+        return readers.SubscriptionReader(options, schema)
 
     def streamReader(self, schema: T.StructType) -> D.DataSourceStreamReader:  # noqa: N802 - Spark's
         """Returns a stream reader. Raises ServiceError for a wrong combination of options."""
         options = Options.of(self.options)
         if options.pattern:
             raise ServiceError("a pattern cannot be read as a stream: `detect` finds it in one")
-        return frame_readers.LogStreamReader(options, schema)
+        return readers.LogStreamReader(options, schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> D.DataSourceWriter:
         """Returns a batch writer."""

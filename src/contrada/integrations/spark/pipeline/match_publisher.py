@@ -65,10 +65,8 @@ def publish_matches(
     run = run_folder.current_run(pipeline.output)
     if run is None:
         raise InputError(str(pipeline.matches), "found no matches of a run before")
-    state = (
-        run_folder.read_state(run.path / run_folder.PROGRESS_FILE, _PublishedState)
-        or _PublishedState()
-    )
+    known = run_folder.read_state(run.path / run_folder.PROGRESS_FILE, _PublishedState)
+    state = known or _PublishedState()
     state.address = shown_addresses(parse_addresses(address))
     state.query = state.query or secrets.token_hex(8)
     publisher = _MatchPublisher(session, run, address, pipeline, state, on_progress)
@@ -151,9 +149,8 @@ class _MatchPublisher:
         )
 
     def _save_state(self) -> None:
-        run_folder.write_atomically(
-            self.run.path / run_folder.PROGRESS_FILE, msgspec.json.encode(self.state)
-        )
+        path = self.run.path / run_folder.PROGRESS_FILE
+        run_folder.write_atomically(path, msgspec.json.encode(self.state))
 
     def _jobs(self, place: int, name: str, total: int) -> Iterator[tuple[int, int, DataFrame]]:
         """Yields the number, count and rows of each job of a source, always the same."""

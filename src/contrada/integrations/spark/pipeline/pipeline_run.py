@@ -18,7 +18,8 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError
-from contrada.integrations.spark.pipeline import job_progress, pipeline_results, run_folder
+from contrada.integrations.spark.pipeline import job_progress, run_folder
+from contrada.integrations.spark.pipeline import pipeline_results as results
 from contrada.integrations.spark.pipeline.match_publisher import publish_matches
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
@@ -75,7 +76,7 @@ def run_pipeline(
             stages=of.seconds,
         )
         run_folder.write_atomically(run.path / run_folder.PROGRESS_FILE, b"{}")
-        pipeline_results.write_report(summary, run.path)
+        results.write_report(summary, run.path)
         check_alone()
         run = run.show()
         if address and any(each.matched for each in summary.sources):
@@ -89,7 +90,7 @@ def run_pipeline(
                 published=sum(counts.values()),
                 publish_seconds=monotonic() - published,
             )
-            pipeline_results.write_report(replace(summary, seconds=monotonic() - began), run.path)
+            results.write_report(replace(summary, seconds=monotonic() - began), run.path)
     return replace(summary, seconds=monotonic() - began)
 
 
@@ -149,7 +150,7 @@ class _BatchRun:
             frame = outcomes(self.session, source, self.base)
         frame.write.mode("overwrite").parquet(place)
         written = self.session.read.schema(OUTCOME_DDL).parquet(place)
-        counts = pipeline_results.counts_of(written, [source], len(self.asked.filters))[source.name]
+        counts = results.counts_of(written, [source], len(self.asked.filters))[source.name]
         return replace(counts, seconds=monotonic() - began)
 
     def write(self, run: run_folder.RunFolder) -> dict[str, int]:
@@ -158,29 +159,29 @@ class _BatchRun:
         numbers = map(str, range(len(pipeline.sources)))
         places = [run.place(run_folder.OUTCOMES, number) for number in numbers]
         every = session.read.schema(OUTCOME_DDL).parquet(*places)
-        types = pipeline_results.types_of(pipeline)
+        types = results.types_of(pipeline)
         rows = {
-            "matches": pipeline_results.matches_of(every, list(self.asked.filters), types),
-            "quarantine": pipeline_results.quarantine_of(every),
+            "matches": results.matches_of(every, list(self.asked.filters), types),
+            "quarantine": results.quarantine_of(every),
         }
         counts: dict[str, int] = dict.fromkeys(pipeline.patterns, 0)
         with self.stage("write"):
             for name, frame in rows.items():
-                pipeline_results.write_parquet(frame, run.place(name), *pipeline.partitions(name))
+                results.write_parquet(frame, run.place(name), *pipeline.partitions(name))
         if pipeline.patterns:
             with self.stage("detect"):
                 packed = every.where("notification is not null").select("notification")
                 matches = packed.transform(detect(pipeline.patterns))
-                dated = matches.withColumn("date", pipeline_results.date_of("time"))
+                dated = matches.withColumn("date", results.date_of("time"))
                 place = run.place("patterns")
-                pipeline_results.write_parquet(dated, place, *pipeline.partitions("patterns"))
+                results.write_parquet(dated, place, *pipeline.partitions("patterns"))
                 rows["patterns"] = session.read.schema(dated.schema).parquet(place)
                 counted = rows["patterns"].groupBy("pattern").count().collect()
                 counts |= {row[0]: row[1] for row in counted}
         for sink in pipeline.tables:
             if sink.rows in rows:
                 with self.stage(f"table {sink}"):
-                    pipeline_results.write_table(rows[sink.rows], sink)
+                    results.write_table(rows[sink.rows], sink)
         return counts
 
     def summary(self, done: Mapping[str, SourceCounts]) -> PipelineSummary:

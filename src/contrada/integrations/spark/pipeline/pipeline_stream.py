@@ -30,12 +30,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrada.errors import StoreError
-from contrada.integrations.spark.pipeline import (
-    job_progress,
-    pipeline_results,
-    run_folder,
-    source_outcomes,
-)
+from contrada.integrations.spark.pipeline import job_progress, run_folder, source_outcomes
+from contrada.integrations.spark.pipeline import pipeline_results as results
 from contrada.integrations.spark.pipeline.hadoop_paths import path_for_workers
 from contrada.integrations.spark.pipeline.outcome_task import OutcomeTask, TextFiles
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
@@ -172,7 +168,7 @@ class _MicroBatches:
         every = every.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             began = monotonic()
-            counts = pipeline_results.counts_of(every, self.pipeline.sources, len(version.names))
+            counts = results.counts_of(every, self.pipeline.sources, len(version.names))
             seconds = (monotonic() - began) / len(counts)
             counts = {name: replace(each, seconds=seconds) for name, each in counts.items()}
             gone = self._missing_files(every, batch)
@@ -207,20 +203,20 @@ class _MicroBatches:
         """Writes the matches and bad records of a micro-batch."""
         pipeline = self.pipeline
         if any(each.matched for each in counts.values()):
-            matches = pipeline_results.matches_of(
-                every, version.names, pipeline_results.types_of(pipeline), version.number
+            matches = results.matches_of(
+                every, version.names, results.types_of(pipeline), version.number
             )
             self._replace(matches, "matches", batch)
             if self.address:
                 self._publish(every, batch, len(version.names))
         if any(each.bad for each in counts.values()):
-            self._replace(pipeline_results.quarantine_of(every, gone), "quarantine", batch)
+            self._replace(results.quarantine_of(every, gone), "quarantine", batch)
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replaces the results of this micro-batch, in its folder and in tables."""
         # To another folder first, so that a reader never sees a part.
         beside: Any = self.pipeline.output.absolute() / ".batch" / rows
-        pipeline_results.write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
+        results.write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
         there = self.pipeline.output.absolute() / rows / f"batch={batch}"
         if there.exists():
             run_folder.delete_folder(there)
@@ -228,7 +224,7 @@ class _MicroBatches:
         beside.replace(there)
         for sink in self.pipeline.tables:
             if sink.rows == rows:
-                pipeline_results.write_table(frame, sink, batch)
+                results.write_table(frame, sink, batch)
 
     def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
         """Publishes the matches: one task for the rows of a file, in their order."""
@@ -237,7 +233,7 @@ class _MicroBatches:
         parted = matched.repartition(self.identity.parts, "source", "file")
         rows = parted.sortWithinPartitions("source", "file", "record", "time_us", "notification")
         began = monotonic()
-        pipeline_results.publish_rows(
+        results.publish_rows(
             rows,
             address=self.address,
             delivery=self.pipeline.delivery,
@@ -255,7 +251,7 @@ class _MicroBatches:
         found: dict[str, int] = {}
 
         def keep(matches: DataFrame, batch: int) -> None:
-            dated = matches.drop("batch").withColumn("date", pipeline_results.date_of("time"))
+            dated = matches.drop("batch").withColumn("date", results.date_of("time"))
             held = dated.persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 counted = held.groupBy("pattern").count().collect()
@@ -334,7 +330,7 @@ class _MicroBatches:
             refused=self.versions.refused,
             versions=tuple(self.versions.all()),
         )
-        pipeline_results.write_report(summary, pipeline.output)
+        results.write_report(summary, pipeline.output)
         return summary
 
 

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.connections import connect
 from contrada.errors import InputError, StoreError
-from contrada.integrations.spark.pipeline import pipeline_results, run_folder, source_outcomes
+from contrada.integrations.spark.pipeline import pipeline_results as results
+from contrada.integrations.spark.pipeline import run_folder, source_outcomes
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
 from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
@@ -63,8 +64,8 @@ def check_pipeline(
     asked = pipeline.asked or load_origins(pipeline.origins)
     for source in pipeline.sources:
         if not source.files:  # The description has checked files of lines.
-            pipeline_results.check_format(
-                session, f"source {source.name!r}", source.format, *pipeline_results.TEXT_FORMATS
+            results.check_format(
+                session, f"source {source.name!r}", source.format, *results.TEXT_FORMATS
             )
             with named_source(source.name):
                 source_outcomes.open_sources(session, [source], stream=pipeline.is_stream)
@@ -90,15 +91,15 @@ def _check_table(session: SparkSession, pipeline: Pipeline, sink: TableSink) -> 
     rows = session.createDataFrame([], OUTCOME_DDL)
     if sink.rows == "matches":
         version = 0 if pipeline.is_stream else None
-        rows = pipeline_results.matches_of(rows, [], pipeline_results.types_of(pipeline), version)
+        rows = results.matches_of(rows, [], results.types_of(pipeline), version)
     elif sink.rows == "quarantine":
-        rows = pipeline_results.quarantine_of(rows)
+        rows = results.quarantine_of(rows)
     else:
-        rows = session.createDataFrame([], MATCHES_SCHEMA).drop(pipeline_results.BATCH)
-        rows = rows.withColumn("date", pipeline_results.date_of("time"))
+        rows = session.createDataFrame([], MATCHES_SCHEMA).drop(results.BATCH)
+        rows = rows.withColumn("date", results.date_of("time"))
     if pipeline.is_stream:
-        rows = rows.withColumn(pipeline_results.BATCH, F.lit(0).cast("bigint"))
-    return pipeline_results.check_table(session, sink, rows)
+        rows = rows.withColumn(results.BATCH, F.lit(0).cast("bigint"))
+    return results.check_table(session, sink, rows)
 
 
 @contextmanager

@@ -26,7 +26,8 @@ from contrada.integrations.files.csv_rows import columns_of, has_open_quote
 from contrada.integrations.files.lines import PART_BYTES, open_blocks, readable
 from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.record import bad_record
-from contrada.integrations.spark.pipeline import outcome_task, worker_files
+from contrada.integrations.spark.pipeline import outcome_task as tasks
+from contrada.integrations.spark.pipeline import worker_files
 from contrada.integrations.spark.pipeline.job_progress import is_remote
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.transforms.filter_bases import Base, is_local
@@ -47,7 +48,7 @@ _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
 _OF_FILES: Final = ("parquet", "orc", "avro")
 _SOURCE: Final = "source"
 
-OpenedSources = tuple[DataFrame, outcome_task.OutcomeTask]
+OpenedSources = tuple[DataFrame, tasks.OutcomeTask]
 
 
 def outcomes(
@@ -77,15 +78,13 @@ def open_sources(
         frames.append(rows.select(F.lit(place).alias(_SOURCE), row))
         readers.append(reader)
     every = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
-    return every, outcome_task.OutcomeTask(tuple(readers))
+    return every, tasks.OutcomeTask(tuple(readers))
 
 
-def outcomes_of(rows: DataFrame, task: outcome_task.OutcomeTask, base: Base) -> DataFrame:
+def outcomes_of(rows: DataFrame, task: tasks.OutcomeTask, base: Base) -> DataFrame:
     """Returns the outcomes of rows, matched by a base."""
     shipped = replace(task, base=base.ship(rows.sparkSession))
-    return rows.mapInArrow(
-        for_worker(partial(outcome_task.outcome_batches, shipped)), outcome_task.OUTCOME_DDL
-    )
+    return rows.mapInArrow(for_worker(partial(tasks.outcome_batches, shipped)), tasks.OUTCOME_DDL)
 
 
 def describe_matching(source: Source, base: Base) -> str:
@@ -100,7 +99,7 @@ def describe_matching(source: Source, base: Base) -> str:
 
 def _open_table(
     session: SparkSession, source: Source, stream: bool
-) -> tuple[DataFrame, outcome_task.SparkRows]:
+) -> tuple[DataFrame, tasks.SparkRows]:
     """Returns the rows of a format that Spark reads; the option `schema` has their columns."""
     options = dict(source.options)
     schema: Any = options.pop("schema", None)
@@ -128,7 +127,7 @@ def _open_table(
         frame = reader.load(list(source.paths))
     columns, builder = builder_of(frame, source.reading, source.of, source.column)
     named = [column.alias(str(n)) for n, column in enumerate(columns)]
-    return frame.select(*named), outcome_task.SparkRows(source.name, builder)
+    return frame.select(*named), tasks.SparkRows(source.name, builder)
 
 
 def _single_path(source: Source, paths: Sequence[str]) -> str:
@@ -175,13 +174,13 @@ def _paths_of(source: Source) -> tuple[str, ...]:
 
 def _open_texts(
     session: SparkSession, source: Source, stream: bool
-) -> tuple[DataFrame, outcome_task.TextFiles]:
+) -> tuple[DataFrame, tasks.TextFiles]:
     """Returns rows that select the parts for each task."""
     paths = _paths_of(source)
     relative = not any(_ABSOLUTE.match(path) for path in paths)
     if relative and is_local(session):  # Java may have another working directory.
         paths = tuple(map(os.path.abspath, paths))
-    files = outcome_task.TextFiles(
+    files = tasks.TextFiles(
         source.name, source.format, source.reading, os.getcwd() if relative else None
     )
     if stream:
@@ -200,7 +199,7 @@ def _open_texts(
 
 def _all_parts(
     session: SparkSession, addresses: list[str], source: Source
-) -> list[tuple[int, list[outcome_task.FilePart]]]:
+) -> list[tuple[int, list[tasks.FilePart]]]:
     """Returns the size and the parts of each file: determined here, or in a job."""
     cut = partial(_split, source=source)
     is_here = is_local(session) and all(
@@ -222,11 +221,11 @@ def _split_batches(
         yield pa.record_batch([list(map(pickle.dumps, cuts))], ["cut"])
 
 
-def _split(address: str, source: Source) -> tuple[int, list[outcome_task.FilePart]]:
+def _split(address: str, source: Source) -> tuple[int, list[tasks.FilePart]]:
     """Returns the size and the parts of a file; a single part if its reader will raise an error. A
     file whose rows span several lines is one part, too: one task must find where each row begins.
     """
-    whole = [outcome_task.FilePart(address)]
+    whole = [tasks.FilePart(address)]
     format_name, reading = plain_format(source.format, source.reading)
     is_rows = format_name == "csv"
     try:
@@ -244,16 +243,16 @@ def _split(address: str, source: Source) -> tuple[int, list[outcome_task.FilePar
     except ContradaError:
         return 0, whole
     return size, [
-        outcome_task.FilePart(address, first),
-        *(outcome_task.FilePart(address, part, header) for part in rest),
+        tasks.FilePart(address, first),
+        *(tasks.FilePart(address, part, header) for part in rest),
     ]
 
 
 def _distribute(
-    files: Iterable[tuple[int, list[outcome_task.FilePart]]],
-) -> Iterator[tuple[outcome_task.FilePart, ...]]:
+    files: Iterable[tuple[int, list[tasks.FilePart]]],
+) -> Iterator[tuple[tasks.FilePart, ...]]:
     """Yields the parts for each task: about PART_BYTES together."""
-    held: list[outcome_task.FilePart] = []
+    held: list[tasks.FilePart] = []
     size = 0
     for size_of_file, parts in files:
         for each in parts:

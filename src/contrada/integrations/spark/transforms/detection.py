@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from contrada.errors import InputError
-from contrada.integrations.spark.transforms import detection_worker
+from contrada.integrations.spark.transforms import detection_worker as worker
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, TIME, frame_of
 from contrada.integrations.spark.transforms.state_files import states_of
 from contrada.integrations.spark.transforms.worker_code import for_worker
@@ -67,11 +67,11 @@ def detect(
     def matches(frame: DataFrame) -> DataFrame:
         parts = parts_of(frame.sparkSession)
         columns, described = _describe(frame, time, zone, dropped)
-        find = detection_worker.FindSteps(shipped, parts, described, own)
-        found = columns.mapInArrow(for_worker(find), detection_worker.STEPS_SCHEMA)
+        find = worker.FindSteps(shipped, parts, described, own)
+        found = columns.mapInArrow(for_worker(find), worker.STEPS_SCHEMA)
         steps = found.repartitionById(parts, "part").sortWithinPartitions("part", "time_us")
         return steps.mapInArrow(
-            for_worker(detection_worker.FollowSteps(shipped, own)), detection_worker.MATCHES_SCHEMA
+            for_worker(worker.FollowSteps(shipped, own)), worker.MATCHES_SCHEMA
         ).drop("batch")
 
     return matches
@@ -120,7 +120,7 @@ def detection(
     it. All batch numbers from 0 on must be given. Options and errors: as `detect_stream`.
     """
     slack_us = check_slack(slack_us)
-    columns = detection_worker.FrameColumns(tells_seen=True)
+    columns = worker.FrameColumns(tells_seen=True)
     return _Detection(_pack(patterns), limits, columns, slack_us, checkpoint, sink)
 
 
@@ -162,9 +162,9 @@ def _statistics(batch: int | None, counts: list[dict[str, Any] | None]) -> Detec
 class _Detection:
     """The driver's work on each micro-batch."""
 
-    patterns: detection_worker.Patterns
+    patterns: worker.Patterns
     limits: PatternLimits
-    columns: detection_worker.FrameColumns
+    columns: worker.FrameColumns
     slack_us: int
     checkpoint: str
     sink: Sink
@@ -177,17 +177,13 @@ class _Detection:
         states = states_of(self.checkpoint, {"patterns": digest}, parts)
         before = _statistics(batch - 1, states.counts(batch - 1)) if batch else None
         watermark_us = before.watermark_us if before else TIME_MIN_US
-        find = detection_worker.FindSteps(
+        find = worker.FindSteps(
             self.patterns, states.parts, self.columns, self.limits, watermark_us
         )
-        follow = detection_worker.FollowShares(
-            self.patterns, self.limits, self.slack_us, batch, states
-        )
-        shares = frame.mapInArrow(
-            for_worker(detection_worker.ShareSteps(find)), detection_worker.SHARES_SCHEMA
-        )
+        follow = worker.FollowShares(self.patterns, self.limits, self.slack_us, batch, states)
+        shares = frame.mapInArrow(for_worker(worker.ShareSteps(find)), worker.SHARES_SCHEMA)
         by_part = shares.repartitionById(find.parts, "part")
-        matches = by_part.mapInArrow(for_worker(follow), detection_worker.MATCHES_SCHEMA)
+        matches = by_part.mapInArrow(for_worker(follow), worker.MATCHES_SCHEMA)
         self.sink(matches, batch)
         if None in states.counts(batch):  # The sink did not consume all matches.
             matches.write.format("noop").mode("overwrite").save()
@@ -215,7 +211,7 @@ def parts_of(session: SparkSession) -> int:
     return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
-def _pack(patterns: GivenPatterns) -> detection_worker.Patterns:
+def _pack(patterns: GivenPatterns) -> worker.Patterns:
     if isinstance(patterns, Pattern | str):
         patterns = {str(patterns): patterns}
     made = {
@@ -223,18 +219,18 @@ def _pack(patterns: GivenPatterns) -> detection_worker.Patterns:
     }
     for pattern in made.values():
         check_pattern(pattern)
-    return detection_worker.Patterns(tuple(made), tuple(map(to_msgpack, made.values())))
+    return worker.Patterns(tuple(made), tuple(map(to_msgpack, made.values())))
 
 
 def _describe(
     frame: DataFrame, time: str, zone: str | None, drop: Iterable[str]
-) -> tuple["DataFrame", detection_worker.FrameColumns]:
+) -> tuple["DataFrame", worker.FrameColumns]:
     """Returns the columns of a frame that workers need, with their description. Raises InputError
     for a column that cannot be an attribute, and without a time.
     """
     described = frame_of(frame.schema, zone=zone, drop=drop)
     if described.is_packed:
-        return frame.select(NOTIFICATION), detection_worker.FrameColumns()
+        return frame.select(NOTIFICATION), worker.FrameColumns()
     attributes = described.select(None)
     if not attributes:
         raise InputError("the frame", "no column is an attribute")
@@ -249,4 +245,4 @@ def _describe(
     # By number: PySpark allows no names with dots here.
     selected = frame.selectExpr(*(f"{each} AS `{place}`" for place, each in enumerate(expressions)))
     time_at = names.index(time) if time in names else len(names)
-    return selected, detection_worker.FrameColumns(names, kinds, zone, time_at)
+    return selected, worker.FrameColumns(names, kinds, zone, time_at)

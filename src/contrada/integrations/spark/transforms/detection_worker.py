@@ -230,9 +230,8 @@ class FindSteps:
         """
         is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
         is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
-        is_plain = {frames.CONVERTED, frames.SEVERAL}.isdisjoint(
-            self.columns.kinds
-        ) and not is_pure()
+        of_rows = {frames.CONVERTED, frames.SEVERAL}
+        is_plain = of_rows.isdisjoint(self.columns.kinds) and not is_pure()
         if is_stamped or is_large or not is_plain or not _are_values(batch):
             return None
         found = []

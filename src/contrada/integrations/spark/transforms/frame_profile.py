@@ -168,30 +168,18 @@ def _of_column(name: str, values: Any) -> Iterator[pa.RecordBatch]:
         )
         return
     if pa.types.is_boolean(kind):
-        domain, numbers = "bool", values.cast(pa.int8()).cast(pa.float64())
+        domain, numbers = domains.BOOL, values.cast(pa.int8()).cast(pa.float64())
     elif pa.types.is_timestamp(kind):
         microseconds = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-        domain, numbers = (
-            domains.DOMAIN_NAMES[domains.TIME],
-            microseconds.cast(pa.float64(), safe=False),
-        )
+        domain, numbers = domains.TIME, microseconds.cast(pa.float64(), safe=False)
     else:
-        domain, numbers = (
-            domains.DOMAIN_NAMES[domains.NUMBER],
-            values.cast(pa.float64(), safe=False),
-        )
-    is_number = pc.invert(pc.is_nan(numbers))
-    for tag, some in (
-        (domain, is_number),
-        (domains.DOMAIN_NAMES[domains.NAN], pc.invert(is_number)),
-    ):
-        found = numbers.filter(some)
-        if tag == domains.DOMAIN_NAMES[domains.NAN]:
-            found = pa.nulls(len(found), pa.float64())
-        if len(found):
-            yield _batch(
-                name, domains.DOMAIN_NAMES.index(tag), found, pa.nulls(len(found), pa.binary())
-            )
+        domain, numbers = domains.NUMBER, values.cast(pa.float64(), safe=False)
+    is_nan = pc.is_nan(numbers)
+    found = numbers.filter(pc.invert(is_nan))
+    if len(found):
+        yield _batch(name, domain, found, pa.nulls(len(found), pa.binary()))
+    if count := pc.sum(is_nan).as_py():
+        yield _batch(name, domains.NAN, pa.nulls(count, pa.float64()), pa.nulls(count, pa.binary()))
 
 
 def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
