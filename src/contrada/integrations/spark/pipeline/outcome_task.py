@@ -174,12 +174,8 @@ class OutcomeTask:
 def outcome_batches(task: OutcomeTask, batches: Iterable[Any]) -> Batches:
     """Yields the outcomes of the rows of a task, and finally the counts, a row for each source."""
     assert task.base is not None
-    readers = [
-        TextFileReader(each, task.base)
-        if isinstance(each, TextFiles)
-        else SparkRowReader(each, task.base)
-        for each in task.sources
-    ]
+    made: Any = {TextFiles: TextFileReader, SparkRows: SparkRowReader}
+    readers = [made[type(each)](each, task.base) for each in task.sources]
     for batch in batches:
         of = batch.column(0).to_numpy()
         for place in np.unique(of).tolist():
@@ -406,11 +402,9 @@ class SparkRowReader:
     def __init__(self, rows: SparkRows, base: SavedBase) -> None:
         self._builder = rows.builder
         self._base = open_base(base)
-        unmet = rows.builder.reading.names_expected()
         reading = rows.builder.reading
-        self._held = _SourceOutcomes(
-            rows.name, unmet - {reading.rename.get(name, name) for name in rows.builder.names}
-        )
+        known = {reading.rename.get(name, name) for name in rows.builder.names}
+        self._held = _SourceOutcomes(rows.name, reading.names_expected() - known)
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
         """Yields the outcomes of some rows."""

@@ -68,13 +68,8 @@ def run_pipeline(
                     state.done[source.name] = of.match(source, place)
                 of.save(run, state)
         patterns = of.write(run)
-        summary = replace(
-            of.summary(state.done),
-            seconds=monotonic() - began,
-            run=run.name,
-            patterns=patterns,
-            stages=of.seconds,
-        )
+        summary = of.summary(state.done, patterns)
+        summary = replace(summary, seconds=monotonic() - began, run=run.name)
         run_folder.write_atomically(run.path / run_folder.PROGRESS_FILE, b"{}")
         results.write_report(summary, run.path)
         check_alone()
@@ -184,8 +179,10 @@ class _BatchRun:
                     results.write_table(rows[sink.rows], sink)
         return counts
 
-    def summary(self, done: Mapping[str, SourceCounts]) -> PipelineSummary:
-        """Returns the summary after matching."""
+    def summary(
+        self, done: Mapping[str, SourceCounts], patterns: dict[str, int]
+    ) -> PipelineSummary:
+        """Returns the summary before publishing."""
         matches: Counter[int] = Counter()
         for each in done.values():
             matches.update(each.matches)
@@ -197,6 +194,8 @@ class _BatchRun:
             publish_seconds=0.0,
             seconds=0.0,
             output=str(pipeline.output.absolute()),
+            patterns=patterns,
+            stages=self.seconds,
             plan={each.name: describe_matching(each, self.base) for each in pipeline.sources},
             refused=asked.refused,
         )

@@ -285,12 +285,10 @@ class _MicroBatches:
         for each in counts.values():
             matches.update({version.names[at]: count for at, count in each.matches.items()})
         published = {name: each.matched for name, each in counts.items() if self.address}
+        known = dict.fromkeys(counts, SourceCounts()) | before.sources
         totals = _Totals(
             batch + 1,
-            {
-                name: before.sources.get(name, SourceCounts()) + each
-                for name, each in counts.items()
-            },
+            {name: known[name] + each for name, each in counts.items()},
             dict(matches),
             dict(Counter(before.patterns) + Counter(patterns)),
             dict(Counter(before.published) + Counter(published)),

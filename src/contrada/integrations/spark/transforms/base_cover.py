@@ -93,13 +93,11 @@ def covering(subscriptions: DataFrame, *, every: bool = False) -> DataFrame:
     if every:
         explained = _explain(steps, given, _checkpoint(kept), found, shards)
         columns = "key {key}, form {filter}, by {filter}, reason string"
-        return steps.run(explained, partial(_write, steps.filter), columns).toDF(
-            *subscriptions.columns, "by", "reason"
-        )
+        rows = steps.run(explained, partial(_write, steps.filter), columns)
+        return rows.toDF(*subscriptions.columns, "by", "reason")
     united = kept.groupBy("key").agg(F.sort_array(F.collect_list("form")).alias("forms"))
-    return steps.run(united, partial(_unite, steps.filter), "key {key}, form {filter}").toDF(
-        *subscriptions.columns
-    )
+    rows = steps.run(united, partial(_unite, steps.filter), "key {key}, form {filter}")
+    return rows.toDF(*subscriptions.columns)
 
 
 _MEMBER: Final = "key {key}, form binary, first bigint, last bigint"
@@ -138,9 +136,8 @@ class _Steps:
     def run(self, frame: DataFrame, step: WorkerStep, columns: str) -> DataFrame:
         """Runs a step of the workers on the rows of a frame."""
         filled = columns.format(key=self.key, filter=self.filter)
-        return frame.mapInArrow(
-            for_worker(partial(_in_arrow, step, filled, self.extensions)), filled
-        )
+        work = for_worker(partial(_in_arrow, step, filled, self.extensions))
+        return frame.mapInArrow(work, filled)
 
 
 def _checkpoint(frame: DataFrame) -> DataFrame:
@@ -318,10 +315,8 @@ def _place(shares: Mapping[int, float], batches: Batches) -> Iterator[tuple[Any,
 
 
 def _widest(batches: Batches) -> Iterator[tuple[float, FilterForm]]:
-    ranked = (
-        (cover_worker.rank_of(cover_worker.sets_of(form)), form) for (form,) in _rows(batches)
-    )
-    yield from nsmallest(WIDEST_MAX, ranked)
+    read = ((cover_worker.sets_of(form), form) for (form,) in _rows(batches))
+    yield from nsmallest(WIDEST_MAX, ((cover_worker.rank_of(sets), form) for sets, form in read))
 
 
 def _by_few(few: list[FilterForm], batches: Batches) -> Iterator[Verdict]:
@@ -344,11 +339,8 @@ def _look_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
                 shard, at, last = Shard(strictly=strictly), number, None
             forms = part["form"].to_pylist()
             if asked:
-                once = [
-                    row
-                    for row, form in enumerate(forms)
-                    if form != (forms[row - 1] if row else last)
-                ]
+                before = [last, *forms]
+                once = [row for row, form in enumerate(forms) if form != before[row]]
                 last = forms[-1]
                 part, forms = part.take(once), [forms[row] for row in once]
             given = Examples(forms, part["rank"].to_pylist(), part["low"], part["high"])

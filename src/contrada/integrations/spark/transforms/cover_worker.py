@@ -181,13 +181,9 @@ def own_places(sets: FilterSets) -> Iterator[list[int]]:
 
 def filing_places(sets: FilterSets, shares: Mapping[int, float]) -> list[int]:
     """Returns the places of a filter with the fewest others, as far as `shares` knows."""
-    best = min(
-        own_places(sets),
-        key=lambda places: (sum(shares.get(each, 0.0) for each in places), len(places)),
-        default=None,
-    )
-    if best is not None:
-        return best
+    own = list(own_places(sets))
+    if own:
+        return min(own, key=lambda each: (sum(shares.get(at, 0.0) for at in each), len(each)))
     ranges = [_place(name) for name in sets]
     return [min(ranges, key=lambda place: shares.get(place, 0.0))] if ranges else [ANYWHERE]
 

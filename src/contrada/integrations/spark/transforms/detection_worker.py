@@ -245,13 +245,9 @@ class FindSteps:
             lacks = np.zeros(len(rows), dtype=bool)
             for piece in names:
                 lacks |= ~piece.is_there
-            of = StepRows(
-                times[rows],
-                groups,
-                begins,
-                steps,
-                pack_rows(len(rows), pieces_of(some.schema.names, some.columns), times[rows]),
-            )
+            pieces = pieces_of(some.schema.names, some.columns)
+            packed = pack_rows(len(rows), pieces, times[rows])
+            of = StepRows(times[rows], groups, begins, steps, packed)
             found.append(of.select(np.flatnonzero(~lacks)) if lacks.any() else of)
         return found
 

@@ -135,9 +135,8 @@ class MatchPlan:
 
     def attributes(self) -> list[frames.ColumnAttribute]:
         """Returns the attributes of the columns; none of a packed frame."""
-        return (
-            [] if self.frame.is_packed else [self.frame.attributes[each] for each in self.columns]
-        )
+        names = () if self.frame.is_packed else self.columns
+        return [self.frame.attributes[each] for each in names]
 
 
 def plan(

@@ -39,9 +39,8 @@ def match_batches(setup: WorkerSetup, batches: Iterable[Any]) -> Iterator[Any]:
     for batch in batches:
         asked = [batch.column(place) for place in setup.places]
         keys = keys_of(setup, *(asked or [pa.nulls(batch.num_rows)]))
-        whole_rows = pa.RecordBatch.from_arrays(
-            [*batch.columns, keys], [*map(str, range(batch.num_columns)), "keys"]
-        )
+        names = [*map(str, range(batch.num_columns)), "keys"]
+        whole_rows = pa.RecordBatch.from_arrays([*batch.columns, keys], names)
         if setup.only_matches:
             counts = pc.fill_null(pc.list_value_length(keys), 0)
             whole_rows = whole_rows.filter(pc.greater(counts, 0))
@@ -125,9 +124,8 @@ def pairs_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
         of_row = np.repeat(np.arange(len(rows.bad)), np.diff(offsets))
         found.append((of_row * count + positions)[~rows.odd[of_row]])
         for row, given in alone.items():
-            found.append(
-                row * count + np.array(_match_row(index, given, row, rows), dtype=np.int64)
-            )
+            matches = np.array(_match_row(index, given, row, rows), dtype=np.int64)
+            found.append(row * count + matches)
     pairs = np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
     of_row, positions = np.divmod(pairs, count)
     kept = ~rows.bad[of_row]

@@ -49,11 +49,8 @@ def predicate_of(interest: Filter | FilterSet, frame: frames.NotificationFrame) 
 
 def parts_of(interest: Filter | FilterSet) -> int:
     """Returns the approximate number of comparisons in a predicate."""
-    return sum(
-        len(cuts) // 2 + _text_parts(text)
-        for member in interest.filters
-        for cuts, text in (value_set.parts() for value_set in member.sets.values())
-    )
+    parts = [each.parts() for member in interest.filters for each in member.sets.values()]
+    return sum(len(cuts) // 2 + _text_parts(text) for cuts, text in parts)
 
 
 def _text_parts(text: Language) -> int:
@@ -64,14 +61,11 @@ def _text_parts(text: Language) -> int:
 
 def is_bad(frame: frames.NotificationFrame, names: Iterable[str]) -> Column | None:
     """Returns the predicate of rows with an impossible value of an attribute, or None."""
-    low, high = (
-        F.timestamp_micros(F.lit(each)) for each in (values.TIME_MIN_US, values.TIME_MAX_US)
-    )
-    found = [
-        F.coalesce(~F.expr(each.expression).between(low, high), _constant(holds=False))
-        for each in (frame.attributes[name] for name in names if name in frame.attributes)
-        if each.kind == frames.TIME
-    ]
+    ends = (values.TIME_MIN_US, values.TIME_MAX_US)
+    low, high = (F.timestamp_micros(F.lit(each)) for each in ends)
+    asked = [frame.attributes[name] for name in names if name in frame.attributes]
+    times = [F.expr(each.expression) for each in asked if each.kind == frames.TIME]
+    found = [F.coalesce(~each.between(low, high), _constant(holds=False)) for each in times]
     return _any(found) if found else None
 
 
