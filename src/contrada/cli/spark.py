@@ -10,7 +10,6 @@ import click
 
 from contrada.cli import shared_options as options
 from contrada.cli.processes import Processes
-from contrada.cli.shared_options import COUNT, PORT
 from contrada.integrations.spark import class_archive, cluster, spark_session
 
 SPARK_END_WAIT_S: Final = 15.0

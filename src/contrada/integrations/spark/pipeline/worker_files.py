@@ -19,8 +19,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import InputError, StoreError
-from contrada.integrations.files.file_limits import FileLimits
-from contrada.integrations.files.lines import DataFile
+from contrada.integrations.files.lines import DataFile, FileLimits
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder
 
 LOCAL: Final = "file"

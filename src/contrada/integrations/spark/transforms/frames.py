@@ -191,12 +191,12 @@ class WideRows:
             elif kind == CONVERTED:
                 values, codes = convert_distinct(array, partial(scalar_value, zone=zone))
                 self.bad |= np.array([each is REFUSED for each in values], dtype=bool)[codes]
-                column = Column(values, codes)
-                if column.array is not None:
-                    columns[name] = column.array
-                if column.odd is not None:
-                    self.odd |= column.odd
-                self._whole[name] = column
+                self._whole[name] = column = Column(values, codes)
+                held, odd = column.in_arrow
+                if held is not None:
+                    columns[name] = held
+                if odd is not None:
+                    self.odd |= odd
             else:
                 columns[name] = array
                 if kind == TIME and (outside := outside_times(array)) is not None:

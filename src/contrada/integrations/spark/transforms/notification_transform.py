@@ -31,7 +31,7 @@ from contrada.integrations.files.json_objects import (
 )
 from contrada.integrations.files.lines import Block
 from contrada.integrations.files.packed_records import RowStamps, binary_of, can_write
-from contrada.integrations.files.read_options import ReadOptions, check_xml
+from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import (
     BAD_TEXT_CHARS_MAX,
     BadRecord,
