@@ -248,9 +248,8 @@ def check_requirements(*, needs_java: bool = True) -> None:
         raise MissingRequirementError(error.name or "pyspark", remedy) from None
     if not needs_java:
         return
-    remedy = (
-        f"install a Java of at least {JAVA_MAJOR_MIN} (openjdk-17-jre-headless) or set JAVA_HOME"
-    )
+    wanted = f"a Java of at least {JAVA_MAJOR_MIN} (openjdk-17-jre-headless)"
+    remedy = f"install {wanted} or set JAVA_HOME"
     java = _java()
     if java is None:
         raise MissingRequirementError("Java", remedy)
@@ -319,9 +318,8 @@ _LOOPBACK: Final = re.compile(r"local\b|spark://(127\.0\.0\.1|localhost)\b")
 
 def _settings(cores: int, master: str | None, java_options: str | None) -> dict[str, str]:
     own = archive_options() if java_options is None else java_options
-    java_options = (
-        f"{_COMPILING} -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOGGING.as_uri()} {own}"
-    )
+    logs = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    java_options = f"{_COMPILING} -XX:+UseSerialGC {logs} {own}"
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -87,15 +87,9 @@ class ArrowColumns:
             rename={slot: name for name, slot in self._slots.items()},
             gc=False,
         )
-        parts = msgspec.defstruct(
-            "Parts",
-            [("attributes", attributes), ("envelope", EnvelopeFields)],
-            array_like=True,
-            gc=False,
-        )
-        whole = msgspec.defstruct(
-            "Whole", [("version", int), ("kind", str), ("parts", parts)], array_like=True, gc=False
-        )
+        as_list = partial(msgspec.defstruct, array_like=True, gc=False)
+        parts = as_list("Parts", [("attributes", attributes), ("envelope", EnvelopeFields)])
+        whole = as_list("Whole", [("version", int), ("kind", str), ("parts", parts)])
         self._decode = msgspec.msgpack.Decoder(list[whole]).decode  # type: ignore[valid-type]
 
     def of_record_batch(self, records: RecordBatch, now_us: int) -> pa.RecordBatch:
@@ -103,9 +97,8 @@ class ArrowColumns:
         lengths = np.frombuffer(records.lengths, "<u4").astype(np.int64)
         positions = np.frombuffer(records.positions, "<i8").astype(np.int64)
         times = np.frombuffer(records.times_us, "<i8").astype(np.int64)
-        return self._batch(
-            records.data, lengths, now_us, {"@position": positions, "@logged": times}
-        )
+        logged = {"@position": positions, "@logged": times}
+        return self._batch(records.data, lengths, now_us, logged)
 
     def of_encodings(self, encodings: Sequence[bytes]) -> pa.RecordBatch:
         """Returns packed notifications of a subscription."""

@@ -52,9 +52,8 @@ class Options:
         known = {each.name: each for each in fields(cls)}
         unknown = [name for name in given if name.lower() not in {*known, *_OF_SPARK}]
         if unknown:
-            raise ServiceError(
-                f"unknown option {', '.join(sorted(unknown))}; expected {', '.join(known)}"
-            )
+            names = ", ".join(sorted(unknown))
+            raise ServiceError(f"unknown option {names}; expected {', '.join(known)}")
         lowered = {name.lower(): text for name, text in given.items()}
         if "path" in lowered:
             lowered.setdefault("address", lowered["path"])

@@ -116,9 +116,8 @@ class HadoopPath:
         """
         context, address = _context(str(target)), str(target)
         with self._files():
-            files = _java_class("FileContext", address).getFileContext(
-                target._java().toUri(), context._jsc.hadoopConfiguration()
-            )
+            conf, uri = context._jsc.hadoopConfiguration(), target._java().toUri()
+            files = _java_class("FileContext", address).getFileContext(uri, conf)
             rename = _java_class("Options$Rename", address)
             options = context._gateway.new_array(rename, 1)
             options[0] = rename.OVERWRITE

@@ -69,6 +69,7 @@ def publish_matches(
     state = known or _PublishedState()
     state.address = shown_addresses(parse_addresses(address))
     state.query = state.query or secrets.token_hex(8)
+    stop = stop or threading.Event()
     publisher = _MatchPublisher(session, run, address, pipeline, state, on_progress)
     now: dict[str, int] = {}
     # Progress is reported by rows, not tasks; but the job must end with this block.
@@ -76,9 +77,7 @@ def publish_matches(
         totals = {row[0]: row[1] for row in publisher.rows.groupBy("source").count().collect()}
         for place, source in enumerate(pipeline.sources):
             total = totals.get(source.name, 0)
-            now[source.name] = publisher.publish(
-                place, source.name, total, stop or threading.Event()
-            )
+            now[source.name] = publisher.publish(place, source.name, total, stop)
     if (run.path / _SORTED).is_dir():
         run_folder.delete_folder(run.path / _SORTED)
     return now
@@ -192,6 +191,5 @@ def _failure(error: Exception, address: str, progress: str) -> Exception:
     if kind != ConnectionFailedError.__name__:
         return ServiceError(f"{why}; {progress}")
     why = why.removeprefix(f"{address}: ")
-    return ConnectionFailedError(
-        address, f"{why}; {progress}; once it is back, --resume publishes the rest"
-    )
+    remedy = "once it is back, --resume publishes the rest"
+    return ConnectionFailedError(address, f"{why}; {progress}; {remedy}")

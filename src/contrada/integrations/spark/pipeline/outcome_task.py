@@ -265,10 +265,7 @@ class _SourceOutcomes:
 
 def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
     """Returns outcomes with these columns; the others are NULL."""
-    arrays = [
-        known[field.name] if field.name in known else pa.nulls(count, field.type)
-        for field in OUTCOME
-    ]
+    arrays = [known.get(each.name, pa.nulls(count, each.type)) for each in OUTCOME]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
 
 
@@ -303,12 +300,10 @@ class TextFileReader:
                     if isinstance(each, BadRecord):
                         self._held.add_bad(each.source, each)
                     else:
-                        self._held.add(
-                            file=each.record.source,
-                            record=each.record.number,
-                            subscriptions=each.positions,
-                            **outcome_of(each.record.notification),
-                        )
+                        record = each.record
+                        known = {"file": record.source, "record": record.number}
+                        known |= outcome_of(record.notification)
+                        self._held.add(subscriptions=each.positions, **known)
                     yield from self._held.full_batches()
 
     def finish(self) -> Batches:

@@ -351,12 +351,11 @@ def check_owned(output: Folder) -> None:
         return
     folders = (output / "matches", output / "quarantine", output / "patterns")
     inside = [each for folder in folders if folder.is_dir() for each in folder.iterdir()]
-    others: list[Folder] = [
-        each for each in output.iterdir() if not each.name.startswith((*_OWN_NAMES, "."))
-    ]
-    others += [each for each in inside if not each.name.startswith(_OWN_FILES)]
+    others = [each.name for each in inside if not each.name.startswith(_OWN_FILES)]
+    own = (*_OWN_NAMES, ".")
+    others += [each.name for each in output.iterdir() if not each.name.startswith(own)]
     if others:
-        names = ", ".join(sorted(each.name for each in others)[:3])
+        names = ", ".join(sorted(others)[:3])
         reason = f"found {names}, expected a folder of its own: a run replaces what is there"
         raise InputError(str(output), reason)
 

@@ -111,9 +111,8 @@ def _follow(
         while query.isActive:
             last = query.lastProgress
             if last is not None:
-                on_progress(
-                    f"batch {last.batchId}, {last.processedRowsPerSecond:,.0f} rows/s", 0, 0
-                )
+                rate = f"{last.processedRowsPerSecond:,.0f} rows/s"
+                on_progress(f"batch {last.batchId}, {rate}", 0, 0)
             if stop.is_set():
                 batches.end(query)
                 failure = batches.failure  # Read now: the stop itself causes another one.

@@ -202,9 +202,8 @@ def _all_parts(
 ) -> list[tuple[int, list[tasks.FilePart]]]:
     """Returns the size and the parts of each file: determined here, or in a job."""
     cut = partial(_split, source=source)
-    is_here = is_local(session) and all(
-        worker_files.scheme_of(each) == worker_files.LOCAL for each in addresses
-    )
+    schemes = set(map(worker_files.scheme_of, addresses))
+    is_here = is_local(session) and schemes == {worker_files.LOCAL}
     if is_here and len(addresses) <= LISTED_HERE_MAX:
         return list(map(cut, addresses))
     places = session.range(0, len(addresses), 1, min(len(addresses), LISTED_HERE_MAX))

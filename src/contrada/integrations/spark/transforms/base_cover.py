@@ -189,9 +189,8 @@ def _verdicts(
     def shard(part: Column) -> Column:
         return F.pmod(F.xxhash64("place") + part, F.lit(shards)).cast("int").alias("shard")
 
-    rows = own.join(used, "place").select(
-        shard(F.pmod(F.xxhash64("form"), "parts")), F.lit(False).alias("asked"), *columns
-    )
+    part = shard(F.pmod(F.xxhash64("form"), "parts"))
+    rows = own.join(used, "place").select(part, F.lit(False).alias("asked"), *columns)
     looked_up = (
         asked.select(*columns, F.explode("asks").alias("place"))
         .join(used, "place")

@@ -70,9 +70,8 @@ def detect(
         find = worker.FindSteps(shipped, parts, described, own)
         found = columns.mapInArrow(for_worker(find), worker.STEPS_SCHEMA)
         steps = found.repartitionById(parts, "part").sortWithinPartitions("part", "time_us")
-        return steps.mapInArrow(
-            for_worker(worker.FollowSteps(shipped, own)), worker.MATCHES_SCHEMA
-        ).drop("batch")
+        follow = for_worker(worker.FollowSteps(shipped, own))
+        return steps.mapInArrow(follow, worker.MATCHES_SCHEMA).drop("batch")
 
     return matches
 

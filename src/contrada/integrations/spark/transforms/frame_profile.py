@@ -60,9 +60,8 @@ def profile(
     """
     described = frames.frame_of(notifications.schema, zone=zone, drop=drop)
     if described.is_packed:
-        values = notifications.select(frames.NOTIFICATION).mapInArrow(
-            for_worker(_packed_values), VALUE
-        )
+        packed = notifications.select(frames.NOTIFICATION)
+        values = packed.mapInArrow(for_worker(_packed_values), VALUE)
     else:
         attributes = described.select(None)
         columns = [F.expr(each.expression) for each in attributes] or [F.lit(1)]
@@ -89,12 +88,8 @@ def profile(
     equality = (F.col("values") / F.col("every") / F.col("distinct_about")).alias("equality_about")
     first = ("attribute", "domain", "values", share, "distinct_about", equality)
     last = ("least", "greatest", "quantiles_about", "first", "last", "frequent_about")
-    return (
-        found.withColumn("every", every)
-        .where(F.col("attribute").isNotNull())
-        .select(*first, *last)
-        .orderBy("attribute", "domain")
-    )
+    rows = found.withColumn("every", every).where(F.col("attribute").isNotNull())
+    return rows.select(*first, *last).orderBy("attribute", "domain")
 
 
 def advertisement_of(profiled: DataFrame) -> Advertisement:

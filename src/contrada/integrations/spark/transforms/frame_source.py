@@ -60,9 +60,7 @@ class FrameSource:
         description: Offered | None = None,
         fresh_s: float = FRESH_S,
     ) -> None:
-        self._frame = frame
-        self._zone = zone
-        self._drop = tuple(drop)
+        self._frame, self._zone, self._drop = frame, zone, tuple(drop)
         self.fresh_s = fresh_s
         self._description = Fresh(self._describe, description, fresh_s)
 
