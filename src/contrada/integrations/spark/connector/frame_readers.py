@@ -1,4 +1,4 @@
-"""Readers: a log between positions, in batch or as a stream; a subscription or pattern for a while.
+"""`LogFrameReader`, `LogStreamReader`, `SubscriptionReader`: read logs by position, or for a while.
 
 A durable subscription is read by position (`net/broker/log_batches.py`): the driver splits its
 positions into parts, and each task reads its part from the broker. A repeated task reads the same
