@@ -15,7 +15,7 @@ from pyarrow import csv
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError, StoreError
-from contrada.integrations.spark.pipeline import pipeline_stream
+from contrada.integrations.spark.pipeline import pipeline_stream, subscription_versions
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
@@ -201,7 +201,7 @@ def test_unreadable_subscriptions_keep_the_last_version(
     pipeline = read_pipeline(folder / "p.toml")
     with pytest.MonkeyPatch.context() as patch:
         spoil = spoiled(lambda: (folder / "subs").write_text("low n < 2"), load_origins)
-        patch.setattr(pipeline_stream, "load_origins", spoil)
+        patch.setattr(subscription_versions, "load_origins", spoil)
         run_stream(spark, pipeline)
     assert matched(folder) == [(0, "low", 1, 1), (1, "low", 1, 1)]
     assert "the subscriptions stay as they were" in caplog.text

@@ -44,8 +44,8 @@ from contrada.integrations.spark.transforms.detection import SEEN, detection, pa
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded
 
-_Counts: TypeAlias = Mapping[str, SourceCounts]
-_Names: TypeAlias = Mapping[str, Sequence[str]]
+_BatchCounts: TypeAlias = Mapping[str, SourceCounts]
+_GoneFiles: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class _Totals(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ class _MicroBatches:
         return {name: names for name, names in left.items() if names}
 
     def _write(
-        self, every: DataFrame, batch: int, version: Version, counts: _Counts, gone: _Names
+        self, every: DataFrame, batch: int, version: Version, counts: _BatchCounts, gone: _GoneFiles
     ) -> None:
         """Writes the matches and bad records of a micro-batch."""
         pipeline = self.pipeline
@@ -273,7 +273,7 @@ class _MicroBatches:
         return found
 
     def _add(
-        self, batch: int, version: Version, counts: _Counts, patterns: Mapping[str, int]
+        self, batch: int, version: Version, counts: _BatchCounts, patterns: Mapping[str, int]
     ) -> None:
         """Writes the totals up to this micro-batch."""
         before = _Totals() if batch == 0 else self._totals(batch - 1)
