@@ -14,7 +14,7 @@ from typing import Final
 from bench.harness import Measurement, figure
 from contrada.matching import Index
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import PatternMatcher
 
 PATTERNS: Final = 10_000
 FEEDS: Final = 10_000

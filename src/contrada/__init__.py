@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from contrada.net.broker.broker_limits import BrokerLimits
     from contrada.net.client.client_limits import ClientLimits
     from contrada.patterns import Match
-    from contrada.patterns.pattern_matcher import PatternMatcher
+    from contrada.patterns.pattern_engine import PatternMatcher
     from contrada.patterns.runs import PatternLimits
     from contrada.routing.aggregation import Aggregate
     from contrada.routing.router_limits import RouterLimits
@@ -104,7 +104,7 @@ _LATER: Final = {
         "net.broker.broker_limits": "BrokerLimits",
         "net.client.client_limits": "ClientLimits",
         "patterns": "Match",
-        "patterns.pattern_matcher": "PatternMatcher",
+        "patterns.pattern_engine": "PatternMatcher",
         "patterns.runs": "PatternLimits",
         "routing.aggregation": "Aggregate",
         "routing.router_limits": "RouterLimits",

@@ -11,10 +11,9 @@ from contrada.model.algebra import relations, sets
 from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains import line
 from contrada.model.languages import decision
-from contrada.model.languages.atoms import Atom
+from contrada.model.languages.atoms import Atom, Tally
 from contrada.model.languages.automaton import STATES_MAX
 from contrada.model.languages.language import Literal
-from contrada.model.languages.atoms import Tally
 
 LONG = "a" * STATES_MAX
 

@@ -17,12 +17,17 @@ import pytest
 
 from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError, FrameError, NotPermittedError, ServiceError
-from contrada.net.broker import authenticator
-from contrada.net.broker.authenticator import Authenticator, certificate_names, is_private
+from contrada.net.broker import users as authenticator
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
-from contrada.net.broker.users import Users, UserSettings
+from contrada.net.broker.users import (
+    Authenticator,
+    Users,
+    UserSettings,
+    certificate_names,
+    is_private,
+)
 from contrada.net.wire import tokens
 from contrada.net.wire.address import is_loopback, parse_address
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR, USUAL_LIVENESS

@@ -22,7 +22,7 @@ from contrada.delivery.delivery_messages import (
     Transfer,
 )
 from contrada.errors import CannotPublishError, DeliveryError
-from contrada.net.broker import reliable_link_channel
+from contrada.net.broker import link as link_module
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
@@ -365,7 +365,7 @@ def test_a_large_message_is_sent_in_parts() -> None:
         for n, size in enumerate([10, 300, 2_000, 10, 400, 400, 400])
     )
     carry = Transfer("a", 1, 0, shipments)
-    parts = list(reliable_link_channel._split(carry, 1_000))
+    parts = list(link_module._split(carry, 1_000))
     found: list[Any] = [decode_log_hop(each) for each in parts]
     assert max(map(len, parts), default=0) > 1_000
     assert all(
@@ -374,7 +374,7 @@ def test_a_large_message_is_sent_in_parts() -> None:
     )
     assert [each for part in found for each in part.shipments] == list(shipments)
     news = AnnounceOwner("a", 1, 0, 1, False, ())
-    assert [decode_log_hop(each) for each in reliable_link_channel._split(news, 1_000)] == [news]
+    assert [decode_log_hop(each) for each in link_module._split(news, 1_000)] == [news]
 
 
 @on_loop

@@ -13,8 +13,7 @@ from contrada.model import Envelope, Filter, Notification, Pattern
 from contrada.model.codec import to_msgpack
 from contrada.model.domains.values import TEXT
 from contrada.patterns.array_runs import FORCED, ArrayRuns, StepIndex, group_name, packed_order
-from contrada.patterns.pattern_engine import DUPLICATE, LATE
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import DUPLICATE, LATE, PatternMatcher
 from contrada.patterns.runs import (
     DEFAULT_LIMITS,
     GROUP_FULL,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US, key_of
 from contrada.patterns.pattern_assembly import GATHERED_FULL, Assembly, Piece
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import PatternMatcher
 from contrada.patterns.reorder_buffer import order_of
 from contrada.patterns.runs import PatternLimits, RunBudget
 from tests.patterns.streams import pattern, places_of, stream, text_of

@@ -15,7 +15,7 @@ from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.model.algebra.sets import extension
 from contrada.model.domains.values import NUMBER
 from contrada.patterns import Match, pattern_engine, runs
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import PatternMatcher
 from contrada.patterns.runs import PatternLimits
 from tests.patterns.pattern_definition import (
     Add,

@@ -21,7 +21,7 @@ from typing import Final
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern, Value
 from contrada.patterns import Match
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import PatternMatcher
 from contrada.patterns.reorder_buffer import order_of
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits
 from contrada.routing.assembly.split_pattern import Span, SplitPattern

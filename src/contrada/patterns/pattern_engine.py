@@ -1,4 +1,4 @@
-"""`PatternEngine`: many patterns fed from one buffer.
+"""`PatternEngine`: many patterns fed from one buffer; `PatternMatcher` needs no service.
 
     notification, with the     ──► reorder buffer ──► runs of the patterns ──► matches
     numbers of its filters         (watermark)        (per pattern and group)
@@ -48,15 +48,26 @@ Source: PODC 2000 §2, figure 4.
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from contrada.errors import InvalidFilterError, UnknownOperatorError
+from contrada.errors import ContradaError, InvalidFilterError, UnknownOperatorError
+from contrada.matching import Index
 from contrada.model import Filter, Notification, Pattern
-from contrada.model.domains.values import value_of
-from contrada.patterns.reorder_buffer import Order, ReorderBuffer, order_of
-from contrada.patterns.runs import By, Group, Match, RunBudget, Runs, SharedFilter, groups_of
+from contrada.model.domains.values import TIME_MIN_US, value_of
+from contrada.patterns.reorder_buffer import Order, ReorderBuffer, check_slack, order_of
+from contrada.patterns.runs import (
+    DEFAULT_LIMITS,
+    By,
+    Group,
+    Match,
+    PatternLimits,
+    RunBudget,
+    Runs,
+    SharedFilter,
+    groups_of,
+)
 
 PATTERNS_MAX: Final = 100_000
 """Patterns of a server. Beyond it: LimitError; a neighbour's is handed back."""
@@ -253,3 +264,132 @@ class PatternEngine:
                 assert deadlines[number] <= runs.deadline_us, "runs would be freed too late"
                 assert runs.deadline_us >= self.waiting.watermark_us, "runs were not freed"
         return sum(runs.validate() for runs in self._patterns.values())
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class PatternStatistics(NamedTuple):
+    """The state and the counters of a matcher.
+
+    `filters` counts distinct ones, `groups` the groups of `by`, `runs` the open ones, `pending`
+    notifications that wait for the watermark, in microseconds since 1970. `matched` counts matches,
+    `forced` early releases for want of room, `dropped` other losses, by reason.
+    """
+
+    filters: int
+    groups: int
+    runs: int
+    pending: int
+    watermark_us: int
+    matched: int
+    forced: int
+    dropped: Mapping[str, int]
+
+
+class PatternMatcher(Generic[K]):
+    """Patterns under keys; `push` returns the matches that a notification completes for certain.
+
+    `PatternMatcher()`, `matcher.add("storm", "gust > 35 -> dep_delay > 120 within 2 h")`,
+    `matcher.push(notification)`. Time is that of the envelopes: notifications without a time are
+    all at the first moment of 1970, and none follows another. A notification may arrive up to
+    `slack_us` microseconds after a later one; beyond that it is late and ignored. A match is
+    certain once the time of its last notification has passed, less the slack; `flush` ends the
+    stream. With a slack of None only `advance` moves the watermark.
+
+    A matcher is used by one thread at a time. Source: PODC 2000 §2, figure 4; the module has all
+    definitions.
+    """
+
+    def __init__(self, *, slack_us: int | None = 0, limits: PatternLimits = DEFAULT_LIMITS) -> None:
+        """Raises InvalidValueError for an invalid slack."""
+        self._slack_us = None if slack_us is None else check_slack(slack_us)
+        self._index: Index[int] = Index()
+        self._filters = SharedFilters()
+        self._budget = RunBudget(limits)
+        self._engine = PatternEngine(self._filters, self._budget)
+        self._numbers: dict[K, int] = {}
+        self._keys: dict[int, K] = {}
+        self._seen_us = TIME_MIN_US
+        self._matched = 0
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._numbers
+
+    def add(self, key: K, pattern: Pattern | str) -> None:
+        """Adds or replaces a pattern. Raises ParseError, UnknownOperatorError, LimitError."""
+        if isinstance(pattern, str):
+            pattern = Pattern(pattern)
+        check_pattern(pattern)
+        number, new = self._engine.add(pattern)
+        entered: list[int] = []
+        try:
+            for shared in new:
+                self._index.add(shared.number, shared.filter)
+                entered.append(shared.number)
+        except ContradaError:
+            self._engine.remove(number)
+            for each in entered:
+                self._index.remove(each)
+            raise
+        self.remove(key)
+        self._numbers[key], self._keys[number] = number, key
+
+    def remove(self, key: K) -> None:
+        """Removes a pattern and its runs; a key that is not there is no error."""
+        number = self._numbers.pop(key, None)
+        if number is not None:
+            del self._keys[number]
+            for gone in self._engine.remove(number):
+                self._index.remove(gone)
+
+    def push(self, notification: Notification | Mapping[str, Any]) -> list[Match[K]]:
+        """Adds a notification; returns the matches that are certain now, in order."""
+        if not isinstance(notification, Notification):
+            notification = Notification(notification)
+        time_us = notification.envelope.at_us
+        if self._engine.is_late(time_us):
+            return []
+        numbers = self._index.match(notification)
+        if numbers and self._budget.admits(notification):
+            self._engine.hold(notification, self._filters.of(numbers))
+        self._seen_us = max(self._seen_us, time_us)
+        return self.advance(
+            TIME_MIN_US if self._slack_us is None else self._seen_us - self._slack_us
+        )
+
+    def advance(self, watermark_us: int) -> list[Match[K]]:
+        """Moves the watermark to this time; returns the matches that are certain now."""
+        found = self._engine.advance(watermark_us)
+        self._matched += len(found)
+        return [Match(self._keys[each.key], each.by, each.notifications) for each in found]
+
+    def flush(self) -> list[Match[K]]:
+        """Moves the watermark past the largest timestamp seen, as at a stream's end."""
+        return self.advance(self._seen_us + 1)
+
+    def statistics(self) -> PatternStatistics:
+        """Returns the state and the counters."""
+        engine, budget = self._engine, self._budget
+        return PatternStatistics(
+            filters=len(self._filters),
+            groups=sum(map(len, engine._patterns.values())),
+            runs=budget.held,
+            pending=len(engine.waiting),
+            watermark_us=engine.waiting.watermark_us,
+            matched=self._matched,
+            forced=engine.waiting.forced,
+            dropped=dict(budget.dropped),
+        )
+
+    def validate(self) -> None:
+        """Checks the invariants."""
+        self._filters.validate()
+        assert self._engine.validate() == self._budget.held <= self._budget.limits.runs_max
+        assert {number: key for key, number in self._numbers.items()} == self._keys
+        assert len(self._keys) == len(self._engine), "a pattern is without a key"
+        assert len(self._index) == len(self._filters), "the index holds other filters"
+        assert all(each.number in self._index for each in self._filters), "a filter is not found"

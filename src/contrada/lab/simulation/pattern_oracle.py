@@ -42,7 +42,7 @@ from contrada.lab.simulation.sites import distances
 from contrada.model import Pattern
 from contrada.model.domains.values import key_of
 from contrada.patterns import Match
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import PatternMatcher
 from contrada.patterns.reorder_buffer import order_of
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Strategy

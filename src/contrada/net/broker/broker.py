@@ -24,14 +24,13 @@ import msgspec
 
 from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, DeliveryError, FrameError, ServiceError
-from contrada.net.broker.authenticator import Authenticator
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.client_session import ClientSession
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.neighbours import Membership
 from contrada.net.broker.server import Server
 from contrada.net.broker.server_connection import ConnectionHandler, ServerConnection
-from contrada.net.broker.users import Users
+from contrada.net.broker.users import Authenticator, Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from contrada.net.wire.frames import Hello

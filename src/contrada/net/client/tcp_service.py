@@ -8,28 +8,34 @@ for the connection.
 
 import asyncio
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from contrada.delivery.delivery_class import delivery_class
-from contrada.errors import ContradaError, NotPermittedError, ServiceClosedError, ServiceError
+from contrada.errors import (
+    ContradaError,
+    LimitError,
+    NotPermittedError,
+    ServiceClosedError,
+    ServiceError,
+)
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.client.client_limits import ClientLimits
-from contrada.net.client.publish_window import Batch, PublishWindow
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_subscription import TcpSubscription, await_resumed
 from contrada.net.wire import frames
 from contrada.net.wire.address import Address, parse_addresses
 from contrada.net.wire.endpoint import TCP, ConnectOptions
-from contrada.net.wire.frames import Frame, InspectRequest, Reply
+from contrada.net.wire.frames import Frame, InspectRequest, Reply, Request
 from contrada.net.wire.inspection import HeldFilters, Inspection, Position
-from contrada.net.wire.payload_codec import encode_content, encoding_of
+from contrada.net.wire.message_codec import encode_publish
+from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content, encoding_of
 from contrada.net.wire.tokens import publisher_under
 from contrada.service import (
     ConnectionState,
@@ -55,6 +61,104 @@ from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, Queu
 if TYPE_CHECKING:  # Loaded at the first durable operation, or query.
     from contrada.net.client.durable_client import DurableClient
     from contrada.net.client.remote_queries import RemoteQueryClient
+
+
+class Batch:
+    """The notifications of one frame, and its answer: the number of dropped pairs."""
+
+    __slots__ = ("answer", "notifications", "size")
+
+    def __init__(self, answer: "asyncio.Future[int]") -> None:
+        self.notifications: list[bytes] = []
+        self.size = 0
+        self.answer = answer
+
+
+class PublishWindow:
+    """The publications of a client, in frames, few of them unanswered.
+
+    Callers of one turn of the event loop share a frame. A caller waits for the answer to its frame,
+    and the broker answers when all its notifications are in the queues of their subscribers. So a
+    fast publisher is slowed to the slowest healthy subscriber.
+
+    Invariant: notifications are sent in the order in which they were added.
+    """
+
+    def __init__(
+        self, send: Callable[[Request], None], wait_ms: int, limits: ClientLimits = ClientLimits()
+    ) -> None:
+        """`send` sends a frame at once."""
+        self._send = send
+        self._wait_ms, self._limits = wait_ms, limits
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Batch] = deque()
+        self._unanswered: dict[int, Batch] = {}
+        self._request = 0
+        self._flush_due = False
+
+    def add(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
+        """Queues notifications; they are sent in this turn of the loop, or when the window
+        allows.
+
+        `placed` counts the notifications by batch. Raises LimitError for an oversized one; those
+        before it are sent.
+        """
+        batch = self._waiting[-1] if self._waiting else None
+        for each in encodings:
+            size = len(each)
+            if size > CONTENT_BYTES_MAX:
+                raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, size)
+            is_full = batch is not None and (
+                len(batch.notifications) >= self._limits.publish_notifications_max
+                or batch.size >= self._limits.publish_bytes_max
+            )
+            if batch is None or is_full:
+                batch = Batch(self._loop.create_future())
+                self._waiting.append(batch)
+            batch.notifications.append(each)
+            batch.size += size
+            placed[batch] = placed.get(batch, 0) + 1
+            if not self._flush_due:
+                self._flush_due = True
+                self._loop.call_soon(self._flush)
+
+    def on_answer(self, number: int, dropped: int, error: Exception | None) -> bool:
+        """Resolves a publication. Returns False where no publication has the number."""
+        batch = self._unanswered.pop(number, None)
+        if batch is None:
+            return False
+        if error is not None:
+            _fail(batch, error)
+        elif not batch.answer.done():
+            batch.answer.set_result(dropped)
+        self._flush()
+        return True
+
+    def fail(self, unanswered: Exception, unsent: Exception) -> None:
+        """Fails all frames, queued ones too: none is sent after a caller knows of the loss."""
+        for batch in self._unanswered.values():
+            _fail(batch, unanswered)
+        for batch in self._waiting:
+            _fail(batch, unsent)
+        self._unanswered.clear()
+        self._waiting.clear()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        while self._waiting and len(self._unanswered) < self._limits.publish_frames_max:
+            batch = self._waiting.popleft()
+            self._request += 1
+            # Requests to publish are odd, all others even, so their numbers differ.
+            request = 2 * self._request + 1
+            self._unanswered[request] = batch
+            message = encode_publish(batch.notifications)
+            self._send(Request(request, message, wait_ms=self._wait_ms))
+
+
+def _fail(batch: Batch, error: Exception) -> None:
+    if not batch.answer.done():
+        batch.answer.set_exception(error)
+        batch.answer.exception()  # Retrieved: a cancelled caller does not await it.
 
 
 class TcpService(BaseService):

@@ -25,7 +25,7 @@ from contrada.integrations.spark.pipeline.subscription_versions import Versions
 from contrada.integrations.spark.transforms.detection import detection_statistics
 from contrada.model import Envelope, Notification
 from contrada.model.domains.values import time_us_of
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import PatternMatcher
 from contrada.patterns.runs import Match
 
 DESCRIPTION = """

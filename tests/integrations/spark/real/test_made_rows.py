@@ -20,7 +20,7 @@ from contrada.model import Envelope, Notification, Pattern
 from contrada.model.algebra.nested_objects import json_values
 from contrada.model.codec import to_msgpack
 from contrada.model.domains.values import TIME_MAX_US
-from contrada.patterns.pattern_matcher import PatternMatcher
+from contrada.patterns.pattern_engine import PatternMatcher
 from contrada.patterns.runs import Match
 from tests.integrations.spark.real import made_rows
 
