@@ -19,10 +19,10 @@ MODULES_MAX: Final = 15
 CALLS_MAX: Final = 62
 
 QUERY_MODULES_MAX: Final = 22
-QUERY_CALLS_MAX: Final = 209
+QUERY_CALLS_MAX: Final = 205
 
-BROKER_MODULES_MAX: Final = 35
-BROKER_CALLS_MAX: Final = 215
+BROKER_MODULES_MAX: Final = 32
+BROKER_CALLS_MAX: Final = 213
 
 WARM: Final = 40
 """Publications after which what is made at first use is there."""
