@@ -111,19 +111,6 @@ class FlatEntries:
 class _PathPlace:
     """The cached attribute, converter and children of one path."""
 
-    __slots__ = (
-        "_absent",
-        "_all",
-        "_attributes",
-        "_below",
-        "_convert",
-        "_depth",
-        "_is_odd",
-        "_name",
-        "_noted_tags",
-        "_path",
-    )
-
     def __init__(self, all_: FlatEntries, path: str, depth: int) -> None:
         self._all, self._path, self._depth = all_, path, depth
         self._below: dict[tuple[Any, Any], _PathPlace] = {}

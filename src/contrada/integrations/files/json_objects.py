@@ -33,8 +33,7 @@ from contrada.model.algebra import nested_objects as nested
 from contrada.model.domains.values import MARK_PREFIX
 
 NAMES_TOLD_MAX: Final = 65_536
-"""Generated names that a renderer reports. Beyond it: names of further documents are only in
-their notifications."""
+"""Generated names that a renderer reports. Beyond it: those of further documents are left out."""
 
 WHOLE_DOCUMENT: Final = "."
 """As `entries`: the document itself is the array."""

@@ -29,8 +29,8 @@ class FileLimits:
     """Characters of a line or row. Beyond it: it is a bad record, and the next line is read."""
 
     row_lines_max: int = 1_000
-    """Lines of a row of CSV. Beyond it: its first line is a bad record, and the next lines are
-    rows."""
+    """Lines of a CSV row. Beyond it: its first line is a bad record, and the next lines are rows.
+    """
 
     columns_max: int = 10_000
     """Columns of a CSV file. Beyond it: the file is a bad record as a whole."""
@@ -42,20 +42,17 @@ class FileLimits:
     """Bytes read from a file at once. Beyond it: the next block takes the rest."""
 
     bulk_after_bytes: int = 2**19
-    """Bytes that are read line by line; importing pyarrow takes as long. Beyond it: lines are read
-    in batches."""
+    """Bytes read line by line, in the time of importing pyarrow. Beyond it: in batches."""
 
     fallback_share_max: float = 0.1
     """Share of a block's lines that the batch reader leaves to the plain reader. Beyond it: Arrow
     or msgspec reads the block."""
 
     packed_records_max: int = 4_096
-    """Matched lines that are packed into columns together. Beyond it: the next lines are packed
-    separately."""
+    """Matched lines that are packed together. Beyond it: the next lines are packed separately."""
 
     packed_bytes_max: int = 4 * 2**20
-    """Bytes of matched lines that are packed into columns together. Beyond it: the next lines are
-    packed separately."""
+    """Bytes of these lines. Beyond it: the next lines are packed separately."""
 
 
 FIRST_BLOCK_BYTES: Final = 2**16
@@ -63,8 +60,7 @@ FIRST_BLOCK_BYTES: Final = 2**16
 takes the rest, and twice as much."""
 
 PART_BYTES: Final = 16 * 2**20
-"""Bytes of a part of a file, without the end of its last line. Beyond it: the next part takes
-the rest."""
+"""Bytes of a part of a file, with whole lines. Beyond it: the next part takes the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ COLUMN_BYTES_MAX: Final = 2**31 - 1
 """Bytes of the notifications of one Arrow batch. Beyond it: LimitError; use smaller batches."""
 
 CONSTANTS_KEPT_MAX: Final = 16
-"""Sources with constant attributes cached in packed form. Beyond it: the least recently
-used are packed again."""
+"""Sources with cached constants. Beyond it: the least recently used are packed again."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _AS_IT_IS: Final = frozenset((bool, int, str))

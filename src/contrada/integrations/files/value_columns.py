@@ -27,13 +27,11 @@ from contrada.matching.arrow_pack import ColumnPiece, blobs_of, piece_of
 from contrada.model.domains.values import time_us_of
 
 EXACT_DOUBLE: Final = 2**53
-"""Largest integer for which all smaller ones are doubles, too, so that a column of doubles may
-hold them."""
+"""Largest integer for which all smaller ones are doubles, too."""
 
 
 TEXTS_KEPT_MAX: Final = 2**16
-"""Distinct texts of a column with cached values. Beyond it: the least recently used are
-converted again."""
+"""Texts of a column with cached values. Beyond it: the least recently used are forgotten."""
 
 
 class Missing:

@@ -29,8 +29,7 @@ NOTIFICATION_TYPE: Final = "contrada.notification"
 """The type of the event for a notification that is no CloudEvent."""
 
 EVENT_NAMES_KNOWN_MAX: Final = 4_096
-"""Names of context attributes that were found valid. Beyond it: all are forgotten, and checked
-again."""
+"""Names of context attributes found valid. Beyond it: all are forgotten, and checked again."""
 
 _SOURCE: Final = "/publishers/"
 _REQUIRED: Final = frozenset(cloudevent_json.REQUIRED)

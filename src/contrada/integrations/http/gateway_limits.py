@@ -20,8 +20,7 @@ class GatewayLimits:
     headers_max: int = 100
     """Headers of a request. Beyond it: 431, and the connection is closed."""
     framing_bytes_max: int = 32 * 1024
-    """Bytes of chunk heads and trailers, besides 8 for each byte of a body. Beyond it: 400,
-    closed."""
+    """Bytes of chunk heads and trailers, besides 8 for each byte of a body. Beyond it: 400."""
     pipelined_max: int = 16
     """Pipelined requests behind an unanswered one. Beyond it: the connection is closed."""
     sent_bytes_max: int = 128 * 1024
@@ -84,8 +83,7 @@ class GatewayLimits:
     pushes_max: int = 5_000
     """Subscriptions to sinks of a gateway. Beyond it: a further one is refused."""
     pushes_at_once_per_user_max: int = 20
-    """Concurrent pushes of one user, each over its own connection. Beyond it: the next one
-    waits."""
+    """Concurrent pushes of one user, each over a connection. Beyond it: the next one waits."""
     push_connections_max: int = 200
     """Connections to sinks. Beyond it: an event waits for one."""
     push_wait_s: float = 20.0
@@ -97,10 +95,8 @@ class GatewayLimits:
     push_retry_after_s_max: float = 3_600.0
     """Seconds of a sink's `Retry-After`. Beyond it: the event is pushed again."""
     push_refused_s: float = 60.0
-    """Seconds that a subscription with a refused token waits for a new one. Beyond it: it tries
-    again."""
+    """Seconds that a refused token waits for a new one. Beyond it: its subscription tries again."""
     push_records_max: int = 100_000
-    """Events that a durable subscription keeps for a sink. Beyond it: the oldest are dropped,
-    counted."""
+    """Events that are kept for a sink. Beyond it: the oldest are dropped, counted."""
     push_record_bytes_max: int = 256 * 2**20
     """Bytes of the events that are kept for a sink. Beyond it: the oldest are dropped, counted."""

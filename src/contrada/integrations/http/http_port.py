@@ -27,8 +27,8 @@ from contrada.integrations.http.websocket_links import LingeringWebSocket
 from contrada.net.wire.tls import TLS_WAIT_S
 
 HTTP_BACKLOG: Final = 1_024
-"""Connections in the backlog of the listening socket. Beyond it: the client's system retries after
-a second or more."""
+"""Connections in the backlog of the socket. Beyond it: the client's system retries after seconds.
+"""
 
 CUT: Final = "contrada.cut"
 """The extension of a scope that cuts its connection and discards unsent bytes."""

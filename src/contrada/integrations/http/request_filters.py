@@ -15,8 +15,7 @@ from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
 from contrada.service import WhenFull
 
 PARSED_AT_ONCE_CHARACTERS: Final = 1_000
-"""Characters that are parsed on the event loop, at some 20 us each. Beyond it: a thread parses
-them, one text after the other."""
+"""Characters that are parsed on the event loop, at some 20 us each. Beyond it: in a thread."""
 
 WHEN_FULL_DEFAULT: Final[WhenFull] = "drop-oldest"
 """A slow browser must not delay publishers."""

@@ -32,8 +32,7 @@ from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service.security.principals import NOT_PERMITTED
 
 STREAM_CREDIT_BYTES: Final = 64 * 1024
-"""Bytes of events of one subscription that a gateway holds unwritten. Beyond it: the broker keeps
-the rest."""
+"""Unwritten bytes of one subscription in a gateway. Beyond it: the broker keeps the rest."""
 
 _HERE: Final = Address("localhost", called="this broker")
 

@@ -38,8 +38,7 @@ IDENTITY: Final = "contrada.id"
 PUBLISHER: Final = "contrada.publisher"
 
 MQTT_TEXT_BYTES_MAX: Final = 65_535
-"""Bytes of a topic, and of a user property, in MQTT. Beyond it: the notification is refused,
-counted."""
+"""Bytes of a topic or user property in MQTT. Beyond it: the notification is refused, counted."""
 
 _PACKET_BYTES: Final = 128
 """Upper bound of a message without its texts and payload."""

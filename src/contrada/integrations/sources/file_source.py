@@ -50,8 +50,7 @@ from contrada.service.subjects import Offered
 FileFormat: TypeAlias = Literal["parquet", "csv", "json"]
 
 INTERVALS_PUSHED_MAX: Final = 1_000
-"""Intervals of a query that are pushed to the reader of files. Beyond it: all rows are read and
-checked here."""
+"""Intervals of a query that readers of files evaluate. Beyond it: all rows are checked here."""
 
 ROWS_READ_AT_ONCE: Final = 8_192
 """Rows of files in memory at once. Beyond it: the next are read when these are consumed."""

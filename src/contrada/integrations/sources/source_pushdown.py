@@ -44,12 +44,10 @@ TABLE_BATCH_ROWS: Final = 1_000
 """Rows of a table in memory at once. Beyond it: the next are fetched when these are consumed."""
 
 PUSHED_CHARACTERS_MAX: Final = 50_000
-"""Characters of a condition that is pushed to a database. Beyond it: all rows are fetched and
-checked here."""
+"""Characters of a condition pushed to a database. Beyond it: all rows are checked here."""
 
 PUSHED_VALUES_MAX: Final = 1_000
-"""Values in a condition that is pushed to a database. Beyond it: all rows are fetched and
-checked here."""
+"""Values in a condition pushed to a database. Beyond it: all rows are checked here."""
 
 EXACT_BELOW: Final = 2**53
 """Below this any database compares an integer and a double exactly."""
