@@ -71,7 +71,11 @@ def notifications_in(
             [event], limits, lambda each: translation.notification_of_binary(*each)
         )
         return
-    _check_charset(parameters)
+    for each in parameters.split(";"):
+        name, _, value = each.strip().partition("=")
+        if name.lower() == "charset" and value.strip('"').lower() not in _UTF_8:
+            reason = f"found {each.strip()}, expected UTF-8"
+            raise errors.RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
     if kind == STRUCTURED:
         yield from notifications_of(
             [body],
@@ -108,14 +112,6 @@ def notifications_of(
                 HTTPStatus.BAD_REQUEST, str(error), index=index
             ) from None
         yield notification
-
-
-def _check_charset(parameters: str) -> None:
-    for each in parameters.split(";"):
-        name, _, value = each.strip().partition("=")
-        if name.lower() == "charset" and value.strip('"').lower() not in _UTF_8:
-            reason = f"found {each.strip()}, expected UTF-8"
-            raise errors.RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
 
 
 def _binary(headers: Headers, content_type: str) -> dict[str, str]:

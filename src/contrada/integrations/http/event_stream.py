@@ -163,8 +163,12 @@ async def open_stream(
     limits: GatewayLimits,
 ) -> EventStream:
     """Subscribes for a request; returns the stream, in force. Raises ContradaError."""
-    _check_bodiless(request)
-    query = request.query_params
+    headers, query = request.headers, request.query_params
+    # A body would be read as long as the stream.
+    if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0"):
+        reason = "found a body, expected none: the parameters of a stream are in the address"
+        close = {"Connection": "close"}
+        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, headers=close)
     if strange := sorted({*query} - _PARAMETERS):
         reason = f"no parameter; there are {', '.join(sorted(_PARAMETERS))}"
         raise errors.InvalidValueError(errors.shortened(strange[0], 40), reason)
@@ -204,15 +208,6 @@ async def open_stream(
     access.streams.add(stream)
     opened.callback(access.streams.discard, stream)
     return stream
-
-
-def _check_bodiless(request: Request) -> None:
-    """Refuses a body, which would be read as long as the stream. Raises RefusedRequestError."""
-    headers = request.headers
-    if "transfer-encoding" in headers or headers.get("content-length", "0").strip("0"):
-        reason = "found a body, expected none: the parameters of a stream are in the address"
-        close = {"Connection": "close"}
-        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, headers=close)
 
 
 def _last_event_of(request: Request) -> int | None:

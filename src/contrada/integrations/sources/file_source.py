@@ -127,7 +127,11 @@ class FileSource:
     def _items(self, found: Any, names: Sequence[str], kept: Any) -> Iterator[Notification]:
         options = {"batch_size": ROWS_READ_AT_ONCE, "use_threads": False}
         for batch in found.to_batches(columns=list(names), filter=kept, **options):
-            columns = [_plain(column).to_pylist() for column in batch.columns]
+            columns = []
+            for column in batch.columns:  # Python has times in microseconds.
+                if _arrow().types.is_timestamp(column.type) and column.type.unit != "us":
+                    column = column.cast(_arrow().timestamp("us", column.type.tz))
+                columns.append(column.to_pylist())
             rows: Iterable[Sequence[Any]] = zip(*columns, strict=True) if columns else ()
             yield from items_of(self.place, names, rows, self._zone)
 
@@ -226,14 +230,6 @@ def _found(pattern: str | Path) -> list[Path]:
     if path.is_file():
         return [path]
     return sorted(each for each in map(Path, glob(str(pattern), recursive=True)) if each.is_file())
-
-
-def _plain(column: Any) -> Any:
-    """Returns a column with values that Python has: times in exact microseconds."""
-    arrow = _arrow()
-    if arrow.types.is_timestamp(column.type) and column.type.unit != "us":
-        return column.cast(arrow.timestamp("us", column.type.tz))
-    return column
 
 
 def _has_objects(kind: Any) -> bool:
