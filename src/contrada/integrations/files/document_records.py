@@ -24,7 +24,13 @@ from contrada.integrations.documents.element_tree import (
 )
 from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions
-from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
+from contrada.integrations.files.record import (
+    BAD_TEXT_CHARS_MAX,
+    BadRecord,
+    Record,
+    bad_record,
+    beginning,
+)
 from contrada.model import Value
 
 T = TypeVar("T")
@@ -133,8 +139,3 @@ def named_as_read(texts: Texts, options: ReadOptions) -> Texts:
         if name is not None:
             named.setdefault(name, []).extend(pieces)
     return named
-
-
-def beginning(data: bytes) -> str:
-    """Returns the beginning of a bad document, to show it."""
-    return data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")

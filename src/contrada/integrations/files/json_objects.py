@@ -69,23 +69,6 @@ class DocumentReport:
             self.names.update(renamed(names))
 
 
-def _by_strategy(
-    content: dict[str, Any], options: ReadOptions, report: DocumentReport
-) -> Notification:
-    """Returns the notification of an object by a strategy that names each repeated part."""
-    is_escaped = naming.is_escaping(options.strategy)
-    slots = ObjectWalk(is_escaped, report.repeated).slots(content)
-    names = naming.named(slots, options.strategy, report.lost)
-    values = SlotReader(options, is_json=True)
-    found = values.of(names)
-    if not is_escaped:
-        return options.notification(found)
-    report.note(names)
-    final = values.final_attributes(found, names)
-    body = shape_of_object(content, naming.base_of(options.strategy), names, final)
-    return options.notification(found, body=body, content_type=SHAPE_TYPE)
-
-
 def records_of_object(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[record.Record | record.BadRecord]:
@@ -102,9 +85,7 @@ def records_of_object(
             yield record.Record(source, 1, made)
             return
     except ContradaError as error:
-        yield record.bad_record(
-            source, error, None, data[: record.BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")
-        )
+        yield record.bad_record(source, error, None, record.beginning(data))
         return
     yield from read_array(data, source, options, report)
 
@@ -122,8 +103,17 @@ def _notification(
     if options.drop:
         content = _drop(content, "", options)
         encoded = partial(_encode, content)
-    if naming.base_of(options.strategy) != "multi":
-        return _by_strategy(_object(content), options, report or DocumentReport())
+    if (base := naming.base_of(options.strategy)) != "multi":  # Each repeated name gets its own.
+        report, slots = report or DocumentReport(), SlotReader(options, is_json=True)
+        is_escaped = naming.is_escaping(options.strategy)
+        walk = ObjectWalk(is_escaped, report.repeated)
+        names = naming.named(walk.slots(_object(content)), options.strategy, report.lost)
+        values = slots.of(names)
+        if not is_escaped:
+            return options.notification(values)
+        report.note(names)
+        body = shape_of_object(content, base, names, slots.final_attributes(values, names))
+        return options.notification(values, body=body, content_type=SHAPE_TYPE)
     put = partial(_put, found=found, options=options)
     if nested.flatten(_object(content), put) and not keep:
         return options.notification(found)
@@ -151,13 +141,18 @@ def read_array(
     document.
     """
     try:
-        elements = _array(printable(data.decode("utf-8", "surrogateescape")), options.entries or "")
+        name = options.entries or ""
+        content = _decode(printable(data.decode("utf-8", "surrogateescape")))
+        for part in () if name == WHOLE_DOCUMENT else name.split("."):
+            if not isinstance(content, dict) or part not in content:
+                raise ParseError(1, 1, "no such member", f"an array at {name!r}")
+            content = content[part]
+        if not isinstance(content, list):
+            raise ParseError(1, 1, f"a JSON {_kind(content)} at {name!r}", "an array")
     except ContradaError as error:
-        yield record.bad_record(
-            source, error, None, data[: record.BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")
-        )
+        yield record.bad_record(source, error, None, record.beginning(data))
         return
-    for number, element in enumerate(elements, start=1):
+    for number, element in enumerate(content, start=1):
         encode = partial(_encode, element)
         try:
             yield record.Record(
@@ -169,17 +164,6 @@ def read_array(
             yield record.BadRecord(
                 source, f"{options.entries} {number}: {reason}", None, None, text
             )
-
-
-def _array(text: str, name: str) -> list[Any]:
-    content = _decode(text)
-    for part in () if name == WHOLE_DOCUMENT else name.split("."):
-        if not isinstance(content, dict) or part not in content:
-            raise ParseError(1, 1, "no such member", f"an array at {name!r}")
-        content = content[part]
-    if not isinstance(content, list):
-        raise ParseError(1, 1, f"a JSON {_kind(content)} at {name!r}", "an array")
-    return content
 
 
 def _encode(content: Any) -> bytes:

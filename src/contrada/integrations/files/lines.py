@@ -137,8 +137,7 @@ class Block:
 def open_lines(path: DataFile, limits: FileLimits = FileLimits()) -> Iterator[str]:
     """Yields the lines of a file without their ends. Raises as `open_blocks`."""
     for block in open_blocks(path, limits=limits):
-        for position in range(len(block)):
-            yield block.text(position, position)
+        yield from (block.text(at, at) for at in range(len(block)))
 
 
 def open_blocks(

@@ -418,7 +418,11 @@ class SlotReader:
                 continue
             name = options.rename.get(name, name)
             try:
-                value = self._value(name, slot.plain, value)
+                if isinstance(value, str):
+                    value = self.converter(name, slot.plain)(value)
+                elif type(value) in (int, float):
+                    typed = name if name in options.types else slot.plain
+                    value = options.typed(typed)(value) if options.takes_numbers(typed) else value
             except ContradaError as error:
                 raise InvalidNotificationError(name, value, str(error)) from None
             found.setdefault(name, []).append(value)
@@ -436,14 +440,6 @@ class SlotReader:
     def _is_dropped(self, name: str, plain: str) -> bool:
         options = self._options
         return bool(options.drop) and (options.is_dropped(name) or options.is_dropped(plain))
-
-    def _value(self, name: str, plain: str, value: Any) -> Value:
-        if not isinstance(value, str):
-            options = self._options
-            typed = name if name in options.types else plain
-            takes = type(value) in (int, float) and options.takes_numbers(typed)
-            return options.typed(typed)(value) if takes else value
-        return self.converter(name, plain)(value)
 
     def converter(self, name: str, plain: str) -> Converter:
         """Returns the converter of an attribute's texts, given its plain name."""

@@ -61,6 +61,11 @@ def bad_record(source: str, error: ContradaError, line: int | None, text: str = 
     return BadRecord(source, reason, line, column, printable(text[:BAD_TEXT_CHARS_MAX]))
 
 
+def beginning(data: bytes) -> str:
+    """Returns the beginning of a bad document, to show it."""
+    return data[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")
+
+
 def record_of(
     make: Callable[[str], Notification],
     source: str,

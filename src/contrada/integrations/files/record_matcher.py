@@ -212,9 +212,8 @@ class Matcher:
                 self._note_time(self._common_us)
                 yield Outcomes(source, 1, ())
             else:
-                yield self._outcome(
-                    source, documents.record_of_entry(source, *entry, self._options)
-                )
+                record = documents.record_of_entry(source, *entry, self._options)
+                yield self._outcome(source, record)
 
     def _is_idle(self, texts: Texts) -> bool:
         """Whether the attributes of filters show that a record is valid and matches nothing."""
@@ -320,11 +319,10 @@ class Matcher:
             for at in single:
                 line, limits = block.text(at, at), self._options.limits
                 record = record_of(lines.make, lines.source, numbers[at], line, limits)
-                found.append(
-                    record
-                    if isinstance(record, BadRecord)
-                    else MatchedRecord(record, positions[at])
-                )
+                if isinstance(record, BadRecord):
+                    found.append(record)
+                else:
+                    found.append(MatchedRecord(record, positions[at]))
             packed = None
             if rows is not None:
                 kept = (~rows.is_odd).nonzero()[0]

@@ -25,7 +25,7 @@ from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions, SlotReader, plain_format
-from contrada.integrations.files.record import BadRecord, Record, bad_record
+from contrada.integrations.files.record import BadRecord, Record, bad_record, beginning
 from contrada.model import Notification
 
 PIECE_BYTES: Final = 2**16
@@ -95,7 +95,7 @@ class Renderer:
         options, keeps = self.options, self._keeps
         if len(data) > (most := options.limits.document_bytes_max):
             error = LimitError("document_bytes_max", most)
-            yield bad_record(source, error, None, documents.beginning(data))
+            yield bad_record(source, error, None, beginning(data))
         elif not self._is_xml:
             yield from records_of_object(data, source, options, self._report)
         elif options.is_flat:
@@ -112,7 +112,7 @@ class Renderer:
                 try:
                     yield from self._render_root(root, source, len(data))
                 except ContradaError as error:
-                    yield bad_record(source, error, None, documents.beginning(data))
+                    yield bad_record(source, error, None, beginning(data))
 
     def _render_root(
         self, root: etree._Element, source: str, size: int

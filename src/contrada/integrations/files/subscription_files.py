@@ -52,29 +52,29 @@ def read_subscriptions(text: str, source: str) -> Subscriptions:
         if name in found:
             reason = f"found the name {name!r} again, expected a new one"
             raise InputError(source, reason, number, 1)
-        found[name] = _filter(line, len(before) + 1, number, source)
+        # Blanks in place of the name keep the columns of errors those of the file.
+        column = len(before) + 1
+        filter_text = " " * column + line[column:]
+        reason = ""
+        try:
+            parsed = parse(filter_text) if filter_text.strip() else None
+        except ParseError as error:
+            raise InputError(source, error.what, number, error.column) from None
+        except ContradaError as error:
+            raise InputError(source, str(error), number, column + 1) from None
+        if parsed is None:
+            reason = "found the end of the line, expected a filter"
+        elif not isinstance(parsed, Filter | FilterSet):
+            reason = "found a pattern, expected a filter"
+        elif parsed.is_empty:
+            reason = "found a filter that nothing can match"
+        else:
+            found[name] = parsed
+        if reason:
+            raise InputError(source, reason, number, column + 1)
     if not found:
         raise InputError(source, "found no subscription, expected lines of `name: filter`")
     return found
-
-
-def _filter(line: str, column: int, number: int, source: str) -> Filter | FilterSet:
-    # Blanks in place of the name keep the columns of errors those of the file.
-    text = " " * column + line[column:]
-    if not text.strip():
-        raise InputError(source, "found the end of the line, expected a filter", number, column + 1)
-    try:
-        parsed = parse(text)
-    except ParseError as error:
-        raise InputError(source, error.what, number, error.column) from None
-    except ContradaError as error:
-        raise InputError(source, str(error), number, column + 1) from None
-    if not isinstance(parsed, Filter | FilterSet):
-        reason = "found a pattern, expected a filter"
-        raise InputError(source, reason, number, column + 1)
-    if parsed.is_empty:
-        raise InputError(source, "found a filter that nothing can match", number, column + 1)
-    return parsed
 
 
 class Dialect(NamedTuple):

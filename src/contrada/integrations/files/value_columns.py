@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from itertools import compress
-from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -259,13 +258,9 @@ def _numbers(values: Sequence[Any], kinds: Any, *, is_float: Any) -> Any:
         if not kind
         else time_us_of(value)
         if isinstance(value, datetime)
-        else _INT64.unpack(_DOUBLE.pack(value))[0]
+        else int(np.float64(value).view(np.int64))
         if type(value) is float
         else int(value)
         for value, kind in listed
     ]
     return np.array(found, dtype=np.int64)
-
-
-_DOUBLE: Final = Struct("=d")
-_INT64: Final = Struct("=q")

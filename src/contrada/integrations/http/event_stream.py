@@ -57,7 +57,8 @@ class EventStream(Response):
         self._counts = counts
         self._limits = limits
         self._lost: dict[str, int] = {}
-        self._cut: Callable[[], None] | None = None
+        self.cut: Callable[[], object] = lambda: None
+        """Ends the connection now, and with it the stream."""
         self.durable: str | None = None
         """The name of a durable subscription."""
         self.position: int | None = None
@@ -71,7 +72,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Writes events until the client leaves, the subscription ends, or `cut` is called."""
         self._counts.streams += 1
-        self._cut = scope["extensions"][CUT]
+        self.cut = scope["extensions"][CUT]
         writing = asyncio.ensure_future(self._write(send))
         try:
             # The end of the answer is received as a disconnect, too.
@@ -85,11 +86,6 @@ class EventStream(Response):
             finally:
                 await self._opened.aclose()
                 self.ended.set()
-
-    def cut(self) -> None:
-        """Ends the connection now, and with it the stream."""
-        if self._cut is not None:
-            self._cut()
 
     async def _write(self, send: Send) -> None:
         details: dict[str, str] = {}

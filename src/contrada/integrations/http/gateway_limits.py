@@ -1,7 +1,4 @@
-"""`GatewayLimits`: the bounds and time-outs of the HTTP port of a broker.
-
-Gateway(local_services(broker), limits=GatewayLimits(http_connections_max=500))
-"""
+"""`GatewayLimits`: the bounds and time-outs of the HTTP port of a broker."""
 
 from dataclasses import dataclass
 

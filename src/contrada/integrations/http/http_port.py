@@ -102,10 +102,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._stop(_UNSENT)
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Closes the connection: the next head is late."""
-        self._close()
-
     def data_received(self, data: bytes) -> None:
         """Parses bytes of requests, and checks the bounds of head and framing."""
         if self.transport.is_closing():
@@ -214,6 +210,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
         self._disconnect()
         self._start(_UNSENT, self._limits.unsent_wait_s, self.transport.abort)
+
+    timeout_keep_alive_handler = _close  # The next head is late.
 
     def _disconnect(self) -> None:
         """Signals the disconnect to the running request; uvicorn signals only the last received."""
@@ -325,8 +323,7 @@ class HttpPort:
             )
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            wanted = self._address(self._wanted)
-            raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
+            raise ConnectionFailedError(self.address, f"cannot listen: {reason}") from None
         self._tick()
 
     def _tick(self) -> None:
@@ -343,9 +340,6 @@ class HttpPort:
     def address(self) -> str:
         """The address of the port, as `http://host:port`."""
         port = self._server.sockets[0].getsockname()[1] if self._server else self._wanted
-        return self._address(port)
-
-    def _address(self, port: int) -> str:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http{'s' if self._tls else ''}://{host}:{port}"
 

@@ -20,8 +20,6 @@ PARSED_AT_ONCE_CHARACTERS: Final = 1_000
 WHEN_FULL_DEFAULT: Final[WhenFull] = "drop-oldest"
 """A slow browser must not delay publishers."""
 
-ONE_RULE: Final = "a subscription is to one rule"
-
 _PARSER: Final = ThreadPoolExecutor(1, "contrada-filters")
 
 
@@ -53,7 +51,7 @@ def _parse(text: str, dialect: str) -> FilterSet | Rule:
         raise InvalidValueError(dialect, f"expected a dialect: {', '.join(DIALECTS)}")
     rules = list(DIALECTS[dialect].reader()(text))
     if len(rules) != 1:
-        raise RefusedRuleError(dialect, ONE_RULE, f"{len(rules)} rules")
+        raise RefusedRuleError(dialect, "a subscription is to one rule", f"{len(rules)} rules")
     (rule,) = rules
     if isinstance(rule, RefusedRule):
         raise rule.error

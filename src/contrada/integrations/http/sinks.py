@@ -48,10 +48,6 @@ class PushAnswer(NamedTuple):
     retry_after: str = ""
 
 
-class _NotPublicError(OSError):
-    """A sink is at an address that is not public."""
-
-
 class Sinks:
     """Sends events over a pool of connections, until `aclose`."""
 
@@ -170,14 +166,14 @@ class _GuardedBackend(httpcore.AsyncNetworkBackend):
         for each in addresses:
             if not self._is_allowed(ip_address(each.partition("%")[0])):
                 # The owner of the sink sees this text, so it does not reveal the address.
-                raise _NotPublicError(f"{host} is at an address that is not public")
+                raise OSError(f"{host} is at an address that is not public")
         failure: Exception | None = None
         for each in addresses[:_ADDRESSES_TRIED]:
             try:
                 return await self._backend.connect_tcp(each, port, *arguments, **options)
             except httpcore.ConnectError as error:
                 failure = error
-        raise failure or _NotPublicError(f"{host} has no address")
+        raise failure or OSError(f"{host} has no address")
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -103,10 +103,4 @@ _PIECE: Final = re.compile(r"""("(?:[^"]|"")*")|('(?:[^']|'')*')|\?|%""")
 
 def _with_places(text: str) -> str:
     """Returns the text with psycopg's placeholders; a `?` in names and texts stays."""
-
-    def written(found: re.Match[str]) -> str:
-        if found[0] == "?":
-            return "%s"
-        return found[0].replace("%", "%%")
-
-    return _PIECE.sub(written, text)  # Names are quoted in it.
+    return _PIECE.sub(lambda each: "%s" if each[0] == "?" else each[0].replace("%", "%%"), text)

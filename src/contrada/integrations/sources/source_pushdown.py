@@ -1,7 +1,7 @@
 """Conditions that are pushed to a database: they accept all rows that may match, and few others.
 
-A condition is pushed down if it provably accepts every matching row; all accepted rows are checked
-exactly again. So it may be wider than the query, and never narrower:
+All accepted rows are checked exactly again, so a condition may be wider than the query, and never
+narrower:
 
     attribute                 pushed
     a column                  intervals of values that it can hold; NULL if absence matches
@@ -12,17 +12,14 @@ exactly again. So it may be wider than the query, and never narrower:
 and comparisons convert by it. A column of affinity TEXT holds texts and blobs, one of NUMERIC,
 INTEGER or REAL numbers, and texts that are no numbers; one of BLOB anything, without conversion.
 NULL, numbers, texts and blobs follow in this order, so one comparison with '' separates texts and
-blobs from numbers, and one with x'' blobs from texts: blobs are texts in the model, and checked
-afterwards. Order of texts uses the collation BINARY; single values use the column's own, which has
-an index, and accepts more but never less.
-
-Values in columns of views and of virtual tables may ignore affinities: all are accepted.
+blobs from numbers, and one with x'' blobs from texts; blobs are texts in the model. Order of texts
+uses the collation BINARY; single values use the column's own, which has an index, and accepts more.
+Columns of views and of virtual tables may ignore affinities: all values are accepted.
 
 *PostgreSQL* has types of columns. Order of texts uses the collation "C". Its NaN is above all
 numbers. A number is pushed to a column of doubles as an equal double; to one of integers any
 integer, and doubles below 2^53, which compare exactly. Columns of other types (numeric, real, date,
-arrays, JSON …) have a condition on presence only, since the values of attributes compare
-differently.
+arrays, JSON …) have a condition on presence only: their values compare differently.
 
 Source: CU-CS-948-03 §4 (query application).
 """

@@ -45,7 +45,15 @@ def zone_of(name: str | None) -> ZoneInfo | None:
 def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
     """Returns the attribute value of a column's value. Raises InvalidValueError."""
     if isinstance(given, datetime):
-        return _moment(given, zone)
+        if given.tzinfo is not None:
+            return given
+        if zone is None:
+            reason = "a time without a zone: say its source's `zone`, for example zone='UTC'"
+            raise InvalidValueError(given, reason)
+        found = given.replace(tzinfo=zone).astimezone(UTC)  # Of an ambiguous time the first.
+        if found.astimezone(zone).replace(tzinfo=None, fold=given.fold) != given:
+            raise InvalidValueError(given, f"there is no such time in {zone}")
+        return found
     if isinstance(given, date | time):
         return given.isoformat()
     if isinstance(given, timedelta):
@@ -67,31 +75,15 @@ def key_in(given: Any, zone: ZoneInfo | None = None) -> Key:
     return key_of(value_in(given, zone))
 
 
-def _moment(given: datetime, zone: ZoneInfo | None) -> datetime:
-    """Returns a time with a zone: of an ambiguous one the first. A skipped one is refused."""
-    if given.tzinfo is not None:
-        return given
-    if zone is None:
-        reason = "a time without a zone: say its source's `zone`, for example zone='UTC'"
-        raise InvalidValueError(given, reason)
-    found = given.replace(tzinfo=zone).astimezone(UTC)
-    if found.astimezone(zone).replace(tzinfo=None, fold=given.fold) != given:
-        raise InvalidValueError(given, f"there is no such time in {zone}")
-    return found
-
-
 def items_of(
     place: str, names: Sequence[str], rows: Iterable[Sequence[Any]], zone: ZoneInfo | None
 ) -> Iterator[Notification]:
     """Yields the rows of columns. Raises InputError with the place of a bad value."""
     for row in rows:
         try:
+            held = zip(names, row, strict=True)
             yield Notification(
-                {
-                    name: value_in(value, zone)
-                    for name, value in zip(names, row, strict=True)
-                    if value is not None
-                }
+                {name: value_in(each, zone) for name, each in held if each is not None}
             )
         except ContradaError as error:
             raise InputError(place, str(error)) from error
