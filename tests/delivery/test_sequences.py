@@ -14,7 +14,7 @@ def test_the_higher_epoch_holds() -> None:
     """Old news would restore a former sequencer."""
     of = Sequences("first", Notes(None))
     assert of.sequencer_of("t") == (0, "first")
-    assert not of.have_moved
+    assert not of.moved
     for epoch, server, is_news in (
         (2, "b", True),
         (1, "a", False),

@@ -406,7 +406,7 @@ class DeliveryServer:
 
     def _send_ack(self, source: str) -> None:
         # The row shows the sender where its notifications for a sequence are in flight.
-        may_order = self._sequences.have_moved or self.name == self._sequences.first
+        may_order = self._sequences.moved or self.name == self._sequences.first
         context = (self._access.row({}),) if may_order else ()
         taken = self._inbox.taken(source)
         self._transit.forward_ack(StreamAck(self.name, self.incarnation, source, *taken, context))

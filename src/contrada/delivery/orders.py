@@ -102,37 +102,33 @@ class Sequences:
         self._sequences_max = limits.sequences_max
         self.left_out = 0
         self._notes = notes
-        self._moved = dict(notes.of("sequence", tuple[int, str]))
+        self.moved = dict(notes.of("sequence", tuple[int, str]))
+        """The epoch and the sequencer of each sequence that was handed over."""
 
     def sequencer_of(self, sequence: str) -> tuple[int, str]:
         """Returns the epoch and the sequencer of a sequence."""
-        return self._moved.get(sequence, (0, self.first))
+        return self.moved.get(sequence, (0, self.first))
 
     def check_room(self, sequence: str) -> None:
         """Raises LimitError without room for one more sequence."""
-        if sequence not in self._moved and len(self._moved) >= self._sequences_max:
-            raise LimitError("sequences_max", self._sequences_max, len(self._moved) + 1)
+        if sequence not in self.moved and len(self.moved) >= self._sequences_max:
+            raise LimitError("sequences_max", self._sequences_max, len(self.moved) + 1)
 
     def move(self, sequence: str, epoch: int, server: str) -> None:
         """Sets the sequencer of a sequence."""
-        self._moved[sequence] = epoch, server
+        self.moved[sequence] = epoch, server
         self._notes.put("sequence", sequence, (epoch, server))
-
-    @property
-    def have_moved(self) -> bool:
-        """Whether any sequence was handed over."""
-        return bool(self._moved)
 
     def learn(self, message: Sequenced) -> bool:
         """Whether a sequencer is news, and there is room for it; then call `move`."""
         if message.epoch <= self.sequencer_of(message.sequence)[0]:
             return False
-        if message.sequence not in self._moved and len(self._moved) >= self._sequences_max:
+        if message.sequence not in self.moved and len(self.moved) >= self._sequences_max:
             self.left_out += 1
             return False
         return True
 
     def announcements(self, context: Context) -> Iterator[Sequenced]:
         """Yields all hand-overs, for a new neighbour."""
-        for sequence, (epoch, server) in self._moved.items():
+        for sequence, (epoch, server) in self.moved.items():
             yield Sequenced(sequence, epoch, server, context)

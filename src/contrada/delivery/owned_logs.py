@@ -144,9 +144,6 @@ class OwnedLogs:
             raise DeliveryError(f"{dead!r} is not durable, as the dead letters of {name!r} must be")
         return [name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._numbers
-
     def subscriptions(self) -> dict[int, DurableEntry]:
         """Returns all subscriptions."""
         return {number: owned.entry for number, owned in self._logs.items()}

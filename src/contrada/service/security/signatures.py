@@ -33,15 +33,8 @@ from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.notification import keys_in
 from contrada.model.rule import Rule
 from contrada.service.requests import filters_of, reader_of
+from contrada.service.security import signing_keys
 from contrada.service.security.number_window import NumberWindow
-from contrada.service.security.signing_keys import (
-    check_signing,
-    fingerprint_of,
-    private_key_in,
-    public_keys_in,
-    public_text,
-    raw_public,
-)
 from contrada.service.subjects import Interest, Liftable, Narrowable, Subscribable
 
 if TYPE_CHECKING:  # Loaded where somebody signs or verifies.
@@ -97,7 +90,7 @@ class Signer:
     # pragma: allowlist nextline secret
     def __init__(self, publisher: str, private_key: "Ed25519PrivateKey") -> None:
         """Raises LimitError, InvalidValueError, MissingRequirementError."""
-        check_signing()
+        signing_keys.check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         if not isinstance(cast(object, private_key), Ed25519PrivateKey):
@@ -107,15 +100,15 @@ class Signer:
         if size > SIGNED_PUBLISHER_BYTES_MAX:
             raise LimitError("SIGNED_PUBLISHER_BYTES_MAX", SIGNED_PUBLISHER_BYTES_MAX, size)
         self.publisher = publisher
-        self.public_key = public_text(private_key)
+        self.public_key = signing_keys.public_text(private_key)
         """The public key that verifies its signatures, as a text."""
         self._sign = private_key.sign
-        self._end = "~" + fingerprint_of(raw_public(self.public_key))
+        self._end = "~" + signing_keys.fingerprint_of(signing_keys.raw_public(self.public_key))
 
     @classmethod
     def of_file(cls, publisher: str, path: Path | str) -> Self:
         """The signer with the private key in a file of PEM. Raises InputError too."""
-        return cls(publisher, private_key_in(path))
+        return cls(publisher, signing_keys.private_key_in(path))
 
     def signed(self, notification: Notification) -> Notification:
         """The signed notification; its envelope is complete.
@@ -141,24 +134,25 @@ class Verifier:
         A key of `desk` is valid for `desk` and all names below `desk/`. Raises InvalidValueError,
         LimitError, MissingRequirementError.
         """
-        check_signing()
+        signing_keys.check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         self._keys: dict[str, tuple[Ed25519PublicKey, set[str]]] = {}
         for name, texts in keys.items():
             for text in (texts,) if isinstance(texts, str) else texts:
-                raw = raw_public(text)
+                raw = signing_keys.raw_public(text)
                 if len(self._keys) >= VERIFIER_KEYS_MAX:
                     raise LimitError("VERIFIER_KEYS_MAX", VERIFIER_KEYS_MAX, len(self._keys) + 1)
                 known = self._keys.setdefault(
-                    fingerprint_of(raw), (Ed25519PublicKey.from_public_bytes(raw), set())
+                    signing_keys.fingerprint_of(raw),
+                    (Ed25519PublicKey.from_public_bytes(raw), set()),
                 )
                 known[1].add(name)
 
     @classmethod
     def of_file(cls, path: Path | str) -> Self:
         """The verifier with the keys in a TOML file, see `signing_keys`. Raises InputError too."""
-        keys = public_keys_in(path)
+        keys = signing_keys.public_keys_in(path)
         try:
             return cls(keys)
         except InvalidValueError as error:
