@@ -229,11 +229,8 @@ class Dissemination:
             view = self._membership.view
             held = view.table(announced.level).get(view.digit(announced.level))
             filters = [*desires] + ([held.filters] if held else [])
-            if (
-                held is not None
-                and _names_of(filters) <= names
-                and not any(is_interested(each, announced.event) for each in filters)
-            ):
+            is_known = held is not None and _names_of(filters) <= names
+            if is_known and not any(is_interested(each, announced.event) for each in filters):
                 self.refused["declined"] += 1
                 return False
         return self._announcements.is_due(identity, self._membership.view.round)

@@ -125,13 +125,11 @@ class Hpmcast:
     def _desire(
         self, event: messages.AddInterest | messages.RemoveInterest
     ) -> list[messages.GossipEffect]:
+        is_full = len(self._desires) >= self.membership.limits.interests_max
         if isinstance(event, messages.RemoveInterest):
             if self._desires.pop(event.identity, None) is None:
                 return self._turn_down(event, "unknown identity")
-        elif (
-            len(self._desires) >= self.membership.limits.interests_max
-            and event.identity not in self._desires
-        ):
+        elif event.identity not in self._desires and is_full:
             return self._turn_down(event, "too many subscriptions")
         elif event.filters.unknown():
             return self._turn_down(event, "unknown operator")
@@ -179,9 +177,8 @@ class Hpmcast:
         if not membership.is_in:
             self._refused["not in a group"] += 1
             return []
-        if sender.address == membership.contact.address and not isinstance(
-            message, messages.AskJoin
-        ):
+        is_own = sender.address == membership.contact.address
+        if is_own and not isinstance(message, messages.AskJoin):
             self._refused["sender"] += 1
             return []
         membership.mark_alive(sender)

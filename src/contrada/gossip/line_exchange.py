@@ -166,11 +166,9 @@ class LineExchange:
         held = table.get(stamp.digit)
         if held is None or held.mark != stamp.mark:
             return False
-        if (
-            stamp.timestamp_us > held.line.timestamp_us
-            and not self._is_old(stamp.level, stamp.age)
-            and self._is_believed(stamp.timestamp_us, now_us)
-        ):
+        is_later = stamp.timestamp_us > held.line.timestamp_us
+        is_later = is_later and not self._is_old(stamp.level, stamp.age)
+        if is_later and self._is_believed(stamp.timestamp_us, now_us):
             table.restamp(held, stamp.timestamp_us, self._view.round - stamp.age)
         return True
 

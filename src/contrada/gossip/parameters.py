@@ -33,6 +33,9 @@ class Approximation(StrEnum):
     """The mean of the Markov chain, round by round, until a share of the audience is infected."""
 
 
+_WHOLE_NUMBERS: Final = ("period_us", "fanout", "redundancy", "levels", "branching")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
     """The configuration of a group. Errors: InvalidValueError, and LimitError beyond a named
@@ -74,10 +77,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         """Refuses invalid values."""
-        for letter, name in (
-            *(("P", "period_us"), ("F", "fanout"), ("R", "redundancy")),
-            *(("l", "levels"), ("a", "branching")),
-        ):
+        for letter, name in zip("PFRla", _WHOLE_NUMBERS, strict=True):
             _whole(letter, name, getattr(self, name), 1)
         _whole("D", "audience", self.audience, 0)
         if self.digest is not None:

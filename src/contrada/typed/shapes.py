@@ -337,13 +337,10 @@ def _default(default: object, factory: object, missing: object) -> object:
 
 def _is_one_of(held: TypeOption, above: Field) -> bool:
     """Whether a superclass's declaration of a field includes all values of an alternative."""
-    for each in above.alternatives:
-        if each.kind is held.kind and (
-            each.type is held.type
-            or (held.kind is FieldKind.OBJECT and issubclass(held.type, each.type))
-        ):
-            return True
-    return False
+    same = [each.type for each in above.alternatives if each.kind is held.kind]
+    if held.kind is FieldKind.OBJECT:
+        return any(issubclass(held.type, each) for each in same)
+    return held.type in same
 
 
 def _is_pydantic(cls: type[Any]) -> bool:

@@ -255,11 +255,8 @@ def _is_within(held: TypeOption, required: tuple[TypeOption, ...]) -> bool:
             return True
         if each.kind is FieldKind.FLOAT and held.kind is FieldKind.INT:
             return True
-        if (
-            held.kind in (FieldKind.OBJECT, FieldKind.ENUM, FieldKind.OTHER)
-            and isinstance(each.type, type)
-            and isinstance(held.type, type)
-            and issubclass(held.type, each.type)
-        ):
+        are_classes = isinstance(each.type, type) and isinstance(held.type, type)
+        is_wide = held.kind in (FieldKind.OBJECT, FieldKind.ENUM, FieldKind.OTHER)
+        if is_wide and are_classes and issubclass(held.type, each.type):
             return True
     return False

@@ -37,12 +37,10 @@ def register(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> None
     names = (_checked_name(cls, name), *(_checked_name(cls, each) for each in reversed(earlier)))
     for each in names:
         other = _classes.get(each)
-        if other is not None and (other.__module__, other.__qualname__) != (
-            cls.__module__,
-            cls.__qualname__,
-        ):
-            reason = f"the class {other.__module__}.{other.__qualname__} has this name already"
-            raise InvalidObventError(each, reason)
+        if other is not None and _default_name(other) != _default_name(cls):
+            raise InvalidObventError(
+                each, f"the class {_default_name(other)} has this name already"
+            )
     setattr(cls, NAMES, names)
     for each in names:
         _classes[each] = cls
@@ -123,6 +121,10 @@ def conforming_classes(marks: Collection[str]) -> list[type[Any]]:
     return sorted(found, key=lambda cls: (-len(required_marks_of(cls)), names_of(cls)[0]))
 
 
+def _default_name(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def _checked_name(cls: type[Any], given: str | None) -> str:
     if given is None:
         if cls.__module__ == "__main__":
@@ -132,7 +134,7 @@ def _checked_name(cls: type[Any], given: str | None) -> str:
                 f'class {cls.__name__}(..., name="{cls.__name__}") or '
                 f'@ct.obvent(name="{cls.__name__}")',
             )
-        given = f"{cls.__module__}.{cls.__qualname__}"
+        given = _default_name(cls)
     try:
         check_name(given)
         check_name(mark_name(given))

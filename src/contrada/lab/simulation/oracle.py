@@ -125,11 +125,8 @@ def _must(
     ):
         return
     for held in network.history.subscriptions:
-        if (
-            stays(held, published.settled, end)
-            and _matches(held, published)
-            and hold(published.broker, held.broker, published.settled, end)
-        ):
+        is_settled = stays(held, published.settled, end) and _matches(held, published)
+        if is_settled and hold(published.broker, held.broker, published.settled, end):
             yield held
 
 

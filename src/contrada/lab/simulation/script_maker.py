@@ -158,9 +158,13 @@ class _Maker:
 
     # --- clients ------------------------------------------------------------------------------
 
+    def _add(self, kind: Callable[..., steps.Step], *given: Any) -> None:
+        """Adds a step at the present time."""
+        self._steps.append(kind(self._now_us, *given))
+
     def _connect(self, client: str, broker: int) -> None:
         self._servers[client] = broker
-        self._steps.append(steps.Move(self._now_us, client, broker))
+        self._add(steps.Move, client, broker)
 
     def _named(self, letter: str) -> str:
         self._numbered += 1
@@ -171,25 +175,25 @@ class _Maker:
         self._subscriptions.append(key)
         count = self._chance.choice((1, 1, 1, 2))
         filters = " or ".join(random_filter(self._chance) for _ in range(count))
-        self._steps.append(steps.AddFilter(self._now_us, *key, filters))
+        self._add(steps.AddFilter, *key, filters)
 
     def _unsubscribe(self) -> None:
         if self._subscriptions:
             key = self._subscriptions.pop(self._chance.randrange(len(self._subscriptions)))
-            self._steps.append(steps.DropFilter(self._now_us, *key))
+            self._add(steps.DropFilter, *key)
 
     def _advertise(self) -> None:
         key = self._chance.choice(self._clients), self._named("a")
         is_open = self._chance.random() < 0.1
         text = "a any" if is_open else random_offer(self._chance)
         self._offers[key] = None if is_open else steps.advertisement_of(text)
-        self._steps.append(steps.AddOffer(self._now_us, *key, text, is_open))
+        self._add(steps.AddOffer, *key, text, is_open)
 
     def _unadvertise(self) -> None:
         if self._offers:
             key = self._chance.choice(list(self._offers))
             del self._offers[key]
-            self._steps.append(steps.DropOffer(self._now_us, *key))
+            self._add(steps.DropOffer, *key)
 
     def _publish(self) -> None:
         """Publishes, mostly within the client's advertisements."""
@@ -201,7 +205,7 @@ class _Maker:
         ]
         if able or self._chance.random() < 0.5:
             client = self._chance.choice(able or self._clients)
-            self._steps.append(steps.PublishStep(self._now_us, client, self._named("n"), values))
+            self._add(steps.PublishStep, client, self._named("n"), values)
 
     # --- more than best effort ----------------------------------------------------------------
 
@@ -231,8 +235,8 @@ class _Maker:
             records_max = 5
         replay_max = self._chance.choice((0, 100))
         filters = random_filter(self._chance)
-        given = self._now_us, *key, filters, is_durable
-        self._steps.append(steps.OpenDurable(*given, records_max, on_full, replay_max))
+        kept = is_durable, records_max, on_full, replay_max
+        self._add(steps.OpenDurable, *key, filters, *kept)
 
     def _read(self) -> None:
         """Attaches or detaches a reader."""
@@ -241,15 +245,15 @@ class _Maker:
             if self._chance.random() < 0.3:
                 client = self._chance.choice(self._clients)
             kind = self._chance.choice((steps.AttachReader, steps.DetachReader))
-            self._steps.append(kind(self._now_us, client, name))
+            self._add(kind, client, name)
 
     def _end(self) -> None:
         if self._durable:
-            self._steps.append(steps.EndDurable(self._now_us, *self._chance.choice(self._durable)))
+            self._add(steps.EndDurable, *self._chance.choice(self._durable))
 
     def _pass(self) -> None:
         broker, sequence = self._chance.randrange(self._brokers), self._chance.choice("tu")
-        self._steps.append(steps.PassSequence(self._now_us, broker, sequence))
+        self._add(steps.PassSequence, broker, sequence)
 
     def _fill(self) -> None:
         broker = self._any_broker()
@@ -260,7 +264,7 @@ class _Maker:
         if self._chance.random() < 0.9:
             self._connect(client, self._chance.randrange(self._brokers))
             return
-        self._steps.append(steps.Leave(self._now_us, client))
+        self._add(steps.Leave, client)
         self._connect(client, self._chance.randrange(self._brokers))
         self._subscriptions = [key for key in self._subscriptions if key[0] != client]
         self._offers = {key: offer for key, offer in self._offers.items() if key[0] != client}
