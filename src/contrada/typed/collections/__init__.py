@@ -3,7 +3,12 @@
 Source: EPFL 2503 chapter 4.
 """
 
-from contrada.typed.collections.collection import Collection, CollectionStatistics, Subscriber
+from contrada.typed.collections.collection import (
+    Collection,
+    CollectionStatistics,
+    Subscriber,
+    Supply,
+)
 from contrada.typed.collections.collection_handles import ElementHandle
 from contrada.typed.collections.collection_space import Arrival, ElementRule, Quality
 from contrada.typed.collections.collection_types import (
@@ -21,7 +26,6 @@ from contrada.typed.collections.collection_types import (
     WeakSet,
 )
 from contrada.typed.collections.element_reader import CollectionLimits
-from contrada.typed.collections.element_supply import Supply
 from contrada.typed.collections.pull_consumers import Consumer
 from contrada.typed.collections.subject_path import Subject
 from contrada.typed.collections.together import Together

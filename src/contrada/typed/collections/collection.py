@@ -4,18 +4,29 @@
 last elements that it received inside its own `async with`; a persistent collection begins with
 those that it held when it was closed. So `contains` of a value covers the elements seen here.
 
-Source: EPFL 2503 §4.2, §4.3, §4.7.
+Source: EPFL 2503 §4.2, §4.3, §4.4.3 (the last k are buffered), §4.7.
 """
 
+import inspect
+import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 from contrada.delivery.durable_log import Retention
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
-from contrada.service import DurableOptions, Interest, Predicate, Service, Subscribable
+from contrada.service import DurableOptions, Interest, Offering, Predicate, Service, Subscribable
 from contrada.service.async_resource import AsyncResource
 from contrada.service.subjects import OnError
 from contrada.typed.collections.collection_handles import CollectionMembership, ElementHandle
@@ -29,14 +40,13 @@ from contrada.typed.collections.collection_space import (
     with_implied,
 )
 from contrada.typed.collections.element_reader import CollectionLimits, Readable
-from contrada.typed.collections.element_supply import Producer, Supply
-from contrada.typed.collections.held_elements import Arrivals, HeldElements
 from contrada.typed.collections.pull_consumers import Consumer
 from contrada.typed.collections.subject_path import Subject
 from contrada.typed.collections.together import Together
 from contrada.typed.handles import ThreadPolicy, policy_for
 
 _LIMITS: Final = CollectionLimits()
+_LOG: Final = logging.getLogger("contrada.typed")
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -52,6 +62,9 @@ class Subscriber(Protocol[T_contra]):
 
 Called: TypeAlias = Callable[[T], Awaitable[object] | object] | Subscriber[T]
 """A function, or an object with `notify`; the result of an `async` one is awaited."""
+
+Producer: TypeAlias = Callable[[], Awaitable[T | None] | T | None]
+"""Returns an obvent when it is polled, or None if it has none."""
 
 Where: TypeAlias = Subscribable | Predicate[T] | None
 """A filter, its text, a condition, or a predicate over elements."""
@@ -69,6 +82,89 @@ class CollectionStatistics:
     held: int
     forgotten: int
     dropped: Mapping[str, int]
+
+
+class HeldElements(Generic[T]):
+    """The last `most` elements received while it is open."""
+
+    def __init__(self, most: int) -> None:
+        given: object = most
+        if type(given) is not int or given < 1:
+            raise ServiceError(f"holds = {most!r}: expected a number of elements from 1")
+        self.most = most
+        self.forgotten = 0
+        self._held: deque[Arrival[T]] = deque()
+        self._view: ElementHandle[T] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a subscription, active or failed."""
+        return self._view is not None
+
+    @property
+    def arrivals(self) -> Sequence[Arrival[T]]:
+        """The held elements. Raises ServiceError without an active subscription."""
+        if self._view is None:
+            raise ServiceError("a collection holds elements inside its own `async with` only")
+        if not self._view.is_active:
+            raise ServiceError("it holds nothing: the subscription for its elements has ended")
+        return self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Counts of elements that did not arrive, by reason."""
+        return {} if self._view is None else self._view.statistics().dropped
+
+    async def open(self, membership: CollectionMembership[T]) -> None:
+        """Holds the elements of a membership. Raises CannotSubscribeError."""
+        view: ElementHandle[T] = ElementHandle(membership, None, _ignore, ThreadPolicy.single())
+        await view.activate()
+        self._view = view
+
+    async def aclose(self) -> None:
+        """Holds nothing any more."""
+        view, self._view = self._view, None
+        self.clear()
+        if view is not None and view.is_active:
+            await view.deactivate()
+
+    def clear(self) -> None:
+        """Forgets the held elements."""
+        self._held.clear()
+
+    def hold(self, arrivals: Sequence[Arrival[T]]) -> None:
+        """Adds elements that arrived together."""
+        for each in arrivals:
+            if len(self._held) >= self.most:
+                self._held.popleft()
+                self.forgotten += 1
+            self._held.append(each)
+
+
+class Arrivals(Generic[T]):
+    """The last arrivals, by the identity of their objects."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[int, Arrival[T]] = {}
+
+    def remember(self, arrivals: Sequence[Arrival[T]]) -> None:
+        """Adds arrivals."""
+        for each in arrivals:
+            if len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]
+            self._known[id(each.obvent)] = each
+
+    def of(self, obvent: T) -> Arrival[T] | None:
+        """Returns the arrival of this object."""
+        return self._known.get(id(obvent))  # Known objects are kept alive, so no other has this id.
+
+
+async def _ignore(_: object) -> None:
+    """It was held when it arrived."""
 
 
 class Collection(AsyncResource, Generic[T]):
@@ -191,7 +287,7 @@ class Collection(AsyncResource, Generic[T]):
         self._added += len(parts)
         return stamped
 
-    def supply(self, producer: Producer[T]) -> Supply[T]:
+    def supply(self, producer: Producer[T]) -> "Supply[T]":
         """Returns a supply that polls a producer at times or on demand; see `Supply`."""
         return Supply(self, producer)
 
@@ -418,3 +514,48 @@ class Collection(AsyncResource, Generic[T]):
             await consumer.deactivate()
         if membership.durable and not membership.is_queue:
             await self.service.unsubscribe(membership.durable)
+
+
+class Supply(AsyncResource, Generic[T]):
+    """A producer that is polled for obvents. Inside `async with` its obvents are advertised.
+
+    `failed` counts the polls of `run` that raised.
+    """
+
+    def __init__(self, adding: Collection[T], producer: Producer[T]) -> None:
+        self.failed = 0
+        self._adding = adding
+        self._producer = producer
+        self._offering: Offering | None = None
+
+    async def open(self) -> None:
+        """Advertises the production. Raises the errors of `Service.advertise`."""
+        if self._offering is None:
+            self._offering = self._adding.service.advertise(self._adding.offered)
+            await self._offering.open()
+
+    async def pull(self) -> Envelope | None:
+        """Polls the producer once, and publishes the result. Raises its errors, and `add`'s."""
+        given = self._producer()
+        obvent: T | None = await given if inspect.isawaitable(given) else given
+        return None if obvent is None else await self._adding.add(obvent)
+
+    async def run(
+        self, ticks: AsyncIterable[object], on_error: Callable[[Exception], object] | None = None
+    ) -> None:
+        """Pulls at each tick. Failures are counted and reported, and end nothing."""
+        async for _ in ticks:
+            try:
+                await self.pull()
+            except Exception as error:  # noqa: BLE001 - the producer's own code, or one publication
+                self.failed += 1
+                if on_error is not None:
+                    on_error(error)
+                else:
+                    _LOG.warning("a producer failed: %(reason)r", {"reason": error})
+
+    async def aclose(self) -> None:
+        """Withdraws the advertisement."""
+        offering, self._offering = self._offering, None
+        if offering is not None:
+            await offering.unadvertise()
