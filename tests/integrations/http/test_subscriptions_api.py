@@ -198,6 +198,7 @@ async def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
         ({"sink": "ftp://example.com/"}, "http://host"),
         ({"sink": "http:///x"}, "http://host"),
         ({"sink": "http://u:p@example.com/"}, "user and password"),
+        ({"sink": "http://u:p@exa_mple!/"}, "user and password"),  # Its text is not repeated.
         ({"sink": "http://127.0.0.1/"}, "private"),
         ({"sink": "http://[::1]:80/"}, "private"),
         ({"sink": "http://169.254.169.254/latest"}, "private"),

@@ -9,7 +9,7 @@ Source: Erenkrantz 2001 §5 (parsing), §8.2 (one event per story).
 """
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from lxml import etree
 
@@ -35,9 +35,6 @@ from contrada.model import Value
 
 T = TypeVar("T")
 
-NumberedEntry: TypeAlias = tuple[int, Texts]
-"""The number of an entry, and its texts."""
-
 
 def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
     """Returns the unpacked bytes of a document. Raises InputError and LimitError."""
@@ -60,8 +57,8 @@ def read_flat(
 
 def entries_of_document(
     data: bytes, source: str, options: ReadOptions, see: Callable[[Element], None] | None = None
-) -> Iterator[NumberedEntry | BadRecord]:
-    """Yields the entries of a document, and its unreadable pieces as bad records."""
+) -> Iterator[tuple[int, Texts] | BadRecord]:
+    """Yields numbered entries of a document, and its unreadable pieces as bad records."""
     try:
         tree, bad = intact_part(data, source, options.entries, tree_of)
     except ContradaError as error:

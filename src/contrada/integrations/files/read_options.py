@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import cache, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from contrada import errors
@@ -186,10 +186,6 @@ def _number(text: str) -> int | float | None:
     return number if math.isfinite(number) else None
 
 
-RecordValues: TypeAlias = Mapping[str, Value | list[Value]]
-"""The values of a record by attribute: one value, or several."""
-
-
 _LIMITS: Final = FileLimits()
 _DOCUMENT_LIMITS: Final = DocumentLimits()
 
@@ -333,7 +329,7 @@ class ReadOptions:
         return not text or text in self.absent
 
     def notification(
-        self, found: RecordValues, *, body: bytes = b"", content_type: str = ""
+        self, found: Mapping[str, Value | list[Value]], *, body: bytes = b"", content_type: str = ""
     ) -> Notification:
         """Returns the notification of a record. Raises InvalidNotificationError for an invalid name
         or value, and if the attribute `time` has no single time.

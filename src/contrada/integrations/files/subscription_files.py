@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, cast
 
 from contrada.errors import ContradaError, InputError, ParseError
 from contrada.model import Filter, FilterSet, parse
@@ -24,15 +24,13 @@ from contrada.service.settings import read_text
 NAME_CHARS_MAX: Final = 255
 """Characters of a subscription's name. Beyond it: InputError."""
 
-Subscriptions: TypeAlias = Mapping[str, Filter | FilterSet]
 
-
-def load_subscriptions(path: Path) -> Subscriptions:
+def load_subscriptions(path: Path) -> Mapping[str, Filter | FilterSet]:
     """Returns the filters of a file; see `read_subscriptions`."""
     return read_subscriptions(read_text(path), str(path))
 
 
-def read_subscriptions(text: str, source: str) -> Subscriptions:
+def read_subscriptions(text: str, source: str) -> Mapping[str, Filter | FilterSet]:
     """Returns the filters of a text by name, in its order. Raises InputError with line and column
     for the first invalid line, and for a text without any subscription.
     """

@@ -181,7 +181,7 @@ class Gateway:
                 response = await methods[method](request)
             except ContradaError as error:
                 response = answer_of(error)
-            self.counts.add_answer(f"{method} {path}", response.status_code)
+            self.counts.requests[f"{method} {path}", response.status_code] += 1
             return response
 
         return answer
@@ -247,11 +247,11 @@ class Gateway:
         try:
             self._check_origin(websocket)
             async with self._using(websocket) as access:
-                self.counts.add_answer("GET /ws", HTTPStatus.SWITCHING_PROTOCOLS)
+                self.counts.requests["GET /ws", HTTPStatus.SWITCHING_PROTOCOLS] += 1
                 await Conversation(websocket, access, self.counts, self._limits).run()
         except ContradaError as error:
             answer = answer_of(error)
-            self.counts.add_answer("GET /ws", answer.status_code)
+            self.counts.requests["GET /ws", answer.status_code] += 1
             await websocket.send_denial_response(answer)
 
     def _using(self, request: HTTPConnection) -> AbstractAsyncContextManager[TokenService]:

@@ -61,10 +61,6 @@ class GatewayCounts:
     streams: int = 0
     websockets: int = 0
 
-    def add_answer(self, endpoint: str, status: int) -> None:
-        """Counts an answered request."""
-        self.requests[endpoint, status] += 1
-
     def add_lost(self, before: dict[str, int], now: Mapping[str, int]) -> dict[str, int]:
         """Counts the losses of a stream since `before`, which becomes `now`; returns them."""
         new = {reason: count - before.get(reason, 0) for reason, count in now.items()}

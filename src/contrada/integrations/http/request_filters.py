@@ -17,9 +17,6 @@ from contrada.service import WhenFull
 PARSED_AT_ONCE_CHARACTERS: Final = 1_000
 """Characters that are parsed on the event loop, at some 20 us each. Beyond it: in a thread."""
 
-WHEN_FULL_DEFAULT: Final[WhenFull] = "drop-oldest"
-"""A slow browser must not delay publishers."""
-
 _PARSER: Final = ThreadPoolExecutor(1, "contrada-filters")
 
 
@@ -61,7 +58,7 @@ def _parse(text: str, dialect: str) -> FilterSet | Rule:
 def parse_policy(when_full: str | None) -> WhenFull:
     """Returns the policy for a full queue of a slow reader. Raises InvalidValueError."""
     if when_full is None:
-        return WHEN_FULL_DEFAULT
+        return "drop-oldest"  # A slow browser must not delay publishers.
     if when_full not in get_args(WhenFull):
         raise InvalidValueError(when_full, f"expected one of {', '.join(get_args(WhenFull))}")
     return when_full  # type: ignore[return-value]

@@ -73,14 +73,17 @@ class Sinks:
                 raise ValueError
             if any(each.isspace() or not each.isprintable() for each in sink):
                 raise ValueError
-            address = _address_in(host)
-            if address is None:
-                check_host(host)
-        except (ValueError, AddressError):
+        except ValueError:
             raise InvalidValueError(sink, _EXPECTED) from None
         if parts.username is not None or parts.password is not None:
             raise InvalidValueError("sink", "no user and password in an address: send headers")
-        if address is not None and not self._is_allowed(address):
+        address = _address_in(host)
+        if address is None:
+            try:
+                check_host(host)
+            except AddressError:
+                raise InvalidValueError(sink, _EXPECTED) from None
+        elif not self._is_allowed(address):
             raise InvalidValueError(sink, "sinks at private addresses are not allowed here")
 
     def _is_allowed(self, address: IPv4Address | IPv6Address) -> bool:

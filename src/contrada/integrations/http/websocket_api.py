@@ -99,7 +99,7 @@ class Conversation:
         found = await asyncio.gather(*every, return_exceptions=True)
         for events in list(self._open.values()):
             with suppress(errors.ContradaError):  # The service may have ended them already.
-                await _close(events)
+                await events.__aexit__(None, None, None)
         for each in found:
             if isinstance(each, Exception) and not isinstance(
                 each, WebSocketDisconnect | TimeoutError | errors.ContradaError
@@ -135,7 +135,7 @@ class Conversation:
                 events = self._events_of(message.id)
                 del self._open[message.id]
                 self._tasks.pop(message.id).cancel()
-                await _close(events)
+                await events.__aexit__(None, None, None)  # It ends only the reading.
             case _WebSocketPublish():
                 notifications = list(notifications_of(message.events, self._limits))
                 done["published"] = await publish(self._access, notifications)
@@ -209,11 +209,6 @@ class Conversation:
             self._counts.dropped["too slow"] += 1
             self._websocket.scope["extensions"][CUT]()
             raise
-
-
-async def _close(events: Any) -> None:
-    """Ends the reading; a durable subscription itself stays in force."""
-    await events.__aexit__(None, None, None)
 
 
 def _id_of(decoded: Any) -> str:
