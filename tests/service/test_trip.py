@@ -16,7 +16,7 @@ from contrada.net.broker.broker import Broker
 from tests.asynchronous import on_loop
 
 MODULES_MAX: Final = 15
-CALLS_MAX: Final = 62
+CALLS_MAX: Final = 55
 
 QUERY_MODULES_MAX: Final = 22
 QUERY_CALLS_MAX: Final = 205
