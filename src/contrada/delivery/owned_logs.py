@@ -229,13 +229,23 @@ class OwnedLogs:
 
     def append_best_effort(self, number: int, notification: Notification, time_us: int) -> None:
         """Appends a best-effort notification; without room it is dropped and counted."""
+        data = _encode(notification)
+        self._recent[data] = notification
+        self._append_or_drop(number, data, time_us)
+
+    def _append_or_drop(self, number: int, data: bytes, time_us: int) -> None:
         of = self._logs[number].log
         try:
-            of.check_room([_encode(notification)])
-            is_kept = self.append([((number,), notification)], time_us)
+            check_records([data])
+            of.check_room([data])
+            has_room = of.store.has_room(len(data))
         except (CannotPublishError, LimitError):
-            is_kept = False
-        of.statistics.dropped += not is_kept
+            has_room = False
+        if has_room:
+            of.append([data], time_us)
+            self._touch(number)
+        else:
+            of.statistics.dropped += 1
 
     # --- consumers ----------------------------------------------------------------------------
 
@@ -347,22 +357,9 @@ class OwnedLogs:
         """
         dead, owned.log.buried = owned.log.buried, []
         number = self._numbers.get(owned.log.retention.dead_letter)
-        if not dead or number is None:
-            return
-        of = self._logs[number].log
-        has_room = of.store.has_room(sum(map(len, dead)))
-        for data in dead:
-            try:
-                of.check_room([data])
-            except CannotPublishError:
-                is_kept = False
-            else:
-                is_kept = has_room
-            if is_kept:
-                of.append([data], time_us)
-                self._touch(number)
-            else:
-                of.statistics.dropped += 1
+        if number is not None:
+            for data in dead:
+                self._append_or_drop(number, data, time_us)
 
     def changes(self) -> Iterator[tuple[int, DurableEntry | None]]:
         """Yields the subscriptions that are full now, are full no longer, or have ended."""

@@ -262,7 +262,7 @@ class Dispatcher:
         self, effects: Iterable[messages.Effect]
     ) -> tuple[list[Pending[Any]], list[messages.Refused]]:
         """Carries out the effects of the router; returns entries without room, and refusals."""
-        # An outlet is filled once for a batch, whatever else was matched in between.
+        # A queue is filled once for a batch, whatever else was matched in between.
         filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
         refused: list[messages.Refused] = []
         for effect in effects:

@@ -85,8 +85,8 @@ class LocalOfferBoard(OfferBoard):
 class HeldOffering(Offering):
     """An advertisement of a service."""
 
-    def __init__(self, market: OfferBoard, offer: Offer) -> None:
-        self._market, self._offer = market, offer
+    def __init__(self, board: OfferBoard, offer: Offer) -> None:
+        self._board, self._offer = board, offer
         self._identity: str | None = None
         self._ended = False
         self._changing = asyncio.Lock()
@@ -102,7 +102,7 @@ class HeldOffering(Offering):
             if self._ended:
                 raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
             if self._identity is None:
-                self._identity = await self._market.advertise(self._offer)
+                self._identity = await self._board.advertise(self._offer)
 
     async def unadvertise(self) -> None:
         """Withdraws it. A second call does nothing."""
@@ -110,7 +110,7 @@ class HeldOffering(Offering):
         async with self._changing:  # What is just being put in force is withdrawn then.
             identity, self._identity = self._identity, None
             if identity is not None:
-                await self._market.unadvertise(identity)
+                await self._board.unadvertise(identity)
 
 
 class FollowedOffers(Advertisements):
@@ -119,8 +119,8 @@ class FollowedOffers(Advertisements):
     Invariant: the queued changes are the difference between the present and the reported state.
     """
 
-    def __init__(self, market: OfferBoard) -> None:
-        self._market = market
+    def __init__(self, board: OfferBoard) -> None:
+        self._board = board
         self._changes: OrderedDict[Hashable, OfferChange] = OrderedDict()
         self._arrived = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,7 +132,7 @@ class FollowedOffers(Advertisements):
     @property
     def current(self) -> tuple[Offer, ...]:
         """The advertisements on offer now."""
-        return tuple(self._market.on_offer.values())
+        return tuple(self._board.on_offer.values())
 
     async def open(self) -> None:
         """Begins to follow. A second call does nothing."""
@@ -142,8 +142,8 @@ class FollowedOffers(Advertisements):
             if self._opened:
                 return
             self._loop = running_loop()
-            await self._market.follow(self)
-            for form, offer in self._market.on_offer.items():
+            await self._board.follow(self)
+            for form, offer in self._board.on_offer.items():
                 self._changes[form] = OfferChange(offer, is_on_offer=True)
             self._opened = True
 
@@ -152,7 +152,7 @@ class FollowedOffers(Advertisements):
         self._changes.clear()
         self.end()
         async with self._opening:  # What just begins ends then.
-            await self._market.unfollow(self)
+            await self._board.unfollow(self)
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Ends the iteration after the queued changes, with the failure if any."""

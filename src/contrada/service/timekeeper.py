@@ -15,7 +15,7 @@ class Timekeeper:
 
     def __init__(self, dispatcher: Dispatcher, now_us: Callable[[], int], wait_s: float) -> None:
         """`now_us` is monotonic; `wait_s` bounds the wait of a match for a full queue."""
-        self._exchange = dispatcher
+        self._dispatcher = dispatcher
         self._now_us, self._wait_s = now_us, wait_s
         self._task: asyncio.Task[None] | None = None
         self._until_us = 0
@@ -39,7 +39,7 @@ class Timekeeper:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _tell_time(self) -> None:
-        dispatcher = self._exchange
+        dispatcher = self._dispatcher
         try:
             while (due_us := dispatcher.due_us) is not None:
                 self._until_us = due_us
