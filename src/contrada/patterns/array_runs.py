@@ -105,11 +105,7 @@ class FoundRuns(NamedTuple):
 
 
 class ArrayRuns:
-    """The runs of many patterns, continued batch by batch.
-
-    `key_of` returns, from a notification's bytes, its sort key among those of the same time and
-    group. Two copies of one notification have equal keys.
-    """
+    """Runs of patterns, batch by batch; `key_of` sorts encodings of one time and group."""
 
     def __init__(
         self,
@@ -117,9 +113,8 @@ class ArrayRuns:
         key_of: Callable[[bytes], Any],
         limits: PatternLimits = DEFAULT_LIMITS,
     ) -> None:
-        spans = [
-            -1 if each.within_us is None else min(each.within_us, _SPAN_MAX_US) for each in patterns
-        ]
+        within = [each.within_us for each in patterns]
+        spans = [-1 if each is None else min(each, _SPAN_MAX_US) for each in within]
         lengths = [len(each.filters) for each in patterns]
         self._count = len(patterns)
         table = lengths, spans, [each.every for each in patterns]
@@ -137,11 +132,7 @@ class ArrayRuns:
         self._held = _HeldRows(none, none, starts_of(none), none.reshape(0, 2), blobs_of([]))
 
     def advance(self, rows: StepRows, watermark_us: int) -> FoundRuns:
-        """Adds a batch, and then moves the watermark.
-
-        Cost: some hundred nanoseconds for each new or waiting row, and a copy of the whole state.
-        Raises EncodingError for a malformed sort key.
-        """
+        """Adds a batch and moves the watermark. Raises EncodingError. Cost: a copy of all."""
         held = self._add_rows(rows)
         self.watermark_us = max(self.watermark_us, watermark_us)
         self._force(held)

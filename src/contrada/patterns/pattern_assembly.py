@@ -27,11 +27,7 @@ forced."""
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A notification for one place of a pattern, counted from 0.
-
-    `by` is the one group that still needs it, by the values of the pattern's `by`; None for each of
-    its groups.
-    """
+    """A notification for a place, and the one group that still needs it (None: all)."""
 
     place: int
     by: tuple[Value, ...] | None

@@ -206,11 +206,7 @@ class PatternEngine:
     def _touched(
         self, notification: Notification, filters: Iterable[SharedFilter], since: int, before: int
     ) -> Iterator[tuple[Runs, Group, list[int]]]:
-        """Returns the groups with a run to open or to move, each with the places.
-
-        Sorted by the patterns' numbers, only from `since` and below `before`, then by the groups'
-        values; highest place first.
-        """
+        """Returns runs to open or move with group and places, by number, of `since` to `before`."""
         groups: dict[By, list[Group]] = {}
         touched: list[tuple[int, Group, int, Runs]] = []
 

@@ -127,12 +127,7 @@ DEFAULT_LIMITS: Final = PatternLimits()
 
 @dataclass(frozen=True, slots=True)
 class Match(Generic[K]):
-    """One match of a pattern: its notifications, one for each filter, in order.
-
-    `by` are the values of the pattern's `by`. The match has the envelope of its last notification.
-
-    Source: PODC 2000 §2, figure 4.
-    """
+    """One match of a pattern: a notification for each filter, in order. Source: PODC 2000 §2."""
 
     key: K
     by: tuple[Value, ...]

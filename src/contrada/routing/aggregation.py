@@ -171,11 +171,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Partial:
-    """The intermediate result of a combination. It takes items and other partial results.
-
-    Combining is associative, commutative and exact: partial results of parts combine to the result
-    of all items. After a LimitError the object is unusable.
-    """
+    """The exact result of some items, which combines with others; unusable after LimitError."""
 
     def __init__(self, combination: Combination) -> None:
         self.combination = combination
@@ -215,9 +211,8 @@ class Partial:
 
     def to_bytes(self) -> bytes:
         """Encodes it without its combination. Raises LimitError beyond PARTIAL_BYTES_MAX."""
-        packed = _encoder.encode(
-            [(key, [each.packed() for each in held]) for key, held in self._sorted()]
-        )
+        groups = [(key, [each.packed() for each in held]) for key, held in self._sorted()]
+        packed = _encoder.encode(groups)
         if len(packed) > PARTIAL_BYTES_MAX:
             raise LimitError("PARTIAL_BYTES_MAX", PARTIAL_BYTES_MAX, len(packed))
         return packed

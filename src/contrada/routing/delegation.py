@@ -47,10 +47,7 @@ class _PatternNotice(RouterMessage, frozen=True):
 
 
 class SubscribePattern(RouterMessage, frozen=True, tag="subscribe pattern"):
-    """The sender subscribes to the matches of a pattern. A server delegates a sub-pattern with it.
-
-    `hops` counts delegations: while servers know different link states, a pattern could loop.
-    """
+    """A subscription to a pattern, or its delegation; `hops` counts delegations, against loops."""
 
     identity: str
     pattern: Pattern

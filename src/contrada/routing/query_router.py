@@ -76,11 +76,7 @@ _QueryKey: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class _QueryBranch:
-    """A neighbour or client that received a query.
-
-    `sources`: the sources that it reported as asked. `granted`: items that it may still send.
-    `forwarded`: its items that left here since its last grant.
-    """
+    """A party that received a query: the sources it reported, the items that it may send."""
 
     granted: int
     sources: Counter[str] = field(default_factory=Counter)

@@ -360,9 +360,8 @@ class Router:
 
     def offers(self) -> list[Offer]:
         """Returns the advertisements of clients, children and peers; a parent forwards none."""
-        return [
-            node.product for node in self._offers.poset if self._is_offered_below(node.subscribers)
-        ]
+        nodes = self._offers.poset
+        return [each.product for each in nodes if self._is_offered_below(each.subscribers)]
 
     def is_on_offer(self, offer: Offer) -> bool:
         """Whether exactly this offer is among the `offers`. Cost: one lookup."""

@@ -248,11 +248,7 @@ class Broker(Server):
             connection.end(FrameError(NOT_PERMITTED, f"the user {principal.name!r} has expired"))
 
     async def stop(self) -> None:
-        """Stops: closes the socket, hands over the queues, says goodbye and closes. Twice is once.
-
-        Later publications are not accepted. Raises StoreError where durable records could not be
-        written.
-        """
+        """Hands over the queues, and closes; twice is once. Raises StoreError for lost records."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -301,9 +297,7 @@ class Broker(Server):
     def _busiest(self) -> list[tuple[str, int, int]]:
         """Returns the subscriptions with the longest queues: name, queue length, losses."""
         holding = [each for each in self._sessions if each.budget.held_bytes]
-        connections = nlargest(
-            STATISTICS_CLIENTS_MAX, holding, key=lambda each: each.budget.held_bytes
-        )
+        connections = nlargest(STATISTICS_CLIENTS_MAX, holding, key=lambda it: it.budget.held_bytes)
         waiting = chain.from_iterable(self._sessions[each].waiting() for each in connections)
         found = nlargest(STATISTICS_NAMES_MAX, waiting, key=itemgetter(1))
         return [each for each in found if each[1]]

@@ -284,11 +284,7 @@ def _split(message: DeliveryMessage, bytes_max: int) -> Generator[msgspec.Raw]:
 
 
 class Link:
-    """The link to one neighbour. `on_end` is called once, when the link is down.
-
-    `on_synchronized` is called when the neighbour has processed link states, and has sent the
-    subscriptions that follow from them.
-    """
+    """The link to one neighbour. `on_synchronized` is called when its subscriptions are here."""
 
     def __init__(
         self,

@@ -342,9 +342,7 @@ class NetworkSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     def membership(self) -> Membership:
         """Returns the place in the network. Raises AddressError, ServiceError."""
-        wanted = [
-            WantedLink(parse_address(each.to), each.role, each.cost) for _, each in self.links()
-        ]
+        wanted = [WantedLink(parse_address(it.to), it.role, it.cost) for _, it in self.links()]
         if not self.name and (wanted or self.general):
             what = "with neighbours or a parent" if wanted else "of a general network"
             raise ServiceError(f"a broker {what} has a name: add --name NAME")

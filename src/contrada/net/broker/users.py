@@ -148,9 +148,7 @@ def _filters(key: str, value: bool | str | list[str]) -> FilterSet:
     if isinstance(value, bool):
         return EVERYTHING if value else NOTHING
     try:
-        found = FilterSet(
-            [FilterSet(each) for each in ([value] if isinstance(value, str) else value)]
-        )
+        found = FilterSet(map(FilterSet, [value] if isinstance(value, str) else value))
     except ContradaError as error:
         raise InputError(key, str(error)) from None
     for operator in found.unknown():

@@ -112,11 +112,7 @@ class DurableClient:
     # --- publishing ---------------------------------------------------------------------------
 
     async def publish(self, run: Sequence[Notification]) -> list[Notification]:
-        """Publishes notifications of one class and publisher. Returns them as stamped.
-
-        Raises as `Service.publish`. A long `run` is sent as several publications; an error has the
-        number of notifications accepted before.
-        """
+        """Publishes a run of one class and publisher; returns it stamped. Raises as `publish`."""
         stamped: list[Notification] = []
         self._busy += 1
         self._idle.clear()

@@ -78,11 +78,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(given: str | Sequence[str] | Address) -> tuple[Address, ...]:
-    """Returns the distinct addresses in a text with commas, or in several texts.
-
-    An address without a scheme has that of the first in its text. Raises AddressError,
-    MissingRequirementError.
-    """
+    """Returns the addresses of texts with commas. Raises AddressError, MissingRequirementError."""
     if isinstance(given, Address):
         return (given,)
     texts = given if isinstance(given, list | tuple) else (given,)

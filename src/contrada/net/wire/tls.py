@@ -65,11 +65,7 @@ class Tls:
     def server_context(
         self, fail: Callable[[str], None], *, asks: bool = False
     ) -> ssl.SSLContext | None:
-        """Returns the context of incoming connections; None without a certificate.
-
-        `fail` is called for each failed handshake. With `asks` the other side may show a
-        certificate of the authority. Raises InputError.
-        """
+        """Returns the context of incoming connections; with `asks` a certificate may be shown."""
         if self.certificate is None:
             return None
         context = self._context(ssl.Purpose.CLIENT_AUTH)
@@ -136,11 +132,7 @@ class Tls:
             raise InputError(self._files(), reason) from None
 
     def why_out_of_date(self) -> str:
-        """Returns why this certificate is refused by the clock; empty where it is not.
-
-        Does a handshake in memory with a side that trusts just this certificate. Raises InputError
-        for files without a certificate.
-        """
+        """Returns why the clock refuses this certificate, by a handshake in memory; else ""."""
         if self.certificate is None:
             return ""
         shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -69,11 +69,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """A part of the pattern that a neighbour assembles, will assemble, or did.
-
-    `watermark_us` is the delegate's; `asked_us` the watermark that it was asked for; `waits_us` the
-    time of a piece that waits there for a later one.
-    """
+    """A delegated part: the watermarks that its delegate has and was asked for, and its waits."""
 
     identity: str
     span: Span
@@ -156,10 +152,7 @@ class SplitPattern(Assembly):
         return all(self.segment_at(place) is None for place in span.places())
 
     def part(self, span: Span) -> Pattern:
-        """Returns the sub-pattern of a span: every start, and the span in time as an upper bound.
-
-        One run at a time would lose matches: only the whole pattern decides which run continues.
-        """
+        """Returns the sub-pattern of a span with every start: only the whole decides."""
         filters = self.pattern.filters[span.first : span.end]
         by, within_us = self.pattern.by, self.pattern.within_us
         return Pattern(filters, by=by, within_us=within_us, every=True)

@@ -92,11 +92,7 @@ class SharedTree:
         self._spread([self._rank_through(a, b), self._rank_through(b, a)])
 
     def remove_link(self, a: str, b: str) -> None:
-        """Removes a link that `costs` has no longer.
-
-        Cost: the servers with a path over it. They are all on one side of the link. There are none
-        if it was not in the tree.
-        """
+        """Removes a link that `costs` has no longer. Cost: the servers with a path over it."""
         places = self._ranks
         below = [end for end, other in ((a, b), (b, a)) if places[end].through == other]
         for server in below:  # The list grows during the loop.
@@ -243,10 +239,7 @@ class Graph:
 def used_edges(
     edges: Iterable[ConfirmedLink], roots: dict[str, str], *, general: bool
 ) -> set[ConfirmedLink]:
-    """Returns the used links of a network; `general`: all links between peers are used.
-
-    `roots` is empty at first; afterwards it unites the servers that the used links join.
-    """
+    """Returns the used links; `general`: with all between peers. `roots` unites their ends."""
     used: set[ConfirmedLink] = set()
     for edge in _sorted_links(edges):
         if _join(roots, edge) or (general and edge.role is Role.PEER):

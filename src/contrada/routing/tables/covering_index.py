@@ -110,11 +110,7 @@ class FilterCoveringIndex(CoveringIndex):
                 del self._files[name]
 
     def covered(self, product: Product) -> list[int]:
-        """Returns the filters that name all attributes of a filter, with examples that it may
-        match.
-
-        Cost: the examples under its rarest attribute.
-        """
+        """Returns filters that one may cover. Cost: the examples under its rarest attribute."""
         places: list[tuple[int, _ExampleFile, list[_KeySpan]]] = []
         for name, side in product.sides.items():
             file = self._files.get(name)

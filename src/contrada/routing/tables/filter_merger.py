@@ -138,9 +138,8 @@ class FilterMerger:
         """Returns a frozen view of the counters."""
         groups = [group for groups in self._groups_by_hop.values() for group in groups]
         several = sum(len(group.members) > 1 for group in groups)
-        return FilterMergerStatistics(
-            sum(len(group.members) for group in groups), len(groups), several
-        )
+        roots = sum(len(group.members) for group in groups)
+        return FilterMergerStatistics(roots, len(groups), several)
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError names the broken one. Cost: all groups."""
@@ -242,9 +241,7 @@ class _Groups:
         members = {root: group for group in self for root in group.members}
         assert members == self.group_of, "a root is in another group, or two"
         assert sum(len(group.members) for group in self) == len(members), "a root is in two groups"
-        filed = {
-            (key, size, each.number) for each in self for key, size in each.sizes_by_key.items()
-        }
+        filed = {(key, size, it.number) for it in self for key, size in it.sizes_by_key.items()}
         held = {(key, *place) for key, file in self._files.items() for place in file}
         assert filed == held, "a group is misfiled"
         for file in self._files.values():

@@ -123,11 +123,7 @@ class PosetStatistics:
 
 
 class Poset(Generic[P]):
-    """Products with their subscribers, and the products forwarded to each next hop.
-
-    `covering` finds roots; without it, covering is off and every wanted product is forwarded.
-    `registration_count` counts the identities of all nodes.
-    """
+    """Products with their subscribers and next hops. Without `covering` all are forwarded."""
 
     def __init__(self, front: CoveringIndex | None) -> None:
         self._covering = front
@@ -332,10 +328,7 @@ class Poset(Generic[P]):
 
 
 def form_of(product: Product) -> Hashable:
-    """Returns a key that equal products share if they are written alike. Cost: linear, no decision.
-
-    Equal products that are written differently are two nodes, one the child of the other.
-    """
+    """Returns a key of products that are written alike. Cost: linear, no decision."""
     sides = product.sides
     return type(product), *sides, *[side.form() for side in sides.values()]
 
