@@ -238,11 +238,8 @@ def condense_table(
         chosen = _by_interest(lines, redundancy)
     else:
         chosen = _by_address(lines)[:redundancy]
-    return Condensate(
-        encode_interests([held.filters for held in lines], accuracy),
-        sum(held.line.count for held in lines),
-        tuple(sorted(chosen)),
-    )
+    interests = encode_interests([held.filters for held in lines], accuracy)
+    return Condensate(interests, sum(held.line.count for held in lines), tuple(sorted(chosen)))
 
 
 def _by_address(lines: Sequence[HeldLine]) -> list[Contact]:

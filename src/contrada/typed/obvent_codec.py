@@ -26,7 +26,7 @@ from contrada.typed.object_parts import (
     rest_of,
 )
 from contrada.typed.scalars import reader, type_test, writer
-from contrada.typed.shapes import Field, FieldKind, Shape, name_of, shape_of
+from contrada.typed.shapes import KINDS, Field, FieldKind, Shape, name_of, shape_of
 from contrada.typed.type_names import class_named, marks_of, names_of
 
 READINGS_MAX: Final = 256
@@ -310,14 +310,7 @@ def _are_plain(scalars: list[_ScalarField], types: tuple[type, ...]) -> bool:
     return all(kind in each.plain for each, kind in zip(scalars, types, strict=True))
 
 
-_PLAIN: Final = {
-    FieldKind.NONE: type(None),
-    FieldKind.BOOL: bool,
-    FieldKind.INT: int,
-    FieldKind.FLOAT: float,
-    FieldKind.TEXT: str,
-    FieldKind.BYTES: bytes,
-}
+_PLAIN: Final = {KINDS[cls]: cls for cls in (type(None), bool, int, float, str, bytes)}
 
 _CODEC: Final = "__obvent_codec__"
 """The attribute of a class for its ObventCodec; a subclass inherits that of an ancestor."""

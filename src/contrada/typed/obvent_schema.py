@@ -197,12 +197,8 @@ def _bases(name: str, supertypes: Any) -> tuple[type[Any], ...]:
         cls = class_named(each)
         if cls is None:
             above = tuple(reversed(known)) or (Obvent,)
-            cls = make_dataclass(
-                each.rpartition(".")[2],
-                [],
-                bases=above[:1],
-                namespace={"__module__": __name__, "__obvent_names__": (each,)},
-            )
+            space = {"__module__": __name__, "__obvent_names__": (each,)}
+            cls = make_dataclass(each.rpartition(".")[2], [], bases=above[:1], namespace=space)
         known.append(cls)
     nearest = [it for it in known if not any(it in other.__mro__[1:] for other in known)]
     return tuple(reversed(nearest)) or (Obvent,)

@@ -321,13 +321,9 @@ class GossipNode(AsyncResource):
         rounds.
         """
         where = narrowing_of(subject, where)
-        return GroupSubscription(
-            self,
-            filters_of(subject, where),
-            reader_of(subject),
-            residue_of(subject, where),
-            checked_when_full(when_full),
-        )
+        filters, residue = filters_of(subject, where), residue_of(subject, where)
+        settled = checked_when_full(when_full)
+        return GroupSubscription(self, filters, reader_of(subject), residue, settled)
 
     def new_identity(self) -> str:
         """Returns a unique name for a subscription."""

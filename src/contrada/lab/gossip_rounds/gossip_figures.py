@@ -67,16 +67,9 @@ class GossipPoint(msgspec.Struct, frozen=True):
     def group(self) -> str:
         """Its parameters in the thesis' letters, without those that are 0."""
         known = self.parameters
-        letters = {
-            "a": known.branching,
-            "l": known.levels,
-            "R": known.redundancy,
-            "F": known.fanout,
-            "ε": known.loss,
-            "τ": known.crashes,
-            "D": known.audience,
-        }
-        return ", ".join(f"{letter} = {value:g}" for letter, value in letters.items() if value)
+        sizes = known.branching, known.levels, known.redundancy, known.fanout
+        pairs = zip("alRFετD", (*sizes, known.loss, known.crashes, known.audience), strict=True)
+        return ", ".join(f"{letter} = {value:g}" for letter, value in pairs if value)
 
     def measure(self, outcome: GossipOutcome) -> float:
         """Returns the measure of a run: the rounds until its last infection, or its reliability."""

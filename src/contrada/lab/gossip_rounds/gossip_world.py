@@ -155,13 +155,8 @@ class GossipWorld:
 
     def _move_in(self, address: LogicalAddress, filters: FilterSet) -> Hpmcast:
         place = address_text(address)
-        participant = self._protocol(
-            messages.Contact(address, place),
-            self.space,
-            self.parameters,
-            random.Random(self._rng.getrandbits(64)),
-            self.conduct,
-        )
+        contact, rng = messages.Contact(address, place), random.Random(self._rng.getrandbits(64))
+        participant = self._protocol(contact, self.space, self.parameters, rng, self.conduct)
         self._inhabitants[place] = _WorldMember(participant, filters)
         self._happen(place, messages.AddInterest(_ANYTHING, filters))
         period = self.parameters.period_us

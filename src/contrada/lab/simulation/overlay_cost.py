@@ -277,16 +277,9 @@ def draw(costs: Sequence[Cost], folder: Path, form: str) -> list[Path]:
         axes = figure.subplots()
         for kind, row in lines.items():
             family, _, saving = kind.rpartition(", ")
-            points = [(cost.plan.parties, figure_of(cost)) for cost in row]
-            axes.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                label=kind,
-                color=colours[family],
-                linestyle=_DASHES[saving],
-                marker="o",
-                markersize=3,
-            )
+            parties = [cost.plan.parties for cost in row]
+            (line,) = axes.plot(parties, [*map(figure_of, row)], "o", label=kind, markersize=3)
+            line.set(color=colours[family], linestyle=_DASHES[saving])
         axes.set(xscale="log", yscale="symlog", xlabel="interested parties", title=title)
         figure.legend(loc="outside right upper", fontsize="x-small")
         files.append(folder / f"overlay-{name}.{form}")

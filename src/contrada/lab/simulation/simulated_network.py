@@ -388,17 +388,9 @@ class SimulatedNetwork:
         for notification in effect.notifications:
             envelope = notification.envelope
             is_taken = self._received[name].is_new(envelope.publisher, envelope.id)
-            self.history.delivered.append(
-                Delivered(
-                    self._order,
-                    name,
-                    broker,
-                    effect.subscriptions,
-                    envelope.id,
-                    is_taken,
-                    self.schedule.now_us,
-                )
-            )
+            what = effect.subscriptions, envelope.id, is_taken
+            delivered = Delivered(self._order, name, broker, *what, self.schedule.now_us)
+            self.history.delivered.append(delivered)
             if is_taken:
                 self.readers.give(name, envelope)
 

@@ -469,16 +469,10 @@ class Collection(AsyncResource, Generic[T]):
     def _new_membership(
         self, where: Where[T], arrived: Callable[[Sequence[Arrival[T]]], None]
     ) -> CollectionMembership[T]:
-        return CollectionMembership(
-            self,
-            self.service,
-            self.subscribed,
-            self.space.rule(where),
-            arrived,
-            self.limits,
-            retention=self.retention,
-            is_set=self.is_set,
-        )
+        source = self.service, self.subscribed, self.space.rule(where)
+        made = CollectionMembership(self, *source, arrived, self.limits)
+        made.retention, made.is_set = self.retention, self.is_set
+        return made
 
     def _consumer(self, membership: CollectionMembership[T], last_first: bool) -> Consumer[T]:
         if last_first and self.is_ordered:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import compress
 from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec.structs import replace
@@ -51,14 +52,8 @@ def with_implied(qualities: Iterable[Quality]) -> frozenset[Quality]:
 def qualities_of(delivery: str) -> frozenset[Quality]:
     """Returns the guarantees of a delivery class."""
     found = delivery_class(delivery)
-    given = {
-        Quality.RELIABLE: found.is_reliable,
-        Quality.CERTIFIED: found.is_certified,
-        Quality.FIFO: found.is_fifo,
-        Quality.CAUSAL: found.is_causal,
-        Quality.TOTAL: bool(found.sequence),
-    }
-    return frozenset(quality for quality, is_given in given.items() if is_given)
+    given = found.is_reliable, found.is_certified, found.is_fifo, found.is_causal, found.sequence
+    return frozenset(compress(Quality, given))  # In the order of `Quality`.
 
 
 def check_promises(

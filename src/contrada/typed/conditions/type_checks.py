@@ -20,11 +20,7 @@ _MISSING: Final = object()
 
 _NEITHER_ORDERED: Final[tuple[tuple[type, ...], ...]] = (
     (bool, int, float, Decimal),
-    (str,),
-    (bytes,),
-    (datetime,),
-    (date,),
-    (timedelta,),
+    *((each,) for each in (str, bytes, datetime, date, timedelta)),
 )
 """Kinds of values without an order between kinds."""
 

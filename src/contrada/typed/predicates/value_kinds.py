@@ -136,15 +136,9 @@ class NumberValue(ScalarValue):
             except (ArithmeticError, TypeError):
                 self._contrada_refuse_use(f"`{sign}` with the default {default!r}")
         stays_int = self._contrada_is_int and isinstance(constant, int) and sign != "/"
-        stepped = NumberValue(
-            self._contrada_path,
-            self._contrada_name,
-            self._contrada_class,
-            default,
-            steps=(*self._contrada_steps, (step, keeps)),
-        )
-        stepped._contrada_is_int = stays_int
-        stepped._contrada_class = int if stays_int else float
+        path, name, cls = self._contrada_path, self._contrada_name, int if stays_int else float
+        steps = (*self._contrada_steps, (step, keeps))
+        stepped = NumberValue(path, name, cls, default, steps=steps)
         stepped._contrada_whole = self._contrada_whole
         return stepped
 
@@ -394,14 +388,10 @@ class MemberValue(ScalarValue):
         if option is None:
             if len(self._contrada_points) > ENUM_FORKS_MAX:
                 self._contrada_refuse(f"{words} of more than {ENUM_FORKS_MAX} members")
-            default = self._contrada_default
-            option = path.fork(
-                name,
-                [
-                    (member, {name: point | ABSENT if member is default else point})
-                    for member, point in self._contrada_points.items()
-                ],
-            )
+            points = dict(self._contrada_points)
+            if self._contrada_default in points:
+                points[self._contrada_default] |= ABSENT
+            option = path.fork(name, [(member, {name: it}) for member, it in points.items()])
         return path.answer(option)
 
     def _contrada_compare(self, order: str, other: Any) -> bool:
