@@ -574,3 +574,15 @@ def test_entries_that_nothing_matches_are_the_records_that_they_are(
                     for each in good
                     if wanted[0].matches(each.notification)  # type: ignore[union-attr]
                 ]
+
+
+def test_entries_do_not_concern_json_lines(tmp_path: Path) -> None:
+    """A line of several objects would be one record to the matcher, and two to the plain reader."""
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"a":[{"n":6},{"n":1}]}\n{"a":[{"n":2},{"n":7}]}\n')
+    options = ReadOptions(entries="a", strategy="split")
+    outcomes = list(Matcher([parse("n > 5")], options).file(path, "jsonl", ""))  # type: ignore[list-item]
+    matched = [each.record for outcome in outcomes for each in outcome.records]  # type: ignore[union-attr]
+    read = list(read_file(path, "jsonl", options, ""))
+    assert (len(read), sum(outcome.read for outcome in outcomes)) == (4, 4)
+    assert matched == [read[0], read[3]]

@@ -18,13 +18,15 @@ from contrada.integrations.files.lines import WHOLE, FileLimits, Part, open_line
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record, plain_attributes, plain_time
 from contrada.integrations.files.record_files import FORMATS, check_name_of, format_of, read_file
-from contrada.integrations.files.record_matcher import Matcher, Outcomes
+from contrada.integrations.files.record_matcher import MatchedRecord, Matcher, Outcomes
 from contrada.integrations.files.renderer import Renderer, read_document
+from contrada.integrations.files.subscription_files import read_subscriptions
 
 __all__ = [
     "BadRecord",
     "FORMATS",
     "FileLimits",
+    "MatchedRecord",
     "Matcher",
     "Outcomes",
     "Part",
@@ -43,6 +45,7 @@ __all__ = [
     "plain_time",
     "read_document",
     "read_file",
+    "read_subscriptions",
     "shown_text",
 ]
 

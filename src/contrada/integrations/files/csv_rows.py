@@ -99,8 +99,7 @@ class RowJoiner:
 
     def join(self, block: Block | None) -> Block | None:
         """Returns the rows below the header that this block completes, if any; None ends the file.
-        Lines of an open row wait for the next block. Raises ParseError for an empty file, and as
-        `CsvRows`.
+        Lines of an open row wait for the next block. Raises ParseError, and as `CsvRows`.
         """
         held, self._held = self._held, None
         if block is None and held is None and self.rows is None:

@@ -137,8 +137,7 @@ def read_array(
     data: bytes, source: str, options: ReadOptions, report: DocumentReport | None = None
 ) -> Iterator[record.Record | record.BadRecord]:
     """Yields the records of the array in a JSON document that `entries` names, numbered from 1.
-    `entries` is a path of names joined by dots, or WHOLE_DOCUMENT. Cost: proportional to the
-    document.
+    `entries` is a path of names joined by dots, or WHOLE_DOCUMENT.
     """
     try:
         name = options.entries or ""

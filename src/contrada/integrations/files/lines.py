@@ -29,8 +29,7 @@ class FileLimits:
     """Characters of a line or row. Beyond it: it is a bad record, and the next line is read."""
 
     row_lines_max: int = 1_000
-    """Lines of a CSV row. Beyond it: its first line is a bad record, and the next lines are rows.
-    """
+    """Lines of a CSV row. Beyond it: its first line is a bad record, the next lines are rows."""
 
     columns_max: int = 10_000
     """Columns of a CSV file. Beyond it: the file is a bad record as a whole."""
@@ -145,8 +144,7 @@ def open_blocks(
 ) -> Iterator[Block]:
     """Yields the lines of a file, or of a part of it, in blocks; decompresses `.gz`. Of a line that
     is too long, only the beginning. Bytes from a pipe are yielded as they arrive. Raises
-    InputError, after all readable lines, for a file that cannot be read and for damaged compressed
-    data.
+    InputError, after all readable lines, for an unreadable file and damaged compressed data.
     """
     read = [part.lines_before]
     cutter = LineCutter(is_first=not part.begin, limits=limits)

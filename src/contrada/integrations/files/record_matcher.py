@@ -93,8 +93,7 @@ class Matcher:
         residues: Residues[int] | None = None,
     ) -> None:
         """`residues` are those of rules that are not among the filters themselves. With the
-        strategy `pattern` names in filters are patterns of names. `bulk_after_bytes` replaces the
-        limit.
+        strategy `pattern` names are patterns of names. `bulk_after_bytes` replaces the limit.
         """
         self.packs = False
         """Whether matched records are given as columns if possible, and not one by one."""
@@ -132,8 +131,7 @@ class Matcher:
         cls, index: RowIndex, names: set[str], residues: Residues[int], options: ReadOptions
     ) -> "Matcher":
         """Returns a matcher over an existing index of filters with these names. No such attribute
-        may have the same value in all records of the source. Lines are read in batches from the
-        first on.
+        may have the same value in all records of the source. Lines are read in batches.
         """
         matcher = cls((), options, 0, residues)
         matcher._index = index

@@ -209,9 +209,7 @@ def _pieces(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def is_large(path: DataFile, limits: FileLimits) -> bool:
-    """Whether a document has more than `document_bytes_max`; False if that is unknown. Raises
-    InputError.
-    """
+    """Whether a document has more than `document_bytes_max`, as far as known. Raises InputError."""
     with unpacked(path) as stream:
         if path.suffix != ".gz":
             return bool(

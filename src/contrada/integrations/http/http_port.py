@@ -27,8 +27,7 @@ from contrada.integrations.http.websocket_links import LingeringWebSocket
 from contrada.net.wire.tls import TLS_WAIT_S
 
 HTTP_BACKLOG: Final = 1_024
-"""Connections in the backlog of the socket. Beyond it: the client's system retries after seconds.
-"""
+"""Connections in the backlog of the socket. Beyond it: the client's system tries again."""
 
 CUT: Final = "contrada.cut"
 """The extension of a scope that cuts its connection and discards unsent bytes."""

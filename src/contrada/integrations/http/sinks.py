@@ -61,9 +61,7 @@ class Sinks:
         self._pool: httpcore.AsyncConnectionPool | None = None
 
     def check(self, sink: str) -> None:
-        """Checks the address of a sink, but not the addresses of a host name. Raises
-        InvalidValueError.
-        """
+        """Checks the address of a sink, without resolving its name. Raises InvalidValueError."""
         if len(sink) > SINK_CHARACTERS_MAX:
             raise InvalidValueError(sink[:80], f"more than {SINK_CHARACTERS_MAX} characters")
         try:

@@ -124,9 +124,7 @@ class MqttSession:
         limits: MqttLimits = MqttLimits(),
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`name` identifies the session at the broker. Raises InvalidValueError for a malformed
-        filter.
-        """
+        """`name` identifies the session at the broker. Raises InvalidValueError for bad filters."""
         for each in filters:
             check_topics(each)
         self.address = address

@@ -72,9 +72,7 @@ class PostgresTables:
             yield from cursor.execute(_with_places(text), where.parameters)
 
     def described(self, table: Sequence[str], column: pushdown.SqlColumn, zone: Any) -> ValueSet:
-        """Returns the values of a column if they are few, else their range; everything for types
-        without a known order.
-        """
+        """Returns a column's values if few, else their range; everything without a known order."""
         if column.type not in _COUNTED:
             return EVERYTHING
         name = quote(column.name) + (' COLLATE "C"' if column.type in _TEXTS else "")
