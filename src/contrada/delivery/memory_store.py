@@ -68,7 +68,7 @@ class _Disk:
 
 
 class MemoryStore:
-    """See `Store`. `is_full` and `crash` are the failures."""
+    """See `Store`, also for the methods. `is_full` and `crash` are the failures."""
 
     def __init__(self, bytes_max: int = MEMORY_BYTES_MAX, *, survives: bool = True) -> None:
         """`survives`: synced changes survive `crash`, as on a disk."""
@@ -81,7 +81,6 @@ class MemoryStore:
         self._seals = 0
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
-        """See `Store.append`."""
         stored.check_log_name(log)
         stored.check_records(records)
         if not self.has_room(sum(map(len, records))):
@@ -90,7 +89,6 @@ class MemoryStore:
         return self._apply(lambda disk: disk.append(log, records, time_us))
 
     def read(self, log: str, first: int, count: int) -> list[stored.StoredRecord]:
-        """See `Store.read`."""
         of = self._current.logs.get(log)
         if of is None:
             return []
@@ -100,23 +98,19 @@ class MemoryStore:
         return stored.entries_of(of.head, first, end, found)
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
-        """See `Store.acknowledge`."""
         if log in self._current.logs:
             listed = tuple(intervals)
             self._apply(lambda disk: disk.logs[log].head.acknowledge(listed))
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
-        """See `Store.acknowledged`."""
         of = self._current.logs.get(log)
         return [] if of is None else list(of.head.acknowledged)
 
     def leave_out(self, log: str, count: int) -> None:
-        """See `Store.leave_out`."""
         if log in self._current.logs:
             self._apply(lambda disk: disk.logs[log].head.leave_out(count))
 
     def position_at(self, log: str, time_us: int) -> int:
-        """See `Store.position_at`."""
         of = self._current.logs.get(log)
         if of is None:
             return 1
@@ -124,36 +118,29 @@ class MemoryStore:
         return min(later, default=of.head.next)
 
     def truncate(self, log: str, before: int) -> None:
-        """See `Store.truncate`."""
         of = self._current.logs.get(log)
         if of is not None and before > of.head.first:
             before = min(before, of.head.next)
             self._apply(lambda disk: disk.truncate(log, before))
 
     def drop(self, log: str) -> None:
-        """See `Store.drop`."""
         self._apply(lambda disk: disk.drop(log))
 
     def extent(self, log: str) -> stored.Extent | None:
-        """See `Store.extent`."""
         of = self._current.logs.get(log)
         return None if of is None else of.head.extent
 
     def logs(self) -> list[str]:
-        """See `Store.logs`."""
         return list(self._current.logs)
 
     def note(self, name: str, value: bytes | None) -> None:
-        """See `Store.note`."""
         stored.check_note_name(name)
         self._apply(lambda disk: disk.note(name, value))
 
     def notes(self) -> Mapping[str, bytes]:
-        """See `Store.notes`."""
         return self._current.notes
 
     def has_room(self, size: int) -> bool:
-        """See `Store.has_room`."""
         return not self.is_full and self._current.held_bytes + size <= self._bytes_max
 
     def seal(self) -> Callable[[], None]:
@@ -171,7 +158,6 @@ class MemoryStore:
         return bring
 
     def sync(self) -> None:
-        """See `Store.sync`."""
         self.seal()()
 
     def _apply(self, step: Callable[[_Disk], T]) -> T:

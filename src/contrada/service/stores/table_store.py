@@ -170,7 +170,6 @@ class TableStore(ABC):
     # --- logs and notes -----------------------------------------------------------------------
 
     def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
-        """See `Store.append`."""
         stored.check_records(records)
         size = sum(map(len, records))
         with self._changing:
@@ -190,7 +189,6 @@ class TableStore(ABC):
         return first
 
     def read(self, log: str, first: int, count: int) -> list[stored.StoredRecord]:
-        """See `Store.read`."""
         with self._changing:
             of = self._known(log)
             if of is None:
@@ -212,7 +210,6 @@ class TableStore(ABC):
         return self._logs.get(name)
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
-        """See `Store.acknowledge`."""
         with self._changing:
             of = self._known(log)
             if of is not None:
@@ -220,12 +217,10 @@ class TableStore(ABC):
                 self._group.heads[log] = of
 
     def acknowledged(self, log: str) -> list[tuple[int, int]]:
-        """See `Store.acknowledged`."""
         of = self._known(log)
         return [] if of is None else list(of.acknowledged)
 
     def leave_out(self, log: str, count: int) -> None:
-        """See `Store.leave_out`."""
         with self._changing:
             of = self._known(log)
             if of is not None:
@@ -259,7 +254,6 @@ class TableStore(ABC):
         return (waiting[0][1], waiting[0][3]) if waiting else (end, of.time_us + 1)
 
     def truncate(self, log: str, before: int) -> None:
-        """See `Store.truncate`."""
         of = self._known(log)
         if of is None or before <= of.first:
             return
@@ -276,7 +270,6 @@ class TableStore(ABC):
             self._group.truncated[of.number] = before
 
     def drop(self, log: str) -> None:
-        """See `Store.drop`."""
         with self._changing:
             of = self._logs.pop(log, None)
             if of is not None:
@@ -284,7 +277,6 @@ class TableStore(ABC):
                 self._group.dropped.append(of.number)
 
     def extent(self, log: str) -> stored.Extent | None:
-        """See `Store.extent`."""
         of = self._known(log)
         return None if of is None else of.extent
 
@@ -293,7 +285,6 @@ class TableStore(ABC):
         return list(self._logs)
 
     def note(self, name: str, value: bytes | None) -> None:
-        """See `Store.note`."""
         stored.check_note_name(name)
         with self._changing:
             if value is None:
@@ -303,11 +294,9 @@ class TableStore(ABC):
             self._group.notes[name] = value
 
     def notes(self) -> Mapping[str, bytes]:
-        """See `Store.notes`."""
         return self._notes
 
     def has_room(self, size: int) -> bool:
-        """See `Store.has_room`."""
         return self._waiting_bytes + size <= WAITING_BYTES_MAX
 
     def seal(self) -> Callable[[], None]:
