@@ -35,6 +35,7 @@ EVERYWHERE: Final = ("0.0.0.0", "::")
 """Hosts that no other machine can reach."""
 
 _PORT_MAX: Final = 65_535
+_PATHS: Final = ("store", "users", "token_file")
 
 LEVELS: Final = ("warning", "info", "debug")
 """Log levels; each `-v` selects the next one."""
@@ -159,19 +160,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         if "name" in own or "name" in common:
             raise InputError(str(path), f"{place}: found the key name, but {name!r} is its name")
         brokers[name] = _joined(common, {**own, "name": name})
+
+    def beside(given: Any) -> Any:
+        is_path = isinstance(given, str) and given != MEMORY and "://" not in given
+        return str(path.parent / given) if is_path else given
+
     for each in (common, *brokers.values()):
-        store = each.get("store")
-        if isinstance(store, str) and store != MEMORY and "://" not in store:
-            each["store"] = str(path.parent / store)
-        for key in ("users", "token_file"):
-            if isinstance(each.get(key), str):
-                each[key] = str(path.parent / each[key])
-        tls = each.get("tls")
-        if isinstance(tls, dict):
-            each["tls"] = {
-                key: str(path.parent / value) if isinstance(value, str) else value
-                for key, value in tls.items()
-            }
+        each.update({key: beside(each[key]) for key in _PATHS if key in each})
+        if isinstance(tls := each.get("tls"), dict):
+            each["tls"] = {key: beside(value) for key, value in tls.items()}
     return common, brokers
 
 

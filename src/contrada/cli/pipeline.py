@@ -122,15 +122,11 @@ def _run(
     described: "Pipeline", asked: _RunOptions, show: "ProgressListener", *, as_json: bool
 ) -> None:
     """Runs the pipeline, and reports."""
+    from contrada.integrations.spark.pipeline import preflight
     from contrada.integrations.spark.pipeline.match_publisher import publish_rest
     from contrada.integrations.spark.pipeline.pipeline_results import write_report
     from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
     from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
-    from contrada.integrations.spark.pipeline.preflight import (
-        check_places,
-        find_problems,
-        plan_lines,
-    )
     from contrada.integrations.spark.pipeline.run_folder import unfinished_run
 
     address = asked.publish or described.publish
@@ -138,8 +134,8 @@ def _run(
 
     def check(stop: threading.Event) -> tuple[list[str], list[str]]:
         with asked.session(described) as session:
-            lines = list(plan_lines(session, described, asked.publish))
-            return lines, list(find_problems(session, described))
+            lines = list(preflight.plan_lines(session, described, asked.publish))
+            return lines, list(preflight.find_problems(session, described))
 
     def is_done() -> bool:
         """Whether the run to resume has ended. Raises InputError if nothing is left to do."""
@@ -153,7 +149,7 @@ def _run(
             if described.is_stream:
                 return run_stream(session, described, **given, stop=stop)
             if asked.resume:
-                check_places(session, described)
+                preflight.check_places(session, described)
                 if is_done():
                     assert address is not None
                     return publish_rest(session, described, address, show, stop)

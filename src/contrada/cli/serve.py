@@ -183,11 +183,10 @@ def _allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     wanted = connections + _FILES_BESIDE
     if resource.RLIM_INFINITY != hard < wanted:
-        values = {"most": hard, "wanted": wanted}
         _LOG.warning(
             f"the system allows %(most)d open files (ulimit -Hn): for connections_max = "
             f"{connections} connections it takes %(wanted)d",
-            values,
+            {"most": hard, "wanted": wanted},
         )
 
 
@@ -272,15 +271,11 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
     if not settings.http.listen:
         yield None
         return
-    from contrada.integrations.http import (  # Its libraries are an extra.
-        CarriedArrivals,
-        Gateway,
-        local_services,
-    )
+    from contrada.integrations import http  # Its libraries are an extra.
 
     host, port = settings.http.place()
-    gateway = Gateway(
-        local_services(broker),
+    gateway = http.Gateway(
+        http.local_services(broker),
         host,
         port,
         tls=settings.tls.tls(),
@@ -288,7 +283,7 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         subscriptions=settings.sinks_file(),
         durable=settings.place() is not None,
         private_sinks=settings.http.private_sinks,
-        arrivals=CarriedArrivals(broker),
+        arrivals=http.CarriedArrivals(broker),
         users=broker,
     )
     async with gateway:
@@ -371,8 +366,7 @@ def _summary(counts: BrokerStatistics, *, as_json: bool) -> str:
         "safe answers": counts.safe_answers,
         "failed operators": counts.operator_failures,
     }
-    return "; ".join((head, *(f"{name}: {_list(each)}" for name, each in listed.items())))
-
-
-def _list(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+    for name, each in listed.items():
+        reasons = ", ".join(f"{count} {reason}" for reason, count in each.items())
+        head += f"; {name}: {reasons or 'none'}"
+    return head

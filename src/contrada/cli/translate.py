@@ -192,17 +192,14 @@ class _TranslationReport:
 
 def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
     """Returns the JSON object of a rule."""
+    shown = {"file": file, "rule": rule.name}
     if isinstance(rule, RefusedRule):
-        return {
-            "file": file,
-            "rule": rule.name,
+        return shown | {
             "refused": reason_of(rule),
             "place": plain_text(getattr(rule.error, "place", "")),
             "message": message_of(rule),
         }
-    return {
-        "file": file,
-        "rule": rule.name,
+    return shown | {
         "filters": [str(each) for each in rule.filters.filters],
         "residue": rule.residue,
         "notes": [str(note) for note in rule.notes],
