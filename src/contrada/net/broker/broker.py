@@ -27,8 +27,7 @@ from contrada.errors import ConnectionFailedError, DeliveryError, FrameError, Se
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.client_session import ClientSession
 from contrada.net.broker.latencies import Latencies
-from contrada.net.broker.neighbours import Membership
-from contrada.net.broker.server import Server
+from contrada.net.broker.neighbours import Membership, Server
 from contrada.net.broker.server_connection import ConnectionHandler, ServerConnection
 from contrada.net.broker.users import Authenticator, Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback

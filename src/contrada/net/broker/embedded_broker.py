@@ -21,8 +21,7 @@ from contrada.model import Filter, Notification
 from contrada.model.codec import notification_to_read
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.ingress_queue import UndecidedNotification
-from contrada.net.broker.neighbours import Membership
-from contrada.net.broker.server import Server
+from contrada.net.broker.neighbours import Membership, Server
 from contrada.net.wire.address import SCHEME_TLS, shown_addresses
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.patterns import Match
