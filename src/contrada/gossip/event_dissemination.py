@@ -394,7 +394,6 @@ class Mail:
 
 
 def _split_rumours(rumours: list[Rumour]) -> list[tuple[Rumour, ...]]:
-    """Splits the rumours to one place into messages."""
     parts: list[list[Rumour]] = []
     left = 0
     for rumour in rumours:

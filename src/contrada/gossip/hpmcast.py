@@ -264,7 +264,6 @@ class Hpmcast:
     # --- rounds --------------------------------------------------------------------------------
 
     def _tick(self, now_us: int) -> list[messages.GossipEffect]:
-        """Does a round of membership and of events."""
         effects = _sent(self.membership.advance(now_us))
         if not self.membership.is_in:
             return effects

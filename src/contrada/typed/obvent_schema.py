@@ -205,8 +205,6 @@ def _bases(name: str, supertypes: Any) -> tuple[type[Any], ...]:
 
 
 class _SchemaReader:
-    """Makes the classes of a schema and of its references."""
-
     def __init__(self, definitions: Any, name: str) -> None:
         self.definitions = definitions if isinstance(definitions, Mapping) else {}
         self.name = name

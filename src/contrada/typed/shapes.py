@@ -220,8 +220,6 @@ _ANY_NUMBER: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KE
 
 
 class _ShapeReader:
-    """Reads the shape of one class."""
-
     def __init__(self, cls: type[Any], type_name: str) -> None:
         self.cls = cls
         self.type_name = type_name
@@ -407,7 +405,6 @@ def _without_arguments(annotation: Any) -> Any:
 
 
 def _is_open(annotation: Any) -> bool:
-    """Whether an annotation contains a type variable."""
     if isinstance(annotation, type):  # A generic class without arguments.
         return False
     return isinstance(annotation, typing.TypeVar) or bool(getattr(annotation, "__parameters__", ()))

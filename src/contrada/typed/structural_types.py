@@ -185,8 +185,6 @@ class _ProtocolType:
 
 
 class _TupleType:
-    """The type of tuples with values of these types."""
-
     def __init__(self, types: tuple[Any, ...]) -> None:
         self.name = f"tuple[{', '.join(map(str, types))}]"
         if not 1 <= len(types) <= TUPLE_VALUES_MAX or Ellipsis in types:
@@ -226,7 +224,6 @@ def _tuple_mark(count: int) -> str:
 
 @lru_cache(maxsize=STRUCTURES_MAX)
 def _codec_of_types(types: tuple[type[Any], ...]) -> ObventCodec:
-    """Returns the codec of tuples with values of these types."""
     return ObventCodec(_places([_carried_type(each) for each in types]), "tuple")
 
 
@@ -237,7 +234,6 @@ def _carried_type(kind: type[Any]) -> Any:
 
 
 def _filters_of(shape: Shape) -> Filter:
-    """Returns the filter for the flat fields of a shape."""
     sets = {
         field.name: union(map(values_of, field.alternatives))
         for field in shape.fields

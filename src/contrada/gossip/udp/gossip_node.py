@@ -445,7 +445,6 @@ class GossipNode(AsyncResource):
             self._transport.sendto(datagram, place)
 
     def _now_us(self) -> int:
-        """Returns the time of seals."""
         return wall_clock_us()
 
     # --- what it says of itself ------------------------------------------------------------------

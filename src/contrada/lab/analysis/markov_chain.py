@@ -253,7 +253,6 @@ def _log_chances(left: Counts, fresh: Counts, senders: Counts, p: float) -> Floa
 
 
 def _log_choose(n: Counts, k: Counts) -> Floats:
-    """The logarithm of the binomial coefficient."""
     table = _log_factorials()
     left = n - k
     chosen: Floats
@@ -280,5 +279,4 @@ def _log_factorial(k: Counts) -> Floats:
 
 @cache
 def _log_factorials() -> Floats:
-    """The logarithm of k! for all k below `_TABLE`."""
     return np.array([math.lgamma(k + 1) for k in range(_TABLE)])

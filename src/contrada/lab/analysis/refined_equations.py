@@ -221,7 +221,6 @@ class _LevelSpread:
         return self._rounds_of[seen]
 
     def _places(self, line: _LineState) -> Iterator[_LinePlace]:
-        """Returns the possible places of the followed subsystem."""
         count, few, size = self._parameters.branching, self._few, self._delegates
         down = self._comers - line.infected - line.waiting
         many = count - self._comers - few

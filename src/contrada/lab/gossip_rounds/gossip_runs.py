@@ -207,7 +207,6 @@ class _DisseminationRun:
         )
 
     def _level(self, level: int) -> GossipLevel:
-        """Runs the gossip of all groups of a level."""
         group, width = self._group, self._group.branching ** (level - 1)
         delegates = group.redundancy if level > 1 else 1
         wants: Bits = np.any(self._interested.reshape(-1, width), axis=1)
@@ -239,7 +238,6 @@ class _DisseminationRun:
         return members
 
     def _state(self, level: int, wants: Bits, infected: Bits, up: Bits) -> State:
-        """Returns the state of the groups of a level for the gossip."""
         group, delegates = self._group, infected.shape[2]
         seen = np.repeat(wants, delegates).reshape(-1, group.members(level))
         if self._plan.to_all:
@@ -281,7 +279,6 @@ class _DisseminationRun:
         return rounds, last, sent
 
     def _place(self, level: int) -> int:
-        """The publisher's group of a level."""
         return int(self._publisher // self._group.branching**level)
 
     def _outsider(self, level: int) -> int:

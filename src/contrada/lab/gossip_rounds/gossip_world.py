@@ -37,8 +37,6 @@ Interests = Mapping[LogicalAddress, FilterSet]
 
 @dataclass(slots=True)
 class _WorldMember:
-    """A participant, and the world's records of it."""
-
     participant: Hpmcast
     filters: FilterSet
     given: set[messages.EventId] = field(default_factory=set)

@@ -116,7 +116,6 @@ def _matches(held: InterestSpan, published: PublishedRecord) -> bool:
 def _must(
     network: ObservedNetwork, hold: PathCheck, published: PublishedRecord
 ) -> Iterator[InterestSpan]:
-    """Yields the subscriptions that require a notification."""
     end = published.cause.ended
     if end is None or published.cause.ended_us >= end_us(published.notification.envelope):
         return

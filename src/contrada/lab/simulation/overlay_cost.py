@@ -190,7 +190,6 @@ class _PlanRun:
         schedule.run()
 
     def _cost(self, *kinds: str) -> float:
-        """Returns the lengths crossed by messages of some kinds."""
         traffic, lengths = sorted(self._network.traffic.items()), self._lengths
         travelled = (count * lengths[line] for (line, kind), count in traffic if kind in kinds)
         return sum(travelled) + sum(self._carried[kind] for kind in kinds)

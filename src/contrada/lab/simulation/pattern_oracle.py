@@ -133,7 +133,6 @@ def _group_deliveries(
 
 
 def _is_match(pattern: Pattern, match: Match[str], published: dict[str, PublishedRecord]) -> bool:
-    """Whether a match is correct by itself."""
     chain = match.notifications
     known = [published.get(each.envelope.id) for each in chain]
     span_us = chain[-1].envelope.at_us - chain[0].envelope.at_us
@@ -268,7 +267,6 @@ def _compare(
     due_us: float,
     given: _DeliveredMatches,
 ) -> None:
-    """Compares the matches in a stream with those of one matcher."""
     should = {_identity_of(match): match for match in _matches_in(_pattern(held), stream)}
     for known, match in should.items():
         if match.envelope.at_us < due_us:

@@ -37,7 +37,6 @@ def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> I
 
 
 def _begin() -> None:
-    """Initializes each process."""
     gc.set_threshold(COLLECT_AFTER)
     # Ctrl-C reaches all processes: these end at once, and only the first reports it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

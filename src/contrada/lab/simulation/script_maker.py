@@ -159,7 +159,6 @@ class _Maker:
     # --- clients ------------------------------------------------------------------------------
 
     def _add(self, kind: Callable[..., steps.Step], *given: Any) -> None:
-        """Adds a step at the present time."""
         self._steps.append(kind(self._now_us, *given))
 
     def _connect(self, client: str, broker: int) -> None:
@@ -225,7 +224,6 @@ class _Maker:
         self._steps.append(step)
 
     def _subscribe_durably(self) -> None:
-        """Creates a durable subscription."""
         key = self._chance.choice(self._clients), self._named("d")
         self._durable.append(key)
         is_durable = self._chance.random() < 0.7
@@ -239,7 +237,6 @@ class _Maker:
         self._add(steps.OpenDurable, *key, filters, *kept)
 
     def _read(self) -> None:
-        """Attaches or detaches a reader."""
         if self._durable:
             client, name = self._chance.choice(self._durable)
             if self._chance.random() < 0.3:
@@ -278,7 +275,6 @@ class _Maker:
         return self._chance.randrange(self._brokers)
 
     def _fail(self) -> None:
-        """Adds a fault, or repairs one."""
         if self._repairs and self._chance.random() < 0.5:
             self._repair()
             return

@@ -279,7 +279,6 @@ class Line(Generic[M]):
             flow.acknowledged = max(flow.acknowledged, expected)
 
     def _time(self, end: int) -> None:
-        """Arranges the repetition of unacknowledged packets."""
         flow = self._flows[end]
         if flow.is_timed:
             return

@@ -237,7 +237,6 @@ class SimulatedNetwork:
         customer.broker = None
 
     def _repeat_interests(self, client: str, customer: _ClientState) -> None:
-        """Repeats the advertisements, then the subscriptions."""
         for message in sorted(customer.asked.values(), key=_is_subscription):
             self._send_interest(client, customer, message)
 

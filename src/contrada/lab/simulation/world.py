@@ -155,7 +155,6 @@ def do(network: SimulatedNetwork, step: steps.Step) -> None:  # noqa: C901 - one
 
 
 def _do_delivery(delivery: SimulatedDelivery, step: steps.Step) -> None:
-    """Performs a step above best effort, if possible."""
     match step:
         case steps.OpenDurable(
             _, client, name, filters, is_durable, records_max, on_full, replay_max

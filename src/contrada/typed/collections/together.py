@@ -98,7 +98,6 @@ def is_together(notification: Notification) -> bool:
 
 
 def _common_envelope(parts: Sequence[Notification]) -> Envelope:
-    """Returns the envelope of all, with their guarantees."""
     first = parts[0].envelope
     terms = (first.delivery, first.ttl_us, first.priority)
     for each in parts[1:]:

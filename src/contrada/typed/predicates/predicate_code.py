@@ -131,8 +131,6 @@ def _instructions(code: CodeType) -> dict[int, tuple[str, str]]:
 
 
 class _CodeAnalyzer:
-    """Analyses one code object."""
-
     def __init__(self, code: CodeType, *, is_inner: bool = False) -> None:
         self.code = code
         self.is_inner = is_inner

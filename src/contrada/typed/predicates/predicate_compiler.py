@@ -247,7 +247,6 @@ class _PredicateCompiler:
 
 
 def _recorders(root: type[Recorded] = Recorded) -> list[str]:
-    """Returns the names of the recording classes."""
     known: list[type[Recorded]] = root.__subclasses__()
     return [root.__name__, *(name for each in known for name in _recorders(each))]
 

@@ -243,7 +243,6 @@ def _enum_choices(
 
 
 def _default(run: PredicateRun, name: str, default: Any) -> Any:
-    """Returns the value of an absent field."""
     if default is Default.MADE:
         return run.opaque(name, "its default is made anew")
     try:
