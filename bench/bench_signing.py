@@ -62,7 +62,7 @@ def verify() -> Measurement:
     said = [(KEY.sign(each), each) for each in (signed_bytes(of, "") for of in QUOTES)]
     public = KEY.public_key()
     return alternately(
-        lambda data: VERIFIER.check(notification_to_read(data)[0]),
+        lambda data: VERIFIER.check(notification_to_read(data)),
         packed,
         "Ed25519",
         lambda pair: public.verify(*pair),

@@ -113,6 +113,11 @@ async def _in_batches(service: Any, some: list[dict[str, Any]]) -> None:
         assert await service.publish_batch(some[start : start + BATCH]) == BATCH
 
 
+async def _together(service: Any, some: list[dict[str, Any]]) -> None:
+    for start in range(0, len(some), BATCH):
+        await asyncio.gather(*map(service.publish, some[start : start + BATCH]))
+
+
 async def embedded() -> dict[str, float]:
     """Publishing to the one subscriber of the embedded service, and its reading."""
     async with ct.connect() as service, service.subscribe(WANTED) as events:
@@ -223,14 +228,15 @@ async def _subscribed(service: Any, texts: list[str], together: int) -> list[Any
     return held
 
 
-async def publisher_role(address: str) -> None:
-    """Publishes as many as its driver says, in batches."""
+async def publisher_role(address: str, manner: str) -> None:
+    """Publishes as many as its driver says, in batches, together or one by one."""
+    publish = {"batches": _in_batches, "together": _together, "singly": _one_by_one}[manner]
     async with ct.connect(address) as service:
         first = 0
         for count in _orders():
             some = items(count, first)
             begun = process_time()
-            await _in_batches(service, some)
+            await publish(service, some)
             _say({"cpu_s": process_time() - begun})
             first += count
         assert service.statistics().published == first
@@ -300,7 +306,7 @@ def role(*words: str) -> Iterator[Role]:
         assert process.wait(60) == 0
 
 
-def over_tcp() -> dict[str, float]:
+def over_tcp(manner: str) -> dict[str, float]:
     """A broker with 10,000 filters of which one matches, its publisher and its subscriber."""
     with role("broker") as broker:
         address = broker.line()
@@ -310,7 +316,10 @@ def over_tcp() -> dict[str, float]:
                 break
             time.sleep(0.05)
             bare = broker.used()
-        with role("subscriber", address) as subscriber, role("publisher", address) as publisher:
+        with (
+            role("subscriber", address) as subscriber,
+            role("publisher", address, manner) as publisher,
+        ):
 
             def install(together: int) -> tuple[float, float]:
                 """Seconds per subscription of the client and of the broker."""
@@ -372,16 +381,16 @@ def main() -> None:
             broker_role()
         case ["subscriber", address]:
             asyncio.run(subscriber_role(address))
-        case ["publisher", address]:
-            asyncio.run(publisher_role(address))
+        case ["publisher", address, manner]:
+            asyncio.run(publisher_role(address, manner))
         case ["prepare"]:
             _say(prepare())
         case ["embedded"]:
             _say(asyncio.run(embedded()))
         case ["subscriptions"]:
             _say(asyncio.run(subscriptions()))
-        case ["tcp"]:
-            _say(over_tcp())
+        case ["tcp", manner]:
+            _say(over_tcp(manner))
         case other:
             raise SystemExit(f"unknown trip: {' '.join(other)}")
 

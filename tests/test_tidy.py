@@ -18,7 +18,7 @@ PLACES = (
     *("src", "tests", "bench", "examples", "deploy", "docs", "scripts", "requirements"),
     *(".ci", ".github"),
 )
-NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".zip"}
+NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".so", ".zip"}
 
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70

@@ -7,11 +7,11 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
@@ -38,6 +38,8 @@ from contrada.service.trace_spans import start_by_environment
 
 if TYPE_CHECKING:
     from contrada.integrations.http import Gateway
+
+T = TypeVar("T")
 
 _STATUS: Final = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 0}
 
@@ -168,9 +170,19 @@ def serve(
     if tracing:
         start_by_environment()
     _allow_files((settings.all_limits().broker or BrokerLimits()).connections_max)
-    status, counts = asyncio.run(_serve(settings, path, flags, until_input_ends=until_input_ends))
+    status, counts = _run(_serve(settings, path, flags, until_input_ends=until_input_ends))
     click.echo(_summary(counts, as_json=settings.log.json), err=True)
     raise click.exceptions.Exit(status)
+
+
+def _run(serving: Coroutine[Any, Any, T]) -> T:
+    """Runs a broker on the event loop of uvloop where it is installed, else on that of asyncio."""
+    try:
+        from uvloop import new_event_loop  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(serving)
 
 
 def _allow_files(connections: int) -> None:

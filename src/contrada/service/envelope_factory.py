@@ -9,14 +9,15 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import force_setattr, replace
 
 from contrada.errors import InvalidValueError, ServiceError
-from contrada.model import Notification
-from contrada.model.algebra.notification import BEST_EFFORT
-from contrada.model.codec import packed_at_once
+from contrada.model import Envelope, Notification
+from contrada.model.algebra.attributes import good_names
+from contrada.model.algebra.notification import BEST_EFFORT, UNSTAMPED
+from contrada.model.codec import pack_plain
 from contrada.service.requests import notification_of
 from contrada.service.security.principals import owns
 from contrada.service.subjects import Item
@@ -84,28 +85,50 @@ class EnvelopeFactory:
                 envelope = replace(given, time_us=time_us)
             else:
                 self.sequence += 1
-                # What is filled in is right: checking it again would take twice as long.
-                envelope = given.__copy__()  # type: ignore[attr-defined]
-                force_setattr(envelope, "id", f"{self._prefix}.{self.sequence}")
-                force_setattr(envelope, "publisher", self.publisher)
-                force_setattr(envelope, "sequence", self.sequence)
-                force_setattr(envelope, "time_us", time_us)
+                envelope = self._completed(given, time_us)
             stamped.append(each.with_envelope(envelope))
         return stamped if self._sign is None else [*map(self._sign, stamped)]
+
+    def _completed(self, given: Envelope, time_us: int) -> Envelope:
+        """The envelope with the publisher, its present number, and the time."""
+        # What is filled in is right: checking it again would take twice as long.
+        envelope: Envelope = given.__copy__()  # type: ignore[attr-defined]
+        force_setattr(envelope, "id", f"{self._prefix}.{self.sequence}")
+        force_setattr(envelope, "publisher", self.publisher)
+        force_setattr(envelope, "sequence", self.sequence)
+        force_setattr(envelope, "time_us", time_us)
+        return envelope
+
+    def pack_dict(self, item: dict[str, Any]) -> tuple[bytes, Envelope] | None:
+        """The encoding of the stamped mapping, and its envelope; None as `pack_dicts` ends."""
+        if pack_plain is None:
+            return None
+        made = self.pack_dicts([item], 0, 1)
+        return (made[0], self._completed(UNSTAMPED, self._time_us)) if made else None
+
+    def pack_dicts(self, items: list[Item], begin: int, most: int) -> list[bytes]:
+        """The encodings of the first items from `begin`, stamped, at most `most`.
+
+        They end before an item that must be checked by itself, or signed.
+        """
+        if pack_plain is None or self._sign is not None:
+            return []
+        number, now_us = self.sequence + 1, self.now_us()
+        made = pack_plain(
+            *(items, begin, most, f"{self._prefix}.", self.publisher, number, now_us), good_names
+        )
+        if made:
+            self.sequence += len(made)
+            self.has_told_time = True
+        return made
 
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of the stamped item, if it can be made at once.
 
         Otherwise, and with a signer, the result of `best_effort`. Raises as `notification_of`.
         """
-        if type(item) is dict and self._sign is None:
-            number = self.sequence + 1
-            name = f"{self._prefix}.{number}"
-            packed = packed_at_once(item, name, self.publisher, number, self.now_us())
-            if packed is not None:
-                self.sequence = number
-                self.has_told_time = True
-                return packed
+        for packed in self.pack_dicts([item], 0, 1):
+            return packed
         return self.best_effort(notification_of(item))
 
     def best_effort(self, notification: Notification) -> Notification:

@@ -150,20 +150,53 @@ def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
         yield batch
 
 
+def _made_in_batches(
+    items: list[Any], most: int, made: Callable[[Any], T], make: Callable[[Any, int, int], list[T]]
+) -> Iterator[Sequence[T]]:
+    """As `in_batches` of the converted items: `make` converts the first ones of many."""
+    batch: list[T] = []
+    at = 0
+    try:
+        while at < len(items):
+            some = make(items, at, most - len(batch))
+            batch += some
+            at += len(some)
+            if len(batch) < most and at < len(items):
+                batch.append(made(items[at]))
+                at += 1
+            if len(batch) >= most:
+                full, batch = batch, []
+                yield full
+    except Exception:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
 async def batches_of(
-    items: Iterable[Item] | AsyncIterable[Item], most: int, made: Callable[[Item], T]
+    items: Iterable[Item] | AsyncIterable[Item],
+    most: int,
+    made: Callable[[Item], T],
+    make: Callable[[Any, int, int], list[Any]] | None = None,
 ) -> AsyncIterator[Sequence[T]]:
     """The items in batches, each converted by `made`; asynchronous items one by one.
 
-    An item that `made` refuses ends the batches with its error, after the items before it. Raises
-    ServiceError for a single mapping or text.
+    Of a list, `make` converts as many as it can from a position, at most so many. An item that
+    `made` refuses ends the batches with its error, after the items before it. Raises ServiceError
+    for a single mapping or text.
     """
     check_items(items)
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield (made(item),)
         return
-    for batch in in_batches(map(made, items), most):
+    if make is not None and type(items) is list:
+        batches = _made_in_batches(items, most, made, make)
+    else:
+        batches = in_batches(map(made, items), most)
+    for batch in batches:
         yield batch
 
 

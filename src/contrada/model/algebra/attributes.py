@@ -41,7 +41,7 @@ NAMES_KNOWN_MAX: Final = 65_536
 """Names of attributes that are known to be good. Beyond it: all are forgotten, and checked anew."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+decode_map: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _decode_apart: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _decode_items: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
@@ -118,7 +118,7 @@ def check_span(span: bytes) -> dict[str, Values]:
     try:
         if len(span) > SHORT_SPAN_BYTES:
             _check_long(span)
-        values = _decode(span)
+        values = decode_map(span)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EncodingError("msgpack", str(error)) from None
     except RecursionError:
@@ -190,7 +190,7 @@ def _kind_of(packed: bytes) -> str:
 
 def values_in(span: bytes) -> dict[str, Values]:
     """Returns the values of a span that was checked."""
-    values: dict[str, Any] = _decode(span)
+    values: dict[str, Any] = decode_map(span)
     for name in [name for name, value in values.items() if type(value) is list]:
         held = normalize_values(name, values[name])
         if held == ():

@@ -15,18 +15,16 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from contrada.errors import AttributeValueError, InvalidNotificationError
 from contrada.model.algebra import notation
 from contrada.model.algebra.attributes import (
-    ATTRIBUTES_MAX,
     Values,
-    are_plain,
     check_attribute_name,
-    count_in,
+    decode_map,
     good_names,
     good_names_and_marks,
     normalize_values,
@@ -188,7 +186,7 @@ class Notification(Product, Mapping[str, Values]):
     body: bytes
     content_type: str
     envelope: Envelope
-    _values: dict[str, Values] | None
+    _values: dict[str, Values] | Literal[False] | None
     _keys: dict[str, tuple[Key, ...]]
 
     def __init__(
@@ -287,8 +285,8 @@ class Notification(Product, Mapping[str, Values]):
     def _read(self) -> dict[str, Values]:
         """Returns the values; the first call decodes the span."""
         values = self._values
-        if values is None:
-            values = values_in(self.span)
+        if values is None or values is False:  # False: each is single, as was checked.
+            values = values_in(self.span) if values is None else decode_map(self.span)
             _set_values(self, values)
         return values
 
@@ -343,7 +341,7 @@ class Notification(Product, Mapping[str, Values]):
         return ABSENT
 
     def __getitem__(self, name: str) -> Values:
-        return self._read()[name]
+        return (self._values or self._read())[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._read()
@@ -483,23 +481,6 @@ def from_plain(
     if span is None:
         return Notification.from_attributes(attributes, b"", "", envelope)
     return from_parts(span, b"", "", envelope, values=kept)
-
-
-def from_packed(
-    values: dict[str, Any], packed: bytes, begin: int, larges: int
-) -> Notification | None:
-    """Returns the notification of an encoding and its decoded values; None if these need checks.
-
-    `begin` is the position of the attributes, `larges` the number of bytes there that may begin an
-    integer beyond 63 bits. The other parts are decoded at their first access.
-    """
-    count = count_in(packed, begin)
-    if not len(values) == count <= ATTRIBUTES_MAX or not are_plain(values, larges):
-        return None
-    notification = _new(Notification)
-    _set_packed(notification, packed)
-    _set_values(notification, values)
-    return notification
 
 
 def store_packed(of: Notification, packed: bytes) -> None:

@@ -194,7 +194,7 @@ class _DecidingQueue(LocalQueue):
         while (taken := super().take()) is not None:
             item, size = taken
             if type(item) is bytes:
-                return notification_to_read(item)[0], size
+                return notification_to_read(item), size
             if self._is_asked(item):
                 return item, size
         return None

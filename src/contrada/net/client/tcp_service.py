@@ -8,10 +8,11 @@ for the connection.
 
 import asyncio
 import itertools
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import (
@@ -66,12 +67,33 @@ if TYPE_CHECKING:  # Loaded at the first durable operation, or query.
 class Batch:
     """The notifications of one frame, and its answer: the number of dropped pairs."""
 
-    __slots__ = ("answer", "notifications", "size")
+    __slots__ = ("_outcome", "notifications", "size", "waiting")
 
-    def __init__(self, answer: "asyncio.Future[int]") -> None:
+    def __init__(self) -> None:
         self.notifications: list[bytes] = []
         self.size = 0
-        self.answer = answer
+        self._outcome: int | Exception | None = None
+        self.waiting: list[asyncio.Future[int]] = []
+
+    def answer(self) -> "asyncio.Future[int]":
+        """Returns the answer to one caller: if they are cancelled, the others still wait."""
+        answer = asyncio.get_running_loop().create_future()
+        self.waiting.append(answer)
+        if self._outcome is not None:
+            self.settle(self._outcome)
+        return answer
+
+    def settle(self, outcome: int | Exception) -> None:
+        """Passes the answer, or the error, to all callers, also later ones."""
+        self._outcome = outcome
+        for answer in self.waiting:
+            if answer.done():
+                continue
+            if isinstance(outcome, Exception):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+        self.waiting.clear()
 
 
 class PublishWindow:
@@ -94,52 +116,86 @@ class PublishWindow:
         self._waiting: deque[Batch] = deque()
         self._unanswered: dict[int, Batch] = {}
         self._request = 0
-        self._flush_due = False
+        self._flush_due = self._sent_one = False
 
-    def add(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
+    def add(self, encodings: Sequence[bytes], placed: dict[Batch, int]) -> None:
         """Queues notifications; they are sent in this turn of the loop, or when the window
         allows.
 
         `placed` counts the notifications by batch. Raises LimitError for an oversized one; those
         before it are sent.
         """
-        batch = self._waiting[-1] if self._waiting else None
-        for each in encodings:
-            size = len(each)
-            if size > CONTENT_BYTES_MAX:
-                raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, size)
-            is_full = batch is not None and (
-                len(batch.notifications) >= self._limits.publish_notifications_max
-                or batch.size >= self._limits.publish_bytes_max
-            )
-            if batch is None or is_full:
-                batch = Batch(self._loop.create_future())
-                self._waiting.append(batch)
-            batch.notifications.append(each)
-            batch.size += size
-            placed[batch] = placed.get(batch, 0) + 1
-            if not self._flush_due:
-                self._flush_due = True
-                self._loop.call_soon(self._flush)
+        sizes = [*map(len, encodings)]
+        largest = max(sizes, default=0)
+        if largest > CONTENT_BYTES_MAX:
+            bad = next(at for at, size in enumerate(sizes) if size > CONTENT_BYTES_MAX)
+            self.add(encodings[:bad], placed)
+            raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, sizes[bad])
+        limits, done = self._limits, 0
+        while done < len(encodings):
+            batch = self._open_batch()
+            room = limits.publish_notifications_max - len(batch.notifications)
+            sums = [*itertools.accumulate(sizes[done : done + room])]
+            # Up to the one that fills the batch.
+            count = min(bisect_left(sums, limits.publish_bytes_max - batch.size) + 1, len(sums))
+            batch.notifications += encodings[done : done + count]
+            batch.size += sums[count - 1]
+            placed[batch] = placed.get(batch, 0) + count
+            done += count
+
+    def add_one(self, encoding: bytes) -> "asyncio.Future[int]":
+        """Queues one notification as `add`. Returns the answer.
+
+        A publisher that awaits each answer before the next publication has frames of one
+        notification: it is sent now, without another turn of the loop.
+        """
+        if len(encoding) > CONTENT_BYTES_MAX:
+            raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(encoding))
+        is_lone = self._sent_one and not self._unanswered and not self._waiting
+        batch = self._new_batch() if is_lone else self._open_batch()
+        batch.notifications.append(encoding)
+        batch.size += len(encoding)
+        answer = self._loop.create_future()
+        batch.waiting.append(answer)
+        if is_lone:
+            self._flush()
+        return answer
+
+    def _open_batch(self) -> Batch:
+        """Returns the last batch, or a new one if it is full; it is sent in this turn."""
+        limits = self._limits
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        if self._waiting:
+            batch = self._waiting[-1]
+            if (
+                len(batch.notifications) < limits.publish_notifications_max
+                and batch.size < limits.publish_bytes_max
+            ):
+                return batch
+        return self._new_batch()
+
+    def _new_batch(self) -> Batch:
+        batch = Batch()
+        self._waiting.append(batch)
+        return batch
 
     def on_answer(self, number: int, dropped: int, error: Exception | None) -> bool:
         """Resolves a publication. Returns False where no publication has the number."""
         batch = self._unanswered.pop(number, None)
         if batch is None:
             return False
-        if error is not None:
-            _fail(batch, error)
-        elif not batch.answer.done():
-            batch.answer.set_result(dropped)
+        batch.settle(dropped if error is None else error)
         self._flush()
         return True
 
     def fail(self, unanswered: Exception, unsent: Exception) -> None:
         """Fails all frames, queued ones too: none is sent after a caller knows of the loss."""
         for batch in self._unanswered.values():
-            _fail(batch, unanswered)
+            batch.settle(unanswered)
         for batch in self._waiting:
-            _fail(batch, unsent)
+            batch.settle(unsent)
         self._unanswered.clear()
         self._waiting.clear()
 
@@ -151,14 +207,9 @@ class PublishWindow:
             # Requests to publish are odd, all others even, so their numbers differ.
             request = 2 * self._request + 1
             self._unanswered[request] = batch
+            self._sent_one = len(batch.notifications) == 1
             message = encode_publish(batch.notifications)
             self._send(Request(request, message, wait_ms=self._wait_ms))
-
-
-def _fail(batch: Batch, error: Exception) -> None:
-    if not batch.answer.done():
-        batch.answer.set_exception(error)
-        batch.answer.exception()  # Retrieved: a cancelled caller does not await it.
 
 
 class TcpService(BaseService):
@@ -225,6 +276,14 @@ class TcpService(BaseService):
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification; see `Service.publish`."""
+        if not options and type(item) is dict and self.reconnection.is_up and not trace_spans.is_on:
+            made = self._stamp.pack_dict(item)
+            if made is not None:
+                self.reconnection.check()
+                assert self._publishing is not None, "it was opened"
+                await self._publishing.add_one(made[0])
+                self._published += 1
+                return made[1]
         notification = publication_of(item, options)
         if trace_spans.is_on:
             notification = trace_spans.trace_publication(notification)
@@ -261,17 +320,22 @@ class TcpService(BaseService):
         try:
             try:
                 async for every in batches_of(
-                    items, self.limits.publish_notifications_max, sorting.made
+                    *(items, self.limits.publish_notifications_max, sorting.made),
+                    None if delivery or trace_spans.is_on else self._stamp.pack_dicts,
                 ):
                     made = await sorting.own(every, delivery)
                     taken += len(every) - len(made)
-                    looked_at = [each for each in made if not isinstance(each, bytes)]
+                    looked_at = (
+                        []
+                        if _ENCODED.issuperset(map(type, made))
+                        else [each for each in made if not isinstance(each, bytes)]
+                    )
                     if is_above_best_effort(looked_at):
                         while unsettled:  # So that all are published in order.
                             taken += await settle(next(iter(unsettled)))
                         taken += await self._publish_runs([*map(_to_notification, made)])
                         continue
-                    encodings: Any = map(encoding_of, made) if looked_at else made
+                    encodings: Any = [*map(encoding_of, made)] if looked_at else made
                     if not self.reconnection.is_up:
                         await self.reconnection.ready()
                     self._send(encodings, unsettled)
@@ -349,13 +413,13 @@ class TcpService(BaseService):
             dict(failures),
         )
 
-    def _send(self, encodings: Iterable[bytes], placed: dict[Batch, int]) -> None:
+    def _send(self, encodings: Sequence[bytes], placed: dict[Batch, int]) -> None:
         """Queues stamped notifications; counts them by batch."""
         self.reconnection.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
 
-    async def _send_all(self, encodings: Iterable[bytes]) -> None:
+    async def _send_all(self, encodings: Sequence[bytes]) -> None:
         """Sends stamped notifications, and waits for the answers."""
         placed: dict[Batch, int] = {}
         self._send(encodings, placed)
@@ -363,8 +427,7 @@ class TcpService(BaseService):
             await self._wait_answered(batch, count)
 
     async def _wait_answered(self, batch: Batch, count: int) -> None:
-        # Shielded: the answer is shared by all publishers of this frame.
-        await asyncio.shield(batch.answer)
+        await batch.answer()
         self._published += count
 
     async def broker_statistics(self) -> dict[str, Any]:
@@ -440,11 +503,16 @@ class TcpService(BaseService):
             self._durable.give_up(failure)
 
 
+_ENCODED: Final = frozenset((bytes,))
+
+
 def _refusal_of(frame: Reply, address: Address) -> ServiceError | None:
+    if not frame.code:
+        return None
     refused = f"{address} refused: {frame.reason}"
     if frame.code == NotPermittedError.__name__:
         return NotPermittedError(refused, frame.refused)
-    return ServiceError(refused) if frame.code else None
+    return ServiceError(refused)
 
 
 def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:

@@ -16,7 +16,7 @@ from contrada.errors import (
     TooSlowError,
 )
 from contrada.model import Filter, FilterSet, Notification, Pattern
-from contrada.model.codec import notification_to_read
+from contrada.model.codec import entries_to_read, notification_from_msgpack
 from contrada.net.client.reconnection import Reconnection
 from contrada.net.wire.frames import Credit, CutOff, Delivery, MatchDelivery, Reply
 from contrada.net.wire.message_codec import encode_message
@@ -138,18 +138,26 @@ class TcpSubscription(QueuedSubscription[Any]):
         return entries
 
     def _entries_of(self, frame: Delivery) -> list[QueueEntry[Any]]:
+        encodings = frame.notifications
         entries: list[QueueEntry[Any]] = []
-        for data in frame.notifications:
-            try:
-                found, is_plain = notification_to_read(data)
-                if frame.is_undecided and not self.is_asked(found):
-                    self._taken(ENTRY_BYTES + len(data))
-                else:
-                    waits = None if is_plain else transmission_of(found.envelope)
-                    entries.append((found, ENTRY_BYTES + len(data), waits))
-            except ContradaError:
-                self.count_dropped(UNREADABLE, 1)
-                self._taken(ENTRY_BYTES + len(data))
+        at = 0
+        while at < len(encodings):
+            if not frame.is_undecided:
+                plain = entries_to_read(encodings, at, ENTRY_BYTES)
+                entries += plain
+                at += len(plain)
+            for data in encodings[at : at + 1]:
+                at += 1
+                size = ENTRY_BYTES + len(data)
+                try:
+                    found = notification_from_msgpack(data)
+                    if frame.is_undecided and not self.is_asked(found):
+                        self._taken(size)
+                    else:
+                        entries.append((found, size, transmission_of(found.envelope)))
+                except ContradaError:
+                    self.count_dropped(UNREADABLE, 1)
+                    self._taken(size)
         return entries
 
     def on_cut_off(self, frame: CutOff) -> None:

@@ -150,7 +150,7 @@ def _thing_of(expected: type, data: Any) -> Any:
 def _read_of(expected: type, data: Any) -> Any:
     """Decodes content for a reader, with its values read at once."""
     if expected is Notification and isinstance(data, bytes):
-        return notification_to_read(data)[0]
+        return notification_to_read(data)
     return _thing_of(expected, data)
 
 

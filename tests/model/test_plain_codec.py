@@ -1,0 +1,329 @@
+"""The compiled codec of plain notifications, its source interpreted, and `model.codec` agree."""
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import Enum, StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contrada.model
+from contrada.errors import ContradaError
+from contrada.model import Envelope, Notification
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, good_names, good_names_and_marks
+from contrada.model.codec import notification_from_msgpack, to_msgpack
+from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
+
+SOURCE: Final = Path(contrada.model.__file__).parent / "algebra" / "plain_codec.py"
+NOW_US: Final = 1_764_000_000_000_000
+PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
+
+
+def interpreted() -> ModuleType:
+    """The source itself, also where a compiled form lies beside it."""
+    spec = importlib.util.spec_from_file_location("interpreted_plain_codec", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def forms() -> Iterator[ModuleType]:
+    """The source, and the compiled form if there is one."""
+    pytest.importorskip("cython")
+    from contrada.model.algebra import plain_codec
+
+    yield interpreted()
+    if plain_codec.IS_COMPILED:
+        yield plain_codec
+
+
+FORMS: Final = [*forms()]
+
+
+class Symbol(StrEnum):
+    """Members that equal texts."""
+
+    DIS = "DIS"
+
+
+class Text(str):
+    """A text of another type."""
+
+    __slots__ = ()
+
+
+class Number(int):
+    """An integer of another type."""
+
+
+class Colour(Enum):
+    """A value that is plain only when it is looked at."""
+
+    RED = 1
+
+
+ODD: Final[tuple[Any, ...]] = (
+    *(True, False, None, 0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.5),
+    *(INT_MAX, INT_MIN, INT_MAX + 1, INT_MIN - 1, 2**64 - 1, 2**64, -32, -33, 127, 128),
+    *(255, 256, 65_535, 65_536, 2**32 - 1, 2**32, -128, -129, -(2**15), -(2**15) - 1),
+    *(-(2**31), -(2**31) - 1, "", "a", "x" * 31, "x" * 32, "x" * 255, "x" * 256, "y" * 70_000),
+    *("größe", "\u20ac" * 100, "\U0001f600", "\ud800", "\x00", b"", b"\xff", b"z" * 256),
+    *(b"z" * 65_536, Symbol.DIS, Text("a"), Number(3), Colour.RED, bytearray(b"a"), (1, 2), [1]),
+    *([], {"b": 1}, {"$number": "NaN"}, datetime(2026, 11, 20, tzinfo=UTC), 1j, object()),
+)
+NAMES: Final[tuple[Any, ...]] = (
+    *("a", "b", "symbol", "größe", "@x", "@id", "@time", "@is.T", "", "n" * 255, "n" * 256),
+    *("\u20ac" * 85, "\u20ac" * 86, "\ud800", "a\x00", "a\x7f", Text("t"), Symbol.DIS, 5, None),
+)
+values = st.sampled_from(ODD) | st.integers() | st.floats() | st.text() | st.binary()
+names = st.sampled_from(NAMES) | st.text(min_size=1, max_size=5)
+
+
+def encoded(attributes: Any, number: int = 1) -> bytes | None:
+    """The encoding by `model.codec`; None where it refuses the attributes."""
+    envelope = Envelope(f"p.{number}", "p", number, NOW_US)
+    try:
+        return to_msgpack(Notification(attributes, envelope=envelope))
+    except ContradaError:
+        return None
+
+
+def is_plain(attributes: dict[Any, Any]) -> bool:
+    """Whether the compiled codec must take valid attributes."""
+    return PLAIN.issuperset(map(type, attributes.values())) and {str}.issuperset(
+        map(type, attributes)
+    )
+
+
+def packed(form: ModuleType, items: list[Any], first: int = 1) -> list[bytes]:
+    """The encodings of the first items."""
+    made: list[bytes] = form.pack_plain(items, 0, len(items), "p.", "p", first, NOW_US, good_names)
+    return made
+
+
+def check_encoding(attributes: dict[Any, Any]) -> None:
+    expected = encoded(attributes)
+    for form in FORMS:
+        made = packed(form, [attributes])
+        if expected is None or not is_plain(attributes) or len(expected) > 60_000:
+            assert made in ([], [expected])
+            assert not made or is_plain(attributes)
+        else:
+            assert made == [expected]
+
+
+@given(st.dictionaries(names, values, max_size=6))
+def test_encodings_are_those_of_the_model(attributes: dict[Any, Any]) -> None:
+    """A client would publish a notification that its broker refuses, or other values."""
+    check_encoding(attributes)
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda it: repr(it)[:20].encode("ascii", "replace"))
+def test_each_odd_value_is_encoded_as_by_the_model(value: Any) -> None:
+    """A value at an end of its range would become another one."""
+    check_encoding({"a": value, "b": 1})
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda it: repr(it)[:20].encode("ascii", "replace"))
+def test_each_odd_name_is_refused_as_by_the_model(name: Any) -> None:
+    """A client could publish an attribute of the system, or one without a name."""
+    check_encoding({"a": 1, name: 2})
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, 17, ATTRIBUTES_MAX, ATTRIBUTES_MAX + 1, 10_000])
+def test_many_attributes_are_encoded_as_by_the_model(count: int) -> None:
+    """A map would have the header of a shorter one."""
+    attributes = {f"n{place}": place for place in range(count)}
+    expected = encoded(attributes)
+    for form in FORMS:
+        made = packed(form, [attributes])
+        assert made == ([expected] if expected else [])
+
+
+def test_names_are_valid_only_once_they_were_checked() -> None:
+    """A name that nobody has checked would be published."""
+    for form in FORMS:
+        assert packed(form, [{"a name that is new here": 1}]) == []
+
+
+@pytest.mark.parametrize("first", [0, 8, 98, 2**32 - 2, 2**63 - 4])
+def test_a_batch_is_numbered_up_to_what_is_not_plain(first: int) -> None:
+    """Two notifications would have one identity, or an item would be left out."""
+    items = [{"a": 1}, {"a": "b"}, {}, {"a": [1]}, {"a": 2}]
+    expected = [encoded(item, first + place) for place, item in enumerate(items[:3])]
+    for form in FORMS:
+        assert packed(form, items, first) == expected
+        again = form.pack_plain(items, 4, 9, "p.", "p", first, NOW_US, good_names)
+        assert again == [encoded(items[4], first)]
+        assert packed(form, [Notification({"a": 1})]) == []
+        assert form.pack_plain(items, 0, 2, "p.", "p", first, NOW_US, good_names) == expected[:2]
+
+
+@pytest.mark.parametrize("text", ["p", "x" * 31, "x" * 32, "y" * 250, "größe", "\u20ac" * 40])
+def test_publishers_are_encoded_as_by_the_model(text: str) -> None:
+    """A broker would not know the publisher."""
+    envelope = Envelope(f"{text[:240]}.7", text, 7, 0)
+    expected = to_msgpack(Notification({"a": 1}, envelope=envelope))
+    for form in FORMS:
+        made = form.pack_plain([{"a": 1}], 0, 1, f"{text[:240]}.", text, 7, 0, good_names)
+        assert made == [expected]
+
+
+# --- received bytes -------------------------------------------------------------------------------
+
+
+def parts_of(notification: Notification) -> tuple[Any, ...]:
+    """All parts of a notification."""
+    envelope, body = notification.envelope, notification.body
+    kept = notification.packed, notification.span, notification.content_type
+    return repr(dict(notification)), repr(envelope), body, *kept, hash(notification)
+
+
+def check_decoding(data: bytes, *, is_usual: bool = False) -> None:
+    taken = []
+    for form in FORMS:
+        entries = form.plain_entries([data], 0, good_names_and_marks, Notification, 512)
+        taken.append(bool(entries))
+        if entries:
+            ((found, size, transmission),) = entries
+            assert (size, transmission) == (len(data) + 512, None)
+            assert parts_of(found) == parts_of(notification_from_msgpack(data))
+    assert len({*taken}) == 1, "the compiled form decides as its source"
+    assert taken[0] or not is_usual
+
+
+usual_values = (
+    st.sampled_from([each for each in ODD if type(each) in PLAIN and encoded({"a": each})])
+    | st.integers(INT_MIN, INT_MAX)
+    | st.floats()
+    | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.binary()
+    | st.datetimes(datetime(1970, 1, 1), datetime(2500, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+)
+usual_names = st.sampled_from(["a", "b", "symbol", "größe", "@x", "n" * 255])
+ids = st.text(st.characters(max_codepoint=126), max_size=40)
+envelopes = st.builds(
+    Envelope, ids, ids, st.integers(0, INT_MAX), st.integers(TIME_MIN_US, TIME_MAX_US)
+)
+usual = st.builds(
+    lambda attributes, body, envelope: to_msgpack(
+        Notification(attributes, body=body, envelope=envelope)
+    ),
+    *(st.dictionaries(usual_names, usual_values, max_size=6), st.binary(max_size=300), envelopes),
+)
+
+
+@given(usual)
+def test_usual_notifications_are_read_at_once(data: bytes) -> None:
+    """All would be checked one by one, at five times the cost."""
+    check_decoding(data, is_usual=True)
+
+
+@given(usual, st.data())
+def test_changed_bytes_are_read_as_by_the_model(data: bytes, draw: st.DataObject) -> None:
+    """A subscriber would get what no broker accepts, or read beyond the end of the bytes."""
+    changed = bytearray(data)
+    for _ in range(draw.draw(st.integers(1, 3))):
+        place = draw.draw(st.integers(0, len(changed) - 1))
+        match draw.draw(st.sampled_from(["byte", "lead", "cut", "insert"])):
+            case "byte":
+                changed[place] ^= 1 << draw.draw(st.integers(0, 7))
+            case "lead":
+                changed[place] = draw.draw(st.sampled_from(range(0xC0, 0xE0)))
+            case "cut":
+                del changed[place : place + draw.draw(st.integers(1, 9))]
+            case _:
+                changed[place:place] = draw.draw(st.binary(max_size=9))
+        if not changed:
+            break
+    check_decoding(bytes(changed))
+
+
+RICH: Final = {
+    "a": "text",
+    "b": -5,
+    "größe": 1.5,
+    "@x": b"bytes",
+    "n": True,
+    "m": None,
+    "t": datetime(2026, 11, 20, 9, 30, 0, 1, tzinfo=UTC),
+    "s": datetime(2026, 11, 20, 9, 30, tzinfo=UTC),
+    "l": "\u20ac" * 100,
+    "k": 2**40,
+    "j": -(2**40),
+}
+
+
+def test_cut_bytes_are_read_as_by_the_model() -> None:
+    """The compiled form would read beyond the end."""
+    data = to_msgpack(Notification(RICH, body=b"body", envelope=Envelope("p.1", "p", 1, NOW_US)))
+    check_decoding(data, is_usual=True)
+    for end in range(len(data)):
+        check_decoding(data[:end])
+        check_decoding(data[:end] + data[end + 1 :])
+
+
+@pytest.mark.parametrize("count", [15, 16, 32, 33, 300])
+def test_many_attributes_are_read_as_by_the_model(count: int) -> None:
+    """A long notification would cost quadratic time, or be refused."""
+    attributes = {f"n{place}": place for place in range(count)}
+    envelope = Envelope("p.1", "p", 1, NOW_US)
+    check_decoding(to_msgpack(Notification(attributes, envelope=envelope)), is_usual=count <= 32)
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        Envelope("p.1", "p", 1, NOW_US, ttl_us=5),
+        Envelope("p.1", "p", 1, NOW_US, priority=9),
+        Envelope("p.1", "p", 1, NOW_US, delivery="reliable"),
+        Envelope("größe", "p", 1, NOW_US),
+        Envelope("p.1", "p", 1),
+    ],
+    ids=["lifetime", "priority", "class", "not ASCII", "no time"],
+)
+def test_unusual_envelopes_are_checked_one_by_one(envelope: Envelope) -> None:
+    """A queue would deliver it in the order of usual ones, or after its end."""
+    data = to_msgpack(Notification({"a": 1}, envelope=envelope))
+    for form in FORMS:
+        assert form.plain_entries([data], 0, good_names_and_marks, Notification, 0) == []
+
+
+def test_marks_are_read_once_they_are_known() -> None:
+    """Typed events would all take the slow way, or a forged mark the quick one."""
+    stamp = Envelope("p.1", "p", 1, NOW_US)
+    data = to_msgpack(Notification.with_marks({"a": 1}, ["a.Mark"], envelope=stamp))
+    check_decoding(data, is_usual=True)
+    forged = data.replace(b"a.Mark", b"a.Bark")
+    for form in FORMS:
+        assert form.plain_entries([forged], 0, good_names_and_marks, Notification, 0) == []
+
+
+def test_entries_end_before_what_is_not_plain() -> None:
+    """A notification would be left out, or delivered twice."""
+    stamp = Envelope("p.1", "p", 1, NOW_US)
+    one = to_msgpack(Notification({"a": 1}, envelope=stamp))
+    several = to_msgpack(Notification({"a": [1, 2]}, envelope=stamp))
+    for form in FORMS:
+        taken = form.plain_entries(
+            [one, one, several, one], 0, good_names_and_marks, Notification, 0
+        )
+        assert [dict(each) for each, _, _ in taken] == [{"a": 1}] * 2
+        rest = form.plain_entries([one, several, one], 2, good_names_and_marks, Notification, 0)
+        assert len(rest) == 1
+
+
+def test_its_constants_are_those_of_the_model() -> None:
+    """Nothing would be plain, or another delivery class would be."""
+    data = to_msgpack(Notification({}, envelope=Envelope("", "", 0, 0)))
+    for form in FORMS:
+        assert data.startswith(form.HEAD)
+        assert data.endswith(form.TAIL + b"\xc4\x00\xa0")
