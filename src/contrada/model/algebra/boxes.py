@@ -38,7 +38,7 @@ _PART_WORK: Final = 3  # Steps of work to test whether one part alone covers a p
 
 Box: TypeAlias = Mapping[str, ValueSet]
 Form: TypeAlias = tuple[tuple[str, Hashable], ...]
-_Piece: TypeAlias = tuple[Box, Sequence[Box]]
+_BoxParts: TypeAlias = tuple[Box, Sequence[Box]]
 """A box, and the parts that are to be removed from it."""
 
 
@@ -138,7 +138,7 @@ def subtract_boxes(
     `BOX_WORK_MAX` steps, or beyond the limits of `asking`.
     """
     asking = asking or BoxRelations()
-    waiting: list[_Piece] = [(box, merge_boxes(_touching_parts(box, parts, asking)))]
+    waiting: list[_BoxParts] = [(box, merge_boxes(_touching_parts(box, parts, asking)))]
     while waiting:
         box, boxes = waiting.pop()
         if any(asking.is_empty(side) for side in box.values()):
@@ -161,7 +161,7 @@ def subtract_boxes(
             waiting += reversed(pieces)  # the last is popped first, so the first piece is next
 
 
-def _group_parts(box: Box, parts: Sequence[Box], asking: BoxRelations) -> list[_Piece]:
+def _group_parts(box: Box, parts: Sequence[Box], asking: BoxRelations) -> list[_BoxParts]:
     """Returns pieces of a box that few of the parts touch each; none if there is no such division.
 
     The box is cut along the attribute where the hulls of the parts' sides form the most groups.
@@ -186,7 +186,7 @@ def _group_parts(box: Box, parts: Sequence[Box], asking: BoxRelations) -> list[_
     mine = box[at] if at in box else universe(at)
     # The cut is by the sides themselves, not by their hulls: the rest must be exact.
     sides = [union(part[at] for part in group) for group in groups]
-    pieces: list[_Piece] = [
+    pieces: list[_BoxParts] = [
         ({**box, at: mine & side}, [*group, *others])
         for group, side in zip(groups, sides, strict=True)
     ]
