@@ -57,23 +57,17 @@ def group_text(group: Mapping[str, Any]) -> str:
     """Returns a line for the aggregates of a group, then a line for each item of a list."""
     plain = {name: value for name, value in group.items() if not isinstance(value, dict | list)}
     remarks = [
-        f"{label} {name}: {_remark(each)}"
+        f"{label} {name}: {' to '.join(map(str, each)) if isinstance(each, tuple) else each}"
         for label, several in group.items()
         if isinstance(several, dict)
         for name, each in several.items()
     ]
-    lines = ["  ".join([*(f"{name}={_plain(value)}" for name, value in plain.items()), *remarks])]
+    values = [  # Integers of any size.
+        f"{name}={value if type(value) is int else value_text(key_of(value))}"
+        for name, value in plain.items()
+    ]
+    lines = ["  ".join([*values, *remarks])]
     for name, items in group.items():
         if isinstance(items, list):
             lines += (f"  {name}:  {'  '.join(parts_of(each))}" for each in items)
     return "\n".join(lines)
-
-
-def _plain(value: Any) -> str:
-    """Formats a value; integers of any size."""
-    return str(value) if type(value) is int else value_text(key_of(value))
-
-
-def _remark(value: Any) -> str:
-    """Formats the number of skipped values, or the bounds of an estimate."""
-    return " to ".join(map(str, value)) if isinstance(value, tuple) else str(value)

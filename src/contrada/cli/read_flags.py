@@ -60,9 +60,7 @@ document_options: Final = options.joined(
 )
 """The options for documents."""
 
-entry_options: Final = options.joined(
-    absent_option, stamp_options, document_options, naming_options
-)
+entry_options = options.joined(absent_option, stamp_options, document_options, naming_options)
 """The options for entries of documents."""
 
 

@@ -270,11 +270,9 @@ def _condition(of: Selection) -> Formula:
     )
 
 
-def check_sets(
-    constraints: Mapping[str, ValueSet | Value | Iterable[Value]],
-) -> dict[str, ValueSet]:
+def check_sets(given: Mapping[str, ValueSet | Value | Iterable[Value]]) -> dict[str, ValueSet]:
     """Returns the value sets of a user's mapping, with names and values checked."""
-    return {name: _as_set(name, given) for name, given in check_mapping(constraints).items()}
+    return {name: _as_set(name, each) for name, each in check_mapping(given).items()}
 
 
 def check_mapping(constraints: object) -> Mapping[str, Any]:

@@ -77,23 +77,19 @@ class _Files:
         self._anywhere: list[int] = []
         common = Counter(name for member in members for name in member.sets)
         for number, member in enumerate(members):
-            self._file(number, member, common)
+            if not member.sets:
+                self._anywhere.append(number)
+                continue
+            found = ((name, single_values(each)) for name, each in member.sets.items())
+            name, keys = next((each for each in found if each[1]), ("", None))
+            for key in keys or ():
+                self._by_value.setdefault((name, key), []).append(number)
+            if not keys:
+                name = min(member.sets, key=common.__getitem__)
+                around = hull(member.sets[name])
+                end = _END if len(around) & 1 else around[-1]
+                self._hulls.setdefault(name, []).append((around[0], end, number))
         self._ranges = {name: _HullTable(hulls) for name, hulls in self._hulls.items()}
-
-    def _file(self, number: int, member: Filter, common: Counter[str]) -> None:
-        for name, value_set in member.sets.items():
-            keys = single_values(value_set)
-            if keys:
-                for key in keys:
-                    self._by_value.setdefault((name, key), []).append(number)
-                return
-        if not member.sets:
-            self._anywhere.append(number)
-            return
-        name = min(member.sets, key=common.__getitem__)
-        around = hull(member.sets[name])
-        end = _END if len(around) & 1 else around[-1]
-        self._hulls.setdefault(name, []).append((around[0], end, number))
 
     def possible_coverers(self, member: Filter) -> Iterator[int]:
         """Yields every filter that can cover this one, and some that cannot."""

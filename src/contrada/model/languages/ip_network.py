@@ -49,11 +49,14 @@ class Cidr(Operator):
     def automaton(self, constant: bytes) -> Automaton:
         """Returns all spellings of all addresses of the network: a hundred states or two."""
         network = network_of(constant)
-        spelled = Machine(regex_syntax.read(_pattern(network))).automaton()
-        if isinstance(network, IPv4Network) or not MAPPED.subnet_of(network):
+        if isinstance(network, IPv4Network):
+            low = int(MAPPED.network_address) | int(network.network_address)
+            mapped = IPv6Network((low, MAPPED.prefixlen + network.prefixlen))
+            return _spelled(f"{_dotted(_bits(network))}|{_ipv6(_bits(mapped))}")
+        spelled = _spelled(_ipv6(_bits(network)))
+        if not MAPPED.subnet_of(network):
             return spelled
-        mapped = Machine(regex_syntax.read(f"\\A(?i:{_ipv6(_bits(MAPPED))})\\z")).automaton()
-        return difference(spelled, mapped)
+        return difference(spelled, _spelled(_ipv6(_bits(MAPPED))))
 
     def examples(self, constant: bytes) -> tuple[bytes, ...]:
         """Returns the first and the last address: a narrower network lacks one of them."""
@@ -111,16 +114,8 @@ def network_of(constant: bytes) -> Network:
 # --- spellings ----------------------------------------------------------------------------------
 
 
-def _pattern(network: Network) -> str:
-    """Returns a regular expression of all spellings of all addresses of a network."""
-    if isinstance(network, IPv4Network):
-        bits = _bits(network)
-        low = int(MAPPED.network_address) | int(network.network_address)
-        mapped = IPv6Network((low, MAPPED.prefixlen + network.prefixlen))
-        found = f"{_dotted(bits)}|{_ipv6(_bits(mapped))}"
-    else:
-        found = _ipv6(_bits(network))
-    return f"\\A(?i:{found})\\z"
+def _spelled(pattern: str) -> Automaton:
+    return Machine(regex_syntax.read(f"\\A(?i:{pattern})\\z")).automaton()
 
 
 def _bits(network: Network) -> str:

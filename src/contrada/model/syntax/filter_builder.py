@@ -246,7 +246,13 @@ def _build_set(
     operator: Token, build: Callable[..., ValueSet], *constants: Token, nocase: Token | None = None
 ) -> ValueSet:
     """Returns the set of an operator; errors have the place."""
-    values = [argument for constant in constants for argument in _arguments(constant)]
+    values: list[Value] = []
+    for constant in constants:
+        if constant.type == "REGEX":  # `/…/i`: the expression and its flags
+            expression, _, flags = constant[1:].rpartition("/")
+            values += [expression, flags]
+        else:
+            values.append(_value(constant))
     try:
         return build(*values, nocase=True) if nocase else build(*values)
     except InvalidFilterError as error:
@@ -256,14 +262,6 @@ def _build_set(
         known = " ".join(dict.fromkeys((*sets.OPERATORS, *error.known)))
         known = _with_hint(known, hint_for_operator(operator))
         raise _at(operator, f"unknown operator {str(operator)!r}", known) from error
-
-
-def _arguments(token: Token) -> tuple[Value, ...]:
-    """Returns the value of a literal; of `/…/i` the expression and its flags."""
-    if token.type != "REGEX":
-        return (_value(token),)
-    expression, _, flags = token[1:].rpartition("/")
-    return expression, flags
 
 
 def _value(token: Token) -> Value:
@@ -306,11 +304,7 @@ def _time(token: Token) -> datetime:
 
 
 def _unescaped(token: Token) -> str:
-    body = token[1:-1]
-    if "\\" not in body:
-        text = str(body)
-    else:
-        text = _ESCAPE.sub(lambda match: _character(token, match), body)
+    text = _ESCAPE.sub(lambda match: _character(token, match), token[1:-1])
     try:
         text.encode()
     except UnicodeEncodeError:
