@@ -72,9 +72,7 @@ class ReaderHost(Protocol):
 
 
 class DurableReader(DurableSubscription[T]):
-    """See `DurableSubscription`. One in memory gets its name when it is opened."""
-
-    name: str = ""
+    """See `DurableSubscription`."""
 
     def __init__(
         self,
@@ -100,7 +98,7 @@ class DurableReader(DurableSubscription[T]):
         if "from_position" in given and "from_time" in given:
             raise ServiceError("read from_position or from_time, not from both")
         self._prefetch: int = given.get("prefetch", service.service_limits.prefetch_max)
-        self.name = given.get("durable", "")
+        self._name: str = given.get("durable", "")
         self._client = ""
         self._host: LogHost | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -121,10 +119,15 @@ class DurableReader(DurableSubscription[T]):
         self._dropped: Counter[str] = Counter()
 
     @property
+    def name(self) -> str:
+        """The name of the subscription; one in memory gets it when it is opened."""
+        return self._name
+
+    @property
     def filters(self) -> Filter | FilterSet:
         """The filters of which a notification matches one."""
         if self._filters is None:
-            raise ServiceError(f"open {self.name!r} first: its filters were not said again")
+            raise ServiceError(f"open {self._name!r} first: its filters were not said again")
         return self._filters
 
     # --- in force -----------------------------------------------------------------------------
@@ -147,9 +150,9 @@ class DurableReader(DurableSubscription[T]):
         self._client = self._service.name_of_request()
         self._loop = asyncio.get_running_loop()
         if not self._is_durable:
-            self.name = f"{IN_MEMORY}-{self._client}"
+            self._name = f"{IN_MEMORY}-{self._client}"
         wanted = messages.ReadLog(
-            self.name, self._client, self._filters, retention, self._is_durable, *begin
+            self._name, self._client, self._filters, retention, self._is_durable, *begin
         )
         try:
             standing = await host.read(self, wanted)
@@ -187,7 +190,7 @@ class DurableReader(DurableSubscription[T]):
         self._flush()
         self._has_ended = True
         ends, seen = not self._is_durable, tuple(self._has)
-        host.leave(messages.CloseLog(self.name, self._client, ends, seen))
+        host.leave(messages.CloseLog(self._name, self._client, ends, seen))
         self._ahead.clear()
         self._arrived.set()
 
@@ -207,7 +210,7 @@ class DurableReader(DurableSubscription[T]):
     def receive(self, said: messages.Records | messages.Closed) -> None:
         """Receives records, or the end of the subscription."""
         if isinstance(said, messages.Closed):
-            self._failure = DeliveryError(f"{self.name!r}: {said.reason}")
+            self._failure = DeliveryError(f"{self._name!r}: {said.reason}")
             self._ahead.clear()
         else:
             self._ahead.extend(said.records)
@@ -247,7 +250,7 @@ class DurableReader(DurableSubscription[T]):
         if item is None:
             reason = NOT_PERMITTED if record.reason == NOT_PERMITTED else DAMAGED
             self._dropped[reason] += 1
-            fields = {"subscription": self.name, "position": position, "reason": record.reason}
+            fields = {"subscription": self._name, "position": position, "reason": record.reason}
             _LOG.warning("%(subscription)s: record %(position)d does not come: %(reason)s", fields)
             return None
         self.newest = max(self.newest, position)
@@ -276,7 +279,7 @@ class DurableReader(DurableSubscription[T]):
         reason = why_dropped(error)
         self._dropped[reason] += 1
         level = logging.WARNING if self._dropped[reason] == 1 else logging.DEBUG
-        fields = {"subscription": self.name, "position": position, "reason": error}
+        fields = {"subscription": self._name, "position": position, "reason": error}
         _LOG.log(level, "%(subscription)s: record %(position)d is unreadable: %(reason)r", fields)
         heappush(self._unreadable, position)
         if len(self._unreadable) > self._service.service_limits.unreadable_max:
@@ -305,7 +308,7 @@ class DurableReader(DurableSubscription[T]):
         for each in returned:
             del self._has[each]
         self._still_has.difference_update(returned)
-        host.consume(self._client, messages.Nack(self.name, self._client, returned))
+        host.consume(self._client, messages.Nack(self._name, self._client, returned))
         await host.committed(self._client)
 
     def _require_open(self, *positions: Any) -> LogHost:
@@ -352,14 +355,14 @@ class DurableReader(DurableSubscription[T]):
             if self._failure is None:
                 # A set of positions, as few intervals.
                 intervals = tuple(Positions((each, each + 1) for each in sorted(done)))
-                said = messages.Ack(self.name, self._client, intervals)
+                said = messages.Ack(self._name, self._client, intervals)
                 self._host.consume(self._client, said)
 
     def _renew(self) -> None:
         """Renews the credit when half of it is used."""
         if self._host is not None and 2 * self._read >= self._prefetch and self._failure is None:
             credit, self._read = self._read, 0
-            self._host.consume(self._client, messages.Grant(self.name, self._client, credit))
+            self._host.consume(self._client, messages.Grant(self._name, self._client, credit))
 
 
 def durable_reader_of(

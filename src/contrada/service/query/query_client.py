@@ -276,8 +276,6 @@ class AnswerReader:
 class HeldAnswers(Answers[T]):
     """One query of a service, and its answers."""
 
-    has_ended = False
-
     def __init__(self, client: QueryClient, asked: Ask) -> None:
         self.asked, self._client = asked, client
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -287,6 +285,7 @@ class HeldAnswers(Answers[T]):
         self._expected: Counter[str] = Counter()
         self._reports: list[SourceReport] = []
         self._deadline: asyncio.TimerHandle | None = None
+        self._ended = False
         self._has_last = False
         self._failure: Exception | None = None
 
@@ -309,10 +308,15 @@ class HeldAnswers(Answers[T]):
         waiting = [SourceReport(it, SourceState.ASKED) for it in self._expected.elements()]
         return (*self._reports, *waiting)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more answers arrive."""
+        return self._ended
+
     async def open(self) -> None:
         """Sends the query. A second call does nothing."""
         async with self._asking:
-            if self.has_ended:
+            if self._ended:
                 raise ServiceClosedError("this query has ended; make another one")
             if self._loop is not None:
                 return
@@ -339,7 +343,7 @@ class HeldAnswers(Answers[T]):
     def __del__(self) -> None:
         """Lets the sources stop when the caller has dropped the query."""
         loop = self._loop
-        if not self.has_ended and loop is not None and not loop.is_closed():
+        if not self._ended and loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(_given_up, self._client, self.asked, self._deadline)
 
     def receive(self, message: Answer) -> None:
@@ -365,9 +369,9 @@ class HeldAnswers(Answers[T]):
 
     def end(self, state: SourceState, reason: str = "", *, is_told: bool = False) -> None:
         """Ends the query and reports the sources that did not end. A second call does nothing."""
-        if self.has_ended:
+        if self._ended:
             return
-        self.has_ended = True
+        self._ended = True
         if self._deadline is not None:
             self._deadline.cancel()
         left, self._expected = self._expected, Counter()
@@ -386,7 +390,7 @@ class HeldAnswers(Answers[T]):
             found = self._next()
             if found is not _NOTHING:
                 return cast(T, found)
-            if self.has_ended:
+            if self._ended:
                 failure, self._failure = self._failure, None
                 if failure is not None:
                     raise failure
@@ -396,7 +400,7 @@ class HeldAnswers(Answers[T]):
             await self._came.wait()
 
     def _more(self, count: int) -> None:
-        if not self.has_ended:
+        if not self._ended:
             self._client.send(More(self.asked.asker, self.asked.identity, count))
 
 
@@ -444,7 +448,7 @@ class _AnswersAtEnd(HeldAnswers[Any]):
         self._more(len(items))
 
     def _next(self) -> Any:
-        return self._ready.popleft() if self.has_ended and self._ready else _NOTHING
+        return self._ready.popleft() if self._ended and self._ready else _NOTHING
 
 
 class SortedAnswers(_AnswersAtEnd):
@@ -475,7 +479,7 @@ class SortedAnswers(_AnswersAtEnd):
             raise LimitError("collated_max", self._collated_max)
 
     def _next(self) -> Any:
-        if not self.has_ended:
+        if not self._ended:
             return _NOTHING
         if self._held:
             self._ready.extend(self._in_order(self._held))

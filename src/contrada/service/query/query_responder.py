@@ -202,9 +202,6 @@ class QueryResponder:
 class HeldSource(SourceOffer):
     """A source of a service."""
 
-    name = ""
-    described: tuple[Offer, ...] = ()
-
     def __init__(
         self,
         responder: QueryResponder,
@@ -212,27 +209,38 @@ class HeldSource(SourceOffer):
         source: SourceLike,
         name: str,
     ) -> None:
-        self._responder, self._offers, self.name = responder, offers, name
+        self._responder, self._offers, self._name = responder, offers, name
         self._changing = asyncio.Lock()
+        self._described: tuple[Offer, ...] = ()
         self._refreshing: asyncio.Task[None] | None = None
         self._ended = False
         self._source = source
         self.answer: Callable[[SourceQuery], Any] = getattr(source, "answer", source)  # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str:
+        """The name of the source in reports and answers."""
+        return self._name
+
+    @property
+    def described(self) -> tuple[Offer, ...]:
+        """The alternatives of the present description."""
+        return self._described
 
     async def open(self) -> None:
         """Offers it. A second call does nothing."""
         async with self._changing:
             if self._ended:
                 raise ServiceClosedError("this source was withdrawn; offer it anew")
-            if not self.described:
-                if not self.name:  # Its user may publish under it, whoever that is.
-                    self.name = f"{self._responder.transport.publisher}/{secrets.token_urlsafe(9)}"
+            if not self._described:
+                if not self._name:  # Its user may publish under it, whoever that is.
+                    self._name = f"{self._responder.transport.publisher}/{secrets.token_urlsafe(9)}"
                 await self._describe(self._offers)
 
     async def describe(self, description: Any = None) -> None:
         """Replaces the description without a gap."""
         async with self._changing:
-            if not self.described or self._ended:
+            if not self._described or self._ended:
                 raise ServiceError("describe a source inside its own `async with`")
             offers = None if description is None else self._responder.offers_of(description)
             await self._describe(offers)
@@ -247,13 +255,13 @@ class HeldSource(SourceOffer):
 
     async def _put(self, offers: tuple[Offer, ...]) -> None:
         await self._responder.enter(self, offers)
-        self.described = offers
+        self._described = offers
 
     async def _worked_out(self) -> tuple[Offer, ...]:
         """The description by the source itself, as of now."""
         describe = getattr(self._source, "describe", None)
         if describe is None:
-            raise ServiceError(f"{self.name}: say by a description what it can be asked about")
+            raise ServiceError(f"{self._name}: say by a description what it can be asked about")
         loop, threads = asyncio.get_running_loop(), self._responder.threads
         described = await loop.run_in_executor(threads, describe, wall_clock_us())
         return self._responder.offers_of(described)
@@ -265,10 +273,10 @@ class HeldSource(SourceOffer):
             try:
                 async with self._changing:
                     offers = await self._worked_out()
-                    if offers != self.described:
+                    if offers != self._described:
                         await self._put(offers)
             except Exception as error:  # noqa: BLE001  A source is the user's own code.
-                fields = {"source": self.name, "reason": error}
+                fields = {"source": self._name, "reason": error}
                 _LOG.warning("source %(source)s cannot be described again: %(reason)s", fields)
 
     def end(self) -> None:
@@ -281,8 +289,8 @@ class HeldSource(SourceOffer):
         """Withdraws it. A second call does nothing."""
         self.end()
         async with self._changing:
-            if self.described:
-                self.described = ()
+            if self._described:
+                self._described = ()
                 await self._responder.leave(self)
 
 
