@@ -38,7 +38,7 @@ def way(
 
 def trip(kind: str, name: str, *, pairs: int = PAIRS, unit: float = 1.0) -> Measurement:
     """A number of a trip."""
-    return measured(name, "-m", "bench.trips", kind, pairs=pairs, unit=unit)
+    return measured(name, "-m", "bench.trips", *kind.split(), pairs=pairs, unit=unit)
 
 
 @way("embedded", f"publish: {EMBEDDED}", "us", 10)
@@ -74,6 +74,21 @@ def publisher() -> Measurement:
 @way("subscriber", f"per notification at its subscriber, who reads it: {BROKER}", "us", 4)
 def subscriber() -> Measurement:
     return trip("tcp", "subscriber_s")
+
+
+@way("publisher-together", f"the same, published by `gather` of 100: {BROKER}", "us", 10)
+def publisher_together() -> Measurement:
+    return trip("tcp together", "publisher_s")
+
+
+@way("publisher-singly", f"the same, each awaited before the next: {BROKER}", "us", 40)
+def publisher_singly() -> Measurement:
+    return trip("tcp singly", "publisher_s")
+
+
+@way("broker-singly", f"the same at the broker, one notification in each frame: {BROKER}", "us", 60)
+def broker_singly() -> Measurement:
+    return trip("tcp singly", "broker_s")
 
 
 @way("subscribing", f"per subscription at the client: {INSTALLING}", "us", 80)

@@ -389,7 +389,9 @@ def main() -> None:
             _say(asyncio.run(embedded()))
         case ["subscriptions"]:
             _say(asyncio.run(subscriptions()))
-        case ["tcp", manner]:
+        case ["tcp"]:
+            _say(over_tcp("batches"))
+        case ["tcp", "together" | "singly" as manner]:
             _say(over_tcp(manner))
         case other:
             raise SystemExit(f"unknown trip: {' '.join(other)}")

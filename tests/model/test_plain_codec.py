@@ -19,6 +19,7 @@ from contrada.model import Envelope, Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, good_names, good_names_and_marks
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
+from tests.model.test_codec import SPANS, TIMES
 
 SOURCE: Final = Path(contrada.model.__file__).parent / "algebra" / "plain_codec.py"
 NOW_US: Final = 1_764_000_000_000_000
@@ -83,6 +84,7 @@ NAMES: Final[tuple[Any, ...]] = (
     *("a", "b", "symbol", "größe", "@x", "@id", "@time", "@is.T", "", "n" * 255, "n" * 256),
     *("\u20ac" * 85, "\u20ac" * 86, "\ud800", "a\x00", "a\x7f", Text("t"), Symbol.DIS, 5, None),
 )
+Notification({"DIS": 1, "t": 2})  # So that these names are known, of another type too.
 values = st.sampled_from(ODD) | st.integers() | st.floats() | st.text() | st.binary()
 names = st.sampled_from(NAMES) | st.text(min_size=1, max_size=5)
 
@@ -269,6 +271,15 @@ def test_cut_bytes_are_read_as_by_the_model() -> None:
     for end in range(len(data)):
         check_decoding(data[:end])
         check_decoding(data[:end] + data[end + 1 :])
+
+
+@pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
+@pytest.mark.parametrize("time", TIMES, ids=bytes.hex)
+@pytest.mark.parametrize("tail", [b"\xc4\x00\xa0", b"\xc6\0\0\0\x02\xcf\xcf\xa1t", b"\xc4\x01\xa0"])
+def test_hostile_spans_are_read_as_by_the_model(span: bytes, time: bytes, tail: bytes) -> None:
+    """A subscriber would get two values of one name, or a number that no other side can hold."""
+    stamp = b"\x97\xa1i\xa1p\x01" + time + b"\xc0\x04\xabbest-effort"
+    check_decoding(b"\x93\x01\xacnotification\x94" + span + stamp + tail)
 
 
 @pytest.mark.parametrize("count", [15, 16, 32, 33, 300])

@@ -153,26 +153,15 @@ def in_batches(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
 def _made_in_batches(
     items: list[Any], most: int, made: Callable[[Any], T], make: Callable[[Any, int, int], list[T]]
 ) -> Iterator[Sequence[T]]:
-    """As `in_batches` of the converted items: `make` converts the first ones of many."""
-    batch: list[T] = []
+    """As `in_batches` of the converted items. Where `make` converts none, `made` takes a batch."""
     at = 0
-    try:
-        while at < len(items):
-            some = make(items, at, most - len(batch))
-            batch += some
-            at += len(some)
-            if len(batch) < most and at < len(items):
-                batch.append(made(items[at]))
-                at += 1
-            if len(batch) >= most:
-                full, batch = batch, []
-                yield full
-    except Exception:
-        if batch:
+    while at < len(items):
+        if batch := make(items, at, most):
+            at += len(batch)
             yield batch
-        raise
-    if batch:
-        yield batch
+        else:
+            yield from in_batches(map(made, items[at : at + most]), most)
+            at += most
 
 
 async def batches_of(
