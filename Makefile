@@ -4,12 +4,14 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-CODE   := src tests bench deploy examples
+CODE   := src tests bench deploy examples native hatch_build.py
 
 # `make setup GROUP=core` is remembered, so later targets do not install the rest.
 GROUP  ?= $(or $(shell cat $(VENV)/.group 2>/dev/null),dev)
 STAMP  := $(VENV)/.installed-$(GROUP)
 PIN    := requirements/$(GROUP).txt
+# The sources of contrada._native: it is compiled again after a change.
+NATIVE := hatch_build.py $(wildcard native/* src/contrada/matching/kernels/*.py)
 
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
@@ -41,16 +43,13 @@ setup: $(STAMP) ## make .venv with everything pinned and the project; GROUP=core
 	@echo "ready: $(VENV), with requirements/$(GROUP).txt"
 
 # pip checks each hash; the project itself needs no download, its build tools are pinned too.
-$(STAMP): $(PIN) pyproject.toml scripts/check_python.sh
+$(STAMP): $(PIN) pyproject.toml scripts/check_python.sh $(NATIVE)
 	@scripts/check_python.sh "$(PYTHON)"
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(PIN)
+	@scripts/ensure_compiler.sh $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation --no-index -e .
-ifneq ($(GROUP),core)
-	@echo "compiling the matching kernels, once (up to a minute)"
-	@$(BIN)/python -c "from contrada.matching.kernels import jit; jit.compile_all()"
-endif
 	@echo $(GROUP) > $(VENV)/.group
 	@touch $@
 

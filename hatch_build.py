@@ -1,4 +1,8 @@
-"""`RepositoryLinks`: README and addresses of a package, with links that work on a package index.
+"""`NativeModule` compiles `contrada._native`; `RepositoryLinks` fills in README and addresses.
+
+`native/source.py` makes the source of the module of the kernels in Python. Where it cannot be
+compiled, the package is built without it, with a warning, and runs interpreted; with
+CONTRADA_REQUIRE_NATIVE=1 the build fails instead. CONTRADA_CFLAGS adds options of the compiler.
 
 The links of README.md are relative, so that they work in every checkout and fork. On a package
 index they need the repository's address. It is not written here, since forks and mirrors have their
@@ -7,14 +11,91 @@ Actions. Without an address, links to files become plain text. (hatch-fancy-pypi
 links too, but only to an address in pyproject.toml.)
 """
 
+import hashlib
+import importlib
 import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 LINK: Final = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
+
+
+class NativeModule(BuildHookInterface[Any]):
+    """Puts `contrada._native` into `src/contrada`, also for an editable installation."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Adds the module to a wheel, which is then one of this platform and Python."""
+        if self.target_name != "wheel":
+            return
+        root = Path(self.root)
+        for each in (root / "src" / "contrada").glob("_native.*"):
+            each.unlink()
+        try:
+            shutil.copy(compiled_native(root), root / "src" / "contrada")
+        except Exception as error:
+            if _is_set("CONTRADA_REQUIRE_NATIVE"):
+                raise
+            reason = f"contrada._native could not be compiled, and matching will be slow: {error!r}"
+            self.app.display_warning(reason)
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+
+def compiled_native(root: Path, *modules: str) -> Path:
+    """Returns the file of the module, compiled below build/ unless the same text was before.
+
+    `modules` are more modules of kernels, for tests. Cost: half a minute of a processor.
+    """
+    text = native_source(root, *modules)
+    options = ["-O3", "-g0", "-fwrapv", *os.environ.get("CONTRADA_CFLAGS", "").split()]
+    digest = hashlib.sha256(f"{text} {options} {sys.version}".encode()).hexdigest()[:16]
+    folder = root / "build" / "native" / digest
+    if not (found := [*folder.glob("_native.*.so"), *folder.glob("_native.*.pyd")]):
+        folder.mkdir(parents=True, exist_ok=True)
+        source = folder / "_native.pyx"
+        source.write_text(text, "utf-8")
+        _compile(source, options)
+        found = [*folder.glob("_native.*.so"), *folder.glob("_native.*.pyd")]
+    return found[0]
+
+
+def native_source(root: Path, *modules: str) -> str:
+    """Returns the source of the module, in Cython."""
+    program = [sys.executable, str(root / "native" / "source.py"), *modules]
+    paths = os.pathsep.join((str(root / "src"), str(root)))
+    environment = {**os.environ, "PYTHONPATH": paths, "CONTRADA_INTERPRETED": "1"}
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout
+
+
+def _compile(source: Path, options: list[str]) -> None:
+    build: Any = importlib.import_module("Cython.Build")
+    tools: Any = importlib.import_module("setuptools")
+    extension = tools.Extension(
+        "_native", [str(source)], extra_compile_args=options, extra_link_args=options
+    )
+    folder = source.parent
+    modules = build.cythonize([extension], quiet=True, force=True)
+    command = tools.Distribution({"name": "_native", "ext_modules": modules}).get_command_obj(
+        "build_ext"
+    )
+    command.build_lib, command.build_temp = str(folder), str(folder / "objects")
+    command.ensure_finalized()
+    command.run()
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "0") not in ("", "0")
 
 
 class RepositoryLinks(MetadataHookInterface):

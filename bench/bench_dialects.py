@@ -11,7 +11,7 @@ from typing import Final
 
 from bench.harness import Measurement, figure, time_per_call
 from contrada.integrations.dialects import eventbridge, sigma, sql
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model.algebra import sets
 from contrada.model.rule import Rule
 
@@ -36,7 +36,7 @@ def sigma_texts() -> list[str]:
 
 def sigma_index(texts: list[str]) -> Index[str]:
     """All rules that can be read, in an index that is ready to match."""
-    index: Index[str] = Index(compiled=True)
+    index: Index[str] = Index()
     for text in texts:
         for rule in sigma.read_rules(text):
             if isinstance(rule, Rule):
@@ -89,7 +89,7 @@ def eventbridge_patterns() -> list[str]:
 
 def eventbridge_index(texts: list[str]) -> Index[int]:
     """All patterns in an index that is ready to match."""
-    index: Index[int] = Index(compiled=True)
+    index: Index[int] = Index()
     for number, text in enumerate(texts):
         index.add(number, eventbridge.read(text).filters)
     index.match({"source": "aws.ec2"})

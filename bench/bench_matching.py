@@ -28,7 +28,7 @@ from bench import matching_peers as peers
 from bench import matching_workloads as workloads
 from bench.harness import Measurement, figure
 from bench.matching_workloads import Attributes, Workload
-from contrada.matching import Index
+from contrada.matching.index import Index
 from tests.matching import rules_sigma
 
 SAMPLES: Final = 15
@@ -46,7 +46,7 @@ Match = Callable[[Attributes], Any]
 
 def index_of(workload: Workload) -> Index[int]:
     """The workload's filters under their numbers."""
-    index: Index[int] = Index(compiled=True)
+    index: Index[int] = Index()
     for number, each in enumerate(workload.filters()):
         index.add(number, each)
     return index
@@ -121,7 +121,7 @@ class Million(NamedTuple):
 def million() -> Million:
     """Built once and shared by the figures."""
     workload = workloads.three_constraints(MILLION)
-    index: Index[int] = Index(compiled=True)
+    index: Index[int] = Index()
     index.match({})
     tenths: list[float] = [0.0] * 10
     longest = 0.0
@@ -224,8 +224,8 @@ def of_spans() -> Measurement:
 def of_plain(size: int) -> Measurement:
     """Seconds per match of the plain engine, beside the compiled one."""
     workload = workloads.equalities(10_000)
-    plain: Index[int] = Index(compiled=False)
-    compiled: Index[int] = Index(compiled=True)
+    plain: Index[int] = Index()
+    compiled: Index[int] = Index()
     for number, each in enumerate(itertools.islice(workload.filters(), size)):
         plain.add(number, each)
         compiled.add(number, each)
@@ -551,7 +551,7 @@ def updated() -> Updated:
     """
     workload = workloads.three_constraints(UPDATED + STEPS)
     made = workload.filters()
-    index: Index[int] = Index(compiled=True)
+    index: Index[int] = Index()
     for number, each in enumerate(itertools.islice(made, UPDATED)):
         index.add(number, each)
     for notification in workload.notifications:
@@ -646,7 +646,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[1]
 _MEMORY: Final = """
 import ctypes, gc, os
 from bench import matching_workloads as workloads
-from contrada.matching import Index
+from contrada.matching.index import Index
 
 def kept(field):
     text = open("/proc/self/status").read()
@@ -657,7 +657,7 @@ def settle():
     ctypes.CDLL(None).malloc_trim(0)
 
 workload = workloads.three_constraints({size})
-index = Index(compiled=True)
+index = Index()
 index.match({{}})
 for each in zip(range(1_000), workload.filters()): pass
 settle()
@@ -710,9 +710,9 @@ def memory_at_peak() -> Measurement:
 
 
 _FIRST: Final = """
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Filter
-index = Index(compiled=True)
+index = Index()
 index.add("key", Filter({"price": 1}))
 assert index.match({"price": 1}) == ["key"]
 assert index.statistics().is_compiled
@@ -737,7 +737,7 @@ DATA: Final = Path(os.environ.get("CONTRADA_SHARED_DATA") or REPOSITORY.parent /
 
 def sigma(*, renewed: bool) -> Measurement:
     """Seconds per event, a sample per file of events and round."""
-    index: Index[str] = Index(compiled=True)
+    index: Index[str] = Index()
     for rule in rules_sigma.rules(DATA / "sigma" / "sigma_filters.jsonl.gz"):
         index.add(rule.id, rule.matches)
     files = rules_sigma.event_files(DATA / "windows_events")

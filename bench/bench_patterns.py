@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Final
 
 from bench.harness import Measurement, figure
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Envelope, Filter, Notification, Pattern, Value
 from contrada.patterns.pattern_engine import PatternMatcher
 

@@ -76,7 +76,7 @@ def rows_time(path: Path, bulk_after_bytes: int) -> Callable[[], float]:
 
 def lines_at_once(kind: str) -> Measurement:
     """All flights at once, beside the first of them line by line."""
-    Index(compiled=True).match({})
+    Index().match({})
     with flights() as folder:
         bulk = rows_time(folder / f"flights.{kind}", 0)
         alone = rows_time(folder / f"first.{kind}", sys.maxsize)

@@ -17,7 +17,6 @@ from bench.harness import Measurement, figure
 from contrada.lab.simulation.script_steps import Kind, NetworkShape
 from contrada.lab.simulation.simulated_network import SimulatedNetwork
 from contrada.lab.simulation.sites import sites_of
-from contrada.matching.kernels import jit
 from contrada.model import Envelope, Filter, Notification
 from contrada.model.algebra.sets import between, eq, ge
 from contrada.routing.router import Router, Strategy
@@ -148,7 +147,6 @@ def notification() -> Measurement:
 
 def _set_up(order: str) -> Measurement:
     """Seconds from the first link until nothing is on its way."""
-    jit.compiled()
     chance = random.Random(4)
     begun = process_time()
     network = SimulatedNetwork(Kind("acyclic", Strategy.SUBSCRIPTIONS), BROKERS)

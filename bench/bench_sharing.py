@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from bench.bench_matching import DATA
 from bench.harness import Measurement, figure
-from contrada.matching import Index
 from contrada.matching.array_engine import ArrayEngine
+from contrada.matching.index import Index
 from contrada.matching.kernels import match as checking
 from contrada.model import Filter
 from tests.matching import rules_sigma
@@ -27,9 +27,9 @@ ROUNDS: Final = 5
 class Call(NamedTuple):
     """A match by kernels alone: the function, and the event as bytes."""
 
-    match: Callable[[bytes, int], int]
+    match: Callable[[bytes, Any], int]
     message: bytes
-    memory: int
+    memory: Any
 
 
 def call(index: Index[int], event: Any) -> Call:
@@ -52,9 +52,9 @@ class Parted:
     """The same filters in one index, and parted by what they ask of the log source."""
 
     def __init__(self) -> None:
-        self.whole: Index[int] = Index(compiled=True)
-        self.sources: Index[int] = Index(compiled=True)
-        self.parts: dict[int, Index[int]] = defaultdict(lambda: Index(compiled=True))
+        self.whole: Index[int] = Index()
+        self.sources: Index[int] = Index()
+        self.parts: dict[int, Index[int]] = defaultdict(lambda: Index())
         self._numbers: dict[str, int] = {}
 
     def add(self, key: int, of: Filter) -> None:
@@ -99,7 +99,7 @@ if DATA.exists():
         parted.renew()
         measured = events[EVENTS : 2 * EVENTS]
         parted.check(measured)
-        reading: Index[int] = Index(compiled=True)
+        reading: Index[int] = Index()
         reading.add(0, Filter({"an attribute of no event": 1}))
         reading.match({})
         whole = [call(parted.whole, event) for event in measured]

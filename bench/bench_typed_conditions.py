@@ -182,8 +182,8 @@ def matchings(asked: list[Condition], cls: type[Any], obvents: list[Any]) -> dic
         tree.put(ConditionGroup(key, each, [key]))
     sets: dict[str, ConditionSet[int]] = {
         "shared": ConditionSet(cls, form="static"),
-        "indexed": ConditionSet(cls, form="indexed", compiled=True),
-        "default": ConditionSet(cls, compiled=True),
+        "indexed": ConditionSet(cls, form="indexed"),
+        "default": ConditionSet(cls),
     }
     for held in sets.values():
         for key, each in enumerate(asked):

@@ -18,7 +18,6 @@ from rich.table import Table
 import bench
 from bench import before
 from bench.harness import Figure, Result, run_figure
-from contrada.matching.kernels import jit
 
 MODULE_PREFIX = "bench_"
 PIPED_COLUMNS: Final = 160
@@ -117,7 +116,6 @@ def main(only: str, revision: str) -> None:
             before.pair_with(revision)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
-    jit.compile_all()  # Else the first figures would measure what runs meanwhile.
     progress = Console(stderr=True)
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS

@@ -16,8 +16,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,8 +29,7 @@ BATCH: Final = 100
 COLD: Final = 1_000
 PER_ROUND: Final = 10_000
 ROUNDS: Final = 5
-WARM_ROUNDS_MAX: Final = 3_000
-WARM_WAITS_MAX: Final = 100
+WARM_ROUNDS: Final = 20
 FILTERS: Final = 10_000
 NEAR_MISSES: Final = 10
 OPENED_TOGETHER: Final = 100
@@ -72,8 +69,6 @@ class Used:
     loop_s: float
     resident_bytes: int
     peak_bytes: int
-    is_compiled: bool
-    is_loading: bool
 
     @classmethod
     def now(cls) -> Self:
@@ -84,8 +79,6 @@ class Used:
             loop_s=thread_time(),
             resident_bytes=pages * resource.getpagesize(),
             peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB,
-            is_compiled="numba" in sys.modules,
-            is_loading=threading.active_count() > 1,
         )
 
 
@@ -135,13 +128,8 @@ async def embedded() -> dict[str, float]:
             return (process_time() - begun) / count, (thread_time() - begun_loop) / count
 
         _, cold_s = await run(_one_by_one, COLD)
-        now = Used.now()
-        for _ in range(WARM_ROUNDS_MAX):
+        for _ in range(WARM_ROUNDS):
             await run(_in_batches, COLD)
-            if (now := Used.now()).is_compiled and not now.is_loading:
-                break
-        assert now.is_compiled
-        assert not now.is_loading
         single = [(await run(_one_by_one, PER_ROUND))[0] for _ in range(ROUNDS)]
         batched = [(await run(_in_batches, PER_ROUND))[0] for _ in range(ROUNDS)]
         assert not events.statistics().dropped
@@ -150,7 +138,6 @@ async def embedded() -> dict[str, float]:
         "cold_s": cold_s,
         "publish_s": statistics.median(single),
         "publish_batch_s": statistics.median(batched),
-        "is_compiled": Used.now().is_compiled,
     }
 
 
@@ -311,11 +298,6 @@ def over_tcp(manner: str) -> dict[str, float]:
     with role("broker") as broker:
         address = broker.line()
         bare = broker.used()
-        for _ in range(WARM_WAITS_MAX):  # It loads kernels when it starts, if the revision does so.
-            if bare.is_compiled and not bare.is_loading:
-                break
-            time.sleep(0.05)
-            bare = broker.used()
         with (
             role("subscriber", address) as subscriber,
             role("publisher", address, manner) as publisher,
@@ -345,13 +327,9 @@ def over_tcp(manner: str) -> dict[str, float]:
                 return {name: seconds / count for name, seconds in zip(names, spent, strict=True)}
 
             cold = run(COLD)
-            for _ in range(WARM_ROUNDS_MAX):
+            for _ in range(WARM_ROUNDS):
                 run(COLD)
-                if (now := broker.used()).is_compiled and not now.is_loading:
-                    break
-            now = broker.used()
-            assert now.is_compiled
-            assert not now.is_loading
+
             run(PER_ROUND)
             rounds = [run(PER_ROUND) for _ in range(ROUNDS)]
     measured = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
@@ -368,10 +346,10 @@ def over_tcp(manner: str) -> dict[str, float]:
 
 def prepare() -> dict[str, float]:
     """Compiles the kernels where they never were, so that no figure holds that."""
-    index: ct.Index[int] = ct.Index(compiled=True)
+    index: ct.Index[int] = ct.Index()
     index.add(1, ct.Filter(WANTED))
     assert list(index.match(ct.Notification(items(1)[0]))) == [1]
-    return {"is_compiled": Used.now().is_compiled}
+    return {}
 
 
 def main() -> None:

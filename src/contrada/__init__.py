@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from contrada.integrations.sources.file_source import FileSource
     from contrada.integrations.sources.table_source import TableSource
     from contrada.limits import Limits
-    from contrada.matching import Index
+    from contrada.matching.index import Index
     from contrada.model.algebra.simplification import simplify
     from contrada.net.broker.broker_limits import BrokerLimits
     from contrada.net.client.client_limits import ClientLimits
@@ -99,7 +99,7 @@ _LATER: Final = {
         "integrations.sources.file_source": "FileSource",
         "integrations.sources.table_source": "TableSource",
         "limits": "Limits",
-        "matching": "Index",
+        "matching.index": "Index",
         "model.algebra.simplification": "simplify",
         "net.broker.broker_limits": "BrokerLimits",
         "net.client.client_limits": "ClientLimits",

@@ -1,35 +1,46 @@
-"""An index on each engine: the plain one, and the arrays with kernels uncompiled and compiled.
+"""An index on compiled and on interpreted kernels; the modules of matching in both kinds.
 
-Also the modules of matching in both kinds, with helpers for tests of kernels.
+Also helpers for tests of kernels.
 """
 
 import importlib
+import importlib.util
 import os
 import sys
-import threading
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
+from filelock import FileLock
 
 import contrada as ct
+import hatch_build
 from contrada.matching.array_engine import ArrayEngine
 from contrada.matching.index_limits import IndexLimits
-from contrada.matching.kernels import jit
+from contrada.matching.kernels.native import INTERPRETED_VARIABLE, NATIVE
 from contrada.matching.kernels.schema import NEED_TEXT, NEED_VALUES
 
-needs_numba = pytest.mark.skipif(jit.is_pure(), reason="numba is not installed")
+ROOT = Path(__file__).parents[2]
+
+needs_native = pytest.mark.skipif(NATIVE is None, reason="contrada._native is not built")
 COMPILED = [
     pytest.param(False, id="uncompiled"),
-    pytest.param(True, id="compiled", marks=needs_numba),
+    pytest.param(True, id="compiled", marks=needs_native),
 ]
-"""The arrays."""
+"""The kernels interpreted, with every access to memory checked, and compiled."""
+
+COMPILED_INNER = [
+    pytest.param(False, id="uncompiled"),
+    pytest.param(True, id="compiled", marks=(needs_native, pytest.mark.slow)),
+]
+"""The same for tests of inner kernels, which are compiled for tests alone, once."""
 
 NEEDS_ROOM = (NEED_TEXT, NEED_VALUES)
 """The answers of loading kernels that ask for a larger array of the scratch."""
-
-ENGINES = [pytest.param(None, id="plain"), *COMPILED]
 
 
 def module(name: str, compiled: bool = False) -> Any:
@@ -38,25 +49,38 @@ def module(name: str, compiled: bool = False) -> Any:
     In plain Python every access to memory is checked.
     """
     full = f"contrada.matching.{name}"
-    return importlib.import_module(full) if compiled else _CHECKED[full]
-
-
-def load_kernels() -> bool:
-    """Loads compiled kernels, as `jit.compiled`; waits where another thread is loading them."""
-    while not jit.compiled() and not jit.is_pure():
-        threading.Event().wait(0.01)  # Whichever thread it is; the test's own limit bounds it.
-    return jit.loaded()
+    return importlib.import_module(full) if compiled else _INTERPRETED[full]
 
 
 def inner(compiled: bool) -> Any:
     """The entries to kernels that only kernels call."""
-    return importlib.import_module(_INNER) if compiled else _CHECKED[_INNER]
+    return compiled_kernels(_INNER) if compiled else _INTERPRETED[_INNER]
 
 
 _INNER = "tests.matching.inner"
 
 
-def _without_compiler() -> dict[str, Any]:
+@cache
+def compiled_kernels(name: str) -> Any:
+    """The entries of a module of tests, compiled with all kernels of contrada.
+
+    Compiled once for the same sources, in build/: most of a minute.
+    """
+    lock = ROOT / "build" / "native" / f"{name}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):
+        file = hatch_build.compiled_native(ROOT, name)
+    spec = importlib.util.spec_from_file_location("_native", file)
+    assert spec is not None
+    assert spec.loader is not None
+    native = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(native)
+    prefix = f"{name.rpartition('.')[2]}_"
+    entries = {each.removeprefix(prefix): getattr(native, each) for each in dir(native)}
+    return SimpleNamespace(**entries)
+
+
+def _interpreted() -> dict[str, Any]:
     """The modules of matching, loaded once more beside those that are there."""
 
     def of_matching() -> list[str]:
@@ -65,9 +89,12 @@ def _without_compiler() -> dict[str, Any]:
     compiled = {name: sys.modules.pop(name) for name in of_matching()}
     package = ct.matching
     try:
-        with mock.patch.dict(os.environ, {jit.PURE_VARIABLE: "1"}):
-            importlib.import_module("contrada.matching.array_engine")
-            importlib.import_module("contrada.matching.kernels.batch_validate")
+        with mock.patch.dict(os.environ, {INTERPRETED_VARIABLE: "1"}):
+            importlib.import_module("contrada.matching.index")
+            importlib.import_module("contrada.matching.arrow_pack")
+            importlib.import_module("contrada.matching.record_batches")
+            for name in ("json_scanner", "csv_scanner", "pattern_runs", "gossip_rounds"):
+                importlib.import_module(f"contrada.matching.kernels.{name}")
             importlib.import_module(_INNER)
             return {name: sys.modules.pop(name) for name in of_matching()}
     finally:
@@ -75,21 +102,17 @@ def _without_compiler() -> dict[str, Any]:
         ct.matching = package
 
 
-_CHECKED = _without_compiler()
+_INTERPRETED = _interpreted()
 
 
-def new_index(compiled: bool | None, limits: IndexLimits = IndexLimits()) -> ct.Index[Any]:
-    """An empty index on the plain engine (None), or on arrays, compiled or not."""
-    if compiled is None or compiled:
-        return ct.Index(compiled=bool(compiled), limits=limits)
-    return ct.Index[Any](compiled=False)._over(module("array_engine").ArrayEngine(limits))
+def new_index(compiled: bool, limits: IndexLimits = IndexLimits()) -> ct.Index[Any]:
+    """An empty index."""
+    return module("index", compiled).Index(limits=limits)  # type: ignore[no-any-return]
 
 
-def loaded_index(path: Path, compiled: bool | None) -> ct.Index[Any]:
-    """A saved index on one of the engines."""
-    if compiled is None or compiled:
-        return ct.Index.load(path, compiled=bool(compiled))
-    return ct.Index[Any](compiled=False)._over(module("array_engine").ArrayEngine.load(path))
+def loaded_index(path: Path, compiled: bool) -> ct.Index[Any]:
+    """A saved index."""
+    return module("index", compiled).Index.load(path)  # type: ignore[no-any-return]
 
 
 def naive(subscriptions: Any, notification: Any) -> list[Any]:
@@ -98,9 +121,8 @@ def naive(subscriptions: Any, notification: Any) -> list[Any]:
 
 
 def arrays_of(index: ct.Index[Any]) -> ArrayEngine[Any]:
-    """The arrays of an index that is on them."""
-    assert type(index._engine).__name__ == "ArrayEngine"
-    return index._engine  # type: ignore[return-value]
+    """The arrays of an index."""
+    return index._engine
 
 
 def generation_of(filters: Any, compiled: bool) -> Any:
@@ -117,3 +139,11 @@ def loaded(segment: Any, span: bytes, compiled: bool) -> int:
     while (status := inner(compiled).load_span(span, memory)) in NEEDS_ROOM:
         segment.arrays.grow_for(status)
     return int(status)
+
+
+def table(arrays: Any, name: str) -> Any:
+    """An array of the memory as NumPy's: a view, with the fields of its rows."""
+    rows = arrays.of[name]
+    numbers = np.frombuffer(rows.numbers, dtype=rows.layout.code)
+    kind = [(field, rows.layout.code) for field in rows.layout.fields]
+    return numbers.view(kind) if kind else numbers

@@ -10,14 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrada as ct
-from contrada.matching.access_predicates import COST_MIN, RANGES_MIN, WORDS_FIRST
+from contrada.matching.access_predicates import COST_MIN, RANGES_MIN, ROWS, WORDS_FIRST
 from contrada.matching.assignment import REASSIGNED_AT_ONCE
 from contrada.matching.filter_compiler import CompiledConstraint, constraints_of
 from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels.schema import OP_POINT, OP_RANGE, POOL_ATTRS, WORD_BITS
 from contrada.matching.segment import UNUSED_BYTES_MIN
 from contrada.model.algebra import sets
-from tests.matching.engines import COMPILED, arrays_of, generation_of, module, naive, new_index
+from tests.matching.engines import (
+    COMPILED,
+    arrays_of,
+    generation_of,
+    module,
+    naive,
+    new_index,
+    table,
+)
 
 
 def index_of(
@@ -34,7 +42,7 @@ def counted(index: ct.Index[int], counter: str, notifications: list[dict[str, An
     total = 0
     for notification in notifications:
         index.match(notification)
-        total += int(arrays_of(index)._segment.arrays.of["counters"][counter][0])
+        total += int(table(arrays_of(index)._segment.arrays, "counters")[counter][0])
     return total / len(notifications)
 
 
@@ -42,7 +50,7 @@ def counted(index: ct.Index[int], counter: str, notifications: list[dict[str, An
 def test_filters_are_assigned_to_the_attribute_of_many_values(compiled: bool) -> None:
     """The attribute that got the first filters would get all of them, in its four buckets."""
     filters = (ct.Filter({"kind": f"k{n % 4}", "owner": f"o{n}"}) for n in range(2_000))
-    index = index_of(filters, compiled=compiled)
+    index = index_of(filters, compiled)
     asked = [{"kind": f"k{n % 4}", "owner": f"o{n}"} for n in range(100, 130)]
     assert counted(index, "looked", asked) < 40
     assert all(index.match(each) == [100 + n] for n, each in enumerate(asked))
@@ -55,7 +63,7 @@ def test_filters_are_assigned_to_the_attribute_of_many_values(compiled: bool) ->
 def test_filters_are_assigned_to_parts_of_texts_that_are_many(part: Any, compiled: bool) -> None:
     """An equality of thirty values would always seem rarer than three letters."""
     filters = (ct.Filter({"kind": f"k{n % 30}", "path": part(f"{n:03}")}) for n in range(1_000))
-    index = index_of(filters, compiled=compiled)
+    index = index_of(filters, compiled)
     asked = [{"kind": f"k{n % 30}", "path": f"{n:03}"} for n in range(500, 520)]
     assert counted(index, "looked", asked) < 20
 
@@ -65,7 +73,7 @@ def test_a_narrow_range_counts_at_any_place(compiled: bool) -> None:
     """Ranges would count only where filters hang by them, which then none would begin to do."""
     low = Random(3).sample(range(2_000), 2_000)
     filters = (ct.Filter({"kind": f"k{n % 4}", "price": sets.between(n, n + 1)}) for n in low)
-    index = index_of(filters, compiled=compiled)
+    index = index_of(filters, compiled)
     asked = [{"kind": f"k{n % 4}", "price": n} for n in range(1_500, 1_520)]
     assert counted(index, "looked", asked) < 400
 
@@ -80,7 +88,7 @@ def test_a_renewal_does_not_make_it_worse(compiled: bool) -> None:
         ct.Filter({name: sets.between(low := random.random() / 2, low + 0.5) for name in names})
         for _ in range(500)
     ]
-    index = index_of(filters, compiled=compiled)
+    index = index_of(filters, compiled)
     asked = [{name: random.random() for name in names} for _ in range(300)]
     before = counted(index, "candidates", asked)
     index.renew()
@@ -118,8 +126,8 @@ def test_answers_stay_exact_while_filters_are_reassigned(compiled: bool) -> None
         )
 
     filters = [made() for _ in range(600)]
-    index = index_of(filters, compiled=compiled, limits=IndexLimits(looked_between=0))
-    places = arrays_of(index)._segment.arrays.of["filters"]["place"][:600].copy()
+    index = index_of(filters, compiled, limits=IndexLimits(looked_between=0))
+    places = table(arrays_of(index)._segment.arrays, "filters")["place"][:600].copy()
     asked: list[dict[str, Any]] = [
         {"kind": f"k{random.randrange(8)}", "path": "ax", "price": random.randrange(100)}
         for _ in range(40)
@@ -131,7 +139,7 @@ def test_answers_stay_exact_while_filters_are_reassigned(compiled: bool) -> None
     for turn in range(600 // REASSIGNED_AT_ONCE * 4):
         at = turn % len(asked)
         assert sorted(index.match(asked[at])) == expected[at]
-    assert (arrays_of(index)._segment.arrays.of["filters"]["place"][:600] != places).any(), (
+    assert (table(arrays_of(index)._segment.arrays, "filters")["place"][:600] != places).any(), (
         "nothing was moved"
     )
     index.validate()
@@ -227,7 +235,7 @@ def found(segment: Any, notification: ct.Notification, compiled: bool) -> list[i
     arrays, match = segment.arrays, module("kernels.match", compiled).match
     while (answer := match(notification.span, arrays.memory)) < 0:
         arrays.grow_for(answer >> 2)
-    out = arrays.of["out"][: answer >> 2].tolist()
+    out = table(arrays, "out")[: answer >> 2].tolist()
     return sorted({segment.arrays.filters.key[-1 - each] if each < 0 else each for each in out})
 
 
@@ -277,7 +285,8 @@ def test_a_bit_is_used_again(compiled: Any) -> None:
     assert pools.add(4, constraints_of(arrays.words_of(9)), ends_of) == (0, 4)
     assert arrays.pools.used[0] == 10
     for i in range(len(NAMES)):
-        column = pools._rows(0, i)[:, 0]
+        begin, words = arrays.pool_attrs.begin[i], arrays.pools.words[0]
+        column = table(arrays, "bits")[begin : begin + ROWS * words : words]
         assert ((column >> 4 & 1) == (column >> 9 & 1)).all(), "it asks for what filter 9 does"
         assert not (column >> 9 & 1).all(), "it is not in every bin"
 

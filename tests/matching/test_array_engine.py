@@ -11,7 +11,7 @@ from contrada.matching.array_engine import UNITS_PER_MATCH, UNITS_PER_UPDATE
 from contrada.matching.kernels.schema import EPOCHS_MAX
 from contrada.model.algebra.notification import Envelope
 from contrada.model.codec import notification_from_msgpack, to_msgpack
-from tests.matching.engines import COMPILED, ENGINES, arrays_of, module, new_index
+from tests.matching.engines import COMPILED, arrays_of, module, new_index
 
 
 def new_engine(compiled: bool) -> Any:
@@ -136,7 +136,7 @@ def test_a_value_that_others_write_otherwise_is_matched(value: bytes, compiled: 
         expected = [key for key in range(number + 1) if filters[key].matches(given)]
         assert sorted(engine.match(given)) == expected
         assert sorted(engine.match(span, stamped)) == expected
-        offsets, keys = engine.match_batch([given, ct.Notification({"z": 1}), given])
+        offsets, keys = engine.match_each([given, ct.Notification({"z": 1}), given])
         assert sorted(keys[: offsets[1]].tolist()) == expected
         assert sorted(keys[offsets[2] :].tolist()) == expected
     assert len(engine.match(given)) == 3
@@ -209,7 +209,7 @@ def test_renewal_frees_unused_parts() -> None:
     assert index.match({"a": 2995, "b": 5000}) == [2995]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_long_texts_and_many_values_make_the_scratch_grow(compiled: Any) -> None:
     """A notification larger than any before would be matched in part."""
     index: ct.Index[Any] = new_index(compiled)

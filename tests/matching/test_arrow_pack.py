@@ -6,16 +6,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.matching.arrow_pack import blobs_in, blobs_of, join_blobs, pieces_of, write_maps
-from contrada.matching.kernels import jit
 from contrada.model import Notification
 from contrada.model.domains.values import INT_MAX, INT_MIN, key_of, value_of
-
-compiled = pytest.mark.skipif(jit.is_pure(), reason="columns are written by compiled kernels")
 
 STRINGS = st.lists(st.sampled_from((b"", b"a", b"b", b"ab", b"a" * 300)) | st.binary(), max_size=30)
 EDGES = [edge + by for edge in (0, 31, 32, 128, 256, 2**15, 2**16, 2**31, 2**32) for by in (-1, 0)]
@@ -53,7 +49,6 @@ def without_null(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in NAMES if row[name] is not None}
 
 
-@compiled
 @given(st.lists(ROW, min_size=1, max_size=6))
 def test_columns_are_written_as_notifications_are(rows: list[dict[str, Any]]) -> None:
     """Notifications of columns would be other ones, in another order, or no msgpack."""
@@ -62,7 +57,6 @@ def test_columns_are_written_as_notifications_are(rows: list[dict[str, Any]]) ->
     assert list(blobs.each()) == [Notification(without_null(row)).span for row in rows]
 
 
-@compiled
 @given(st.lists(ROW, min_size=1, max_size=6))
 def test_equal_values_are_written_alike(rows: list[dict[str, Any]]) -> None:
     """1 and 1.0, 0.0 and -0.0, NaN and NaN would be values of different groups."""
@@ -73,7 +67,6 @@ def test_equal_values_are_written_alike(rows: list[dict[str, Any]]) -> None:
         assert blob == msgspec.msgpack.encode(plain)
 
 
-@compiled
 def test_other_integers_and_floats_are_widened() -> None:
     """A column of a narrow type would be read past its end."""
     columns = [pa.array([1, -7], pa.int8()), pa.array([0.5, 0.1], pa.float32())]
@@ -82,7 +75,6 @@ def test_other_integers_and_floats_are_widened() -> None:
     assert list(found.each()) == [msgspec.msgpack.encode(each) for each in exact]
 
 
-@compiled
 def test_many_columns_have_a_longer_head() -> None:
     """From sixteen attributes on the map would have a wrong head."""
     for count in (15, 16, 300):
@@ -93,7 +85,6 @@ def test_many_columns_have_a_longer_head() -> None:
         assert second == b"\x80"
 
 
-@compiled
 def test_types_that_are_not_plain_are_left_to_others() -> None:
     """The items of a list would be read as something else."""
     for column in (pa.array([[1]]), pa.array([b"x"]), pa.array([0], pa.timestamp("us"))):

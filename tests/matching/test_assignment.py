@@ -10,7 +10,7 @@ import contrada as ct
 from contrada.matching.access_predicates import places_of
 from contrada.matching.assignment import REASSIGNED_AT_ONCE
 from contrada.matching.index_limits import IndexLimits
-from tests.matching.engines import COMPILED, arrays_of, generation_of, module, new_index
+from tests.matching.engines import COMPILED, arrays_of, generation_of, module, new_index, table
 
 
 def filters(random: Random, key: int) -> ct.Filter:
@@ -119,7 +119,7 @@ def hanging_on(index: Any, name: str, *values: int) -> int:
         places_of(segment.arrays.seed[0], attr, ct.ops.eq(value)) for value in values or range(100)
     ]
     hashes = {place.hash for each in places if each for place in each}
-    buckets = segment.arrays.of["buckets"]
+    buckets = table(segment.arrays, "buckets")
     return int(buckets["length"][np.isin(buckets["hash"], list(hashes))].sum())
 
 
@@ -207,7 +207,7 @@ def told(array: str, field: str, row: Any, value: int) -> Any:
     """Writes a number into the arrays, at the given row."""
 
     def write(arrays: Any) -> None:
-        arrays.of[array][field][row(arrays)] = value
+        table(arrays, array)[field][row(arrays)] = value
 
     return write
 

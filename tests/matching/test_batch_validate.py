@@ -1,15 +1,14 @@
 """The kernel that looks at packed notifications: one by one, in both kinds, and never too far."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrada.matching.kernels.memory import address_of
 from contrada.model import Envelope, Notification, to_msgpack
 from tests import strategies
-from tests.matching.engines import COMPILED, module, needs_numba
+from tests.matching.engines import COMPILED, module, needs_native
 
 STAMPED = Envelope("an id", "publisher", 7, 1_700_000_000_000_000)
 PADDING = bytes(16)
@@ -20,10 +19,9 @@ def parts_of(msg: bytes, compiled: bool, begin: int = 0) -> list[int] | None:
     passing = module("kernels.batch_validate", compiled)
     parts = np.zeros(passing.PARTS, dtype=np.int64)
     names = np.zeros((passing.NAMES_MAX, 2), dtype=np.int64)
-    rows: Any = np.frombuffer(msg + PADDING, dtype=np.uint8)
-    if not compiled:
-        rows = rows.astype(int)  # Bytes of NumPy would overflow, where those of kernels do not.
-    is_plain = passing.read_parts(rows, begin, len(msg), parts, names)
+    data = bytearray(msg + PADDING)
+    starts = np.array([begin, len(msg)])
+    is_plain = passing.are_plain(address_of(data), starts, names, parts)
     return parts.tolist() if is_plain else None
 
 
@@ -62,9 +60,8 @@ def test_two_attributes_of_one_name_are_none(compiled: bool) -> None:
     assert parts_of(data.replace(b"ab", b"a\x7f"), compiled) is None
 
 
-# Seconds of 64 bits may overflow, silently where compiled; both refuse such a time by its header.
-@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
-@needs_numba
+# Seconds of 64 bits may overflow where compiled; both refuse such a time by its header.
+@needs_native
 @given(one=strategies.notifications(), at=st.integers(0, 400), byte=st.integers(0, 255))
 def test_both_kinds_say_the_same(one: Notification, at: int, byte: int) -> None:
     """The kernel tested in plain Python would differ from the compiled one."""

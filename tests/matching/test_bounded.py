@@ -11,7 +11,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.sets import contains, eq, matches, prefix, suffix
 from contrada.model.languages.decision import safe_answers
 from contrada.model.languages.work_budget import Work
-from tests.matching.engines import ENGINES, naive, new_index
+from tests.matching.engines import COMPILED, naive, new_index
 
 BUDGETS = [0, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 400, 1_000, 2_000, 10_000, 10**6]
 """Steps, from none to enough."""
@@ -53,7 +53,7 @@ EXACT = [naive(SUBSCRIPTIONS, each) for each in NOTIFICATIONS]
 
 @pytest.mark.quick_every(3)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_strict_budget_gives_the_exact_answer_or_none(
     compiled: Any, way: Callable[[Any], list[list[str]]]
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_strict_budget_gives_the_exact_answer_or_none(
 
 @pytest.mark.quick_every(3)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_budget_adds_safe_answers_that_are_counted(
     compiled: Any, way: Callable[[Any], list[list[str]]]
 ) -> None:

@@ -16,19 +16,21 @@ from contrada.model.algebra import sets
 from tests import strategies
 from tests.matching.engines import (
     COMPILED,
+    COMPILED_INNER,
     arrays_of,
     generation_of,
     inner,
     loaded,
     module,
     new_index,
+    table,
 )
 
 hashes = st.integers(0, 2**31 - 1) | st.integers(0, 40).map(lambda n: 2**10 * n + 3)
 """Hashes of places; many of which fall to the same slots of a small table."""
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(known=st.lists(hashes, unique=True, max_size=40), others=st.lists(hashes, max_size=10))
 def test_a_bucket_is_found_by_its_hash_alone(known: Any, others: Any, compiled: Any) -> None:
     """A place would lead to the bucket of another, or to none after the table has grown."""
@@ -44,7 +46,7 @@ def test_a_bucket_is_found_by_its_hash_alone(known: Any, others: Any, compiled: 
 ends = st.tuples(st.sampled_from([2, 4, 5, 6]), st.integers(-(2**62), 2**62) | st.integers(-3, 3))
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(cut_by=st.lists(ends, max_size=2 * PIVOTS), asked=st.lists(ends, max_size=20))
 def test_a_bin_is_that_between_two_pivots(cut_by: Any, asked: Any, compiled: Any) -> None:
     """A value would reach another bin than the ranges that hold it."""
@@ -52,7 +54,7 @@ def test_a_bin_is_that_between_two_pivots(cut_by: Any, asked: Any, compiled: Any
     tree = arrays.take("trees", 2) + 1
     arrays.set_pivots(tree, cut_by)
     first = PIVOTS * tree
-    pivots = [tuple(each) for each in arrays.of["pivots"][first:][: arrays.trees.count[tree]]]
+    pivots = [tuple(each) for each in table(arrays, "pivots")[first:][: arrays.trees.count[tree]]]
     assert pivots == sorted(set(cut_by))[:: max(1, -(-len(set(cut_by)) // PIVOTS))][:PIVOTS]
     for domain, key in [*asked, *cut_by]:
         expected = bisect_right(pivots, (domain, key))
@@ -60,7 +62,7 @@ def test_a_bin_is_that_between_two_pivots(cut_by: Any, asked: Any, compiled: Any
         assert arrays.bin_at(tree, (domain, key)) == expected
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(
     filters=st.lists(strategies.filters(), min_size=1, max_size=12),
     notification=strategies.notifications(),
@@ -73,7 +75,7 @@ def test_matching_filters_are_at_reached_places(
     arrays = segment.arrays
     loaded(segment, notification.span, compiled)
     inner(compiled).seek(arrays.memory)
-    listed = (arrays.of["bucket_list"][: arrays.counters.buckets[0]] >> 1).tolist()
+    listed = (table(arrays, "bucket_list")[: arrays.counters.buckets[0]] >> 1).tolist()
     assert max(Counter(listed).values()) == 1, "a bucket is looked through twice"
     for slot, each in enumerate(filters):
         if each.matches(notification):
@@ -82,7 +84,7 @@ def test_matching_filters_are_at_reached_places(
             assert not set(listed).isdisjoint(places)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 def test_ranges_are_above_the_bins_of_their_values(compiled: Any) -> None:
     """A range would be at nodes that a value inside it does not reach."""
     bounds = [(low, low + width) for low in range(0, 64, 4) for width in (0, 1, 9, 30, 64)]
@@ -92,13 +94,13 @@ def test_ranges_are_above_the_bins_of_their_values(compiled: Any) -> None:
     for value in (*range(-1, 130), 2**53 + 1):
         loaded(segment, ct.Notification({"x": value}).span, compiled)
         inner(compiled).seek(arrays.memory)
-        listed = {each >> 1 for each in arrays.of["bucket_list"][: arrays.counters.buckets[0]]}
+        listed = {each >> 1 for each in table(arrays, "bucket_list")[: arrays.counters.buckets[0]]}
         for number, (low, high) in enumerate(bounds):
             places = set(segment._chains.values(arrays.filters.place[number]))
             assert low > value or value > high or places & listed, (low, high, value)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 def test_asking_memory_ahead_does_no_harm(compiled: Any) -> None:
     """A row beyond an array's end, which nobody reads, would end the process."""
     memory = generation_of([ct.Filter("a = 1")], compiled).arrays.memory

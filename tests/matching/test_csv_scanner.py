@@ -28,7 +28,8 @@ def parted(
     starts = np.cumsum([0, *map(len, absent)])
     texts = np.frombuffer("".join(absent).encode() + BEHIND, dtype=np.uint8)
     signs = (ord(","), ord(quote) if quote else csv_scanner.NO_QUOTE)
-    csv_scanner.part(data, ends, signs, np.array(places), (starts, texts), spans, is_doubtful)
+    scan: Any = csv_scanner.part
+    scan(data, ends, *signs, np.array(places), starts, texts, *spans, is_doubtful)
     cells = [
         [
             None if begin < 0 else data[begin:last].tobytes().decode()
@@ -99,7 +100,8 @@ def test_lines_that_are_empty_or_doubtful_are_passed_over() -> None:
     spans = tuple(np.full((1, 1), -1, dtype=np.int64) for _ in range(2))
     absent = (np.zeros(1, dtype=np.int64), np.frombuffer(BEHIND, dtype=np.uint8))
     is_doubtful = np.ones(1, dtype=bool)
-    csv_scanner.part(data, np.array([1]), (44, 34), np.array([0]), absent, spans, is_doubtful)
+    scan: Any = csv_scanner.part
+    scan(data, np.array([1]), 44, 34, np.array([0]), *absent, *spans, is_doubtful)
     assert spans[0].item() == -1
     assert is_doubtful.all()
 

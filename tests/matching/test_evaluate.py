@@ -18,7 +18,15 @@ from contrada.model.languages.atoms import Atom
 from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Literal
 from tests import strategies
-from tests.matching.engines import COMPILED, generation_of, inner, loaded, module
+from tests.matching.engines import (
+    COMPILED,
+    COMPILED_INNER,
+    generation_of,
+    inner,
+    loaded,
+    module,
+    table,
+)
 
 encode = msgspec.msgpack.Encoder().encode
 MAYBE = 2
@@ -34,7 +42,7 @@ MEANINGS: dict[str, Callable[[bytes, bytes], bool]] = {
 }
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @pytest.mark.parametrize("operator", ATOM_KINDS)
 def test_each_operator_on_text_has_its_meaning(operator: str, compiled: Any) -> None:
     """A text would be compared from its wrong end, with or without case where it is not to be."""
@@ -67,7 +75,7 @@ def test_undecided_values_are_joined_with_the_rest(every: bool, compiled: Any) -
             assert stack[:2].tolist() == [7, of_three(values, every=every)], values
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(of=strategies.value_sets(), values=st.lists(strategies.values(), min_size=1, max_size=4))
 def test_a_set_holds_the_members_of_the_model(of: Any, values: Any, compiled: Any) -> None:
     """A constraint would let other values pass than the filter does."""
@@ -85,7 +93,7 @@ def test_a_set_holds_the_members_of_the_model(of: Any, values: Any, compiled: An
                 assert found == of.holds(key), key
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(
     filters=st.lists(strategies.filters(strategies.value_sets(2)), max_size=5),
     notification=strategies.notifications(),
@@ -107,16 +115,16 @@ def test_a_program_holds_where_its_filter_matches(
             assert holds is each.matches(notification)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 def test_a_set_is_computed_once_for_a_notification(compiled: Any) -> None:
     """A set that many filters share would be computed for each, or be taken from the last time."""
     segment = generation_of([ct.Filter("x (contains 'a' | = 5)")], compiled)
     arrays, set_holds = segment.arrays, inner(compiled).set_holds
-    words = arrays.of["sets"].copy()
+    words = table(arrays, "sets").copy()
     for text, expected in (("bab", 1), ("bbb", 0), ("a", 1)):
         loaded(segment, ct.Notification({"x": text}).span, compiled)
         assert set_holds(0, arrays.memory) == expected
         assert arrays.set_seen[0] == arrays.counters.epoch[0] * 4 + expected
-        arrays.of["sets"][:] = 0  # what would be read if it were computed again
+        table(arrays, "sets")[:] = 0  # what would be read if it were computed again
         assert set_holds(0, arrays.memory) == expected
-        arrays.of["sets"][:] = words
+        table(arrays, "sets")[:] = words

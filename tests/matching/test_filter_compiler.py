@@ -24,7 +24,7 @@ from contrada.model.codec import from_msgpack, to_msgpack
 from contrada.model.domains import line
 from contrada.model.domains.values import NUMBER
 from tests import strategies
-from tests.matching.engines import ENGINES, module, naive, new_index
+from tests.matching.engines import COMPILED, module, naive, new_index
 
 NUMBERS_ORDERED = sorted(strategies.NUMBERS[:-1])
 
@@ -279,7 +279,7 @@ def test_constants_of_removed_filters_are_cleared(constant: Any) -> None:
     assert max(sizes) < 8_000_000
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_an_exact_filter_is_not_taken_for_a_wider_one(compiled: Any) -> None:
     """A filter would count as equal to one with wider integers, in a reused place."""
     index: ct.Index[int] = new_index(compiled)
@@ -292,7 +292,7 @@ def test_an_exact_filter_is_not_taken_for_a_wider_one(compiled: Any) -> None:
     assert sorted(index.match({"a": 2**53})) == [1, 2]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_numbers_between_doubles_are_different_filters(compiled: Any) -> None:
     """Identifiers of 64 bits that share a double would be one filter."""
     index: ct.Index[int] = new_index(compiled)

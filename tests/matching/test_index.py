@@ -22,23 +22,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import contrada as ct
 from contrada.errors import EncodingError, InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.integrations.dialects import cesql, sql
-from contrada.matching.kernels import jit
+from contrada.matching.kernels.native import INTERPRETED_VARIABLE
 from contrada.model.algebra.notification import Envelope
 from contrada.model.languages.atoms import failures
 from contrada.model.rule import Rule
 from tests import strategies
-from tests.matching.engines import (
-    COMPILED,
-    ENGINES,
-    load_kernels,
-    module,
-    naive,
-    needs_numba,
-    new_index,
-)
+from tests.matching.engines import COMPILED, module, naive, needs_native, new_index
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @given(
     subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=12),
     notifications=st.lists(strategies.notifications(), min_size=1, max_size=4),
@@ -59,7 +51,7 @@ def test_matches_as_every_filter_says(
 class Upkeep(RuleBasedStateMachine):
     """Adding, replacing, removing and renewing, in any order."""
 
-    compiled: bool | None = False
+    compiled = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,21 +93,13 @@ class CompiledUpkeep(Upkeep):
     compiled = True
 
 
-class PlainUpkeep(Upkeep):
-    """The same on the plain engine."""
-
-    compiled = None
-
-
 TestUpkeep = Upkeep.TestCase
 TestUpkeep.__doc__ = "An update would lose a filter, or leave one behind."
-TestPlainUpkeep = pytest.mark.slow(PlainUpkeep.TestCase)
-TestPlainUpkeep.__doc__ = "An update would lose a filter of the plain engine."
-TestCompiledUpkeep = needs_numba(CompiledUpkeep.TestCase)
+TestCompiledUpkeep = needs_native(CompiledUpkeep.TestCase)
 TestCompiledUpkeep.__doc__ = "An update would lose a filter on compiled kernels."
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_thousand_filters_on_one_attribute_make_a_tree(compiled: Any) -> None:
     """Ranges would be lost when an attribute gets a tree, or new pivots."""
     index: ct.Index[Any] = new_index(compiled)
@@ -132,7 +116,7 @@ def test_a_thousand_filters_on_one_attribute_make_a_tree(compiled: Any) -> None:
         assert sorted(index.match(notification)) == naive(by_key, notification)
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
     """A plain dict would need other types, or be matched differently."""
     index: ct.Index[Any] = new_index(compiled)
@@ -148,7 +132,7 @@ def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
         index.match({"a": 2**64 - 1})
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_mapping_has_no_marks_and_no_envelope(compiled: Any) -> None:
     """A program that passes a dict could pass for another publisher, or for an obvent."""
     index: ct.Index[Any] = new_index(compiled)
@@ -186,33 +170,20 @@ def test_an_operator_nobody_registered_meets_everything() -> None:
     assert index.match({"a": "text", "b": 2}) == []
 
 
-def test_everything_works_without_numba() -> None:
+def test_everything_works_without_the_compiled_module() -> None:
     """Where nothing can be compiled there would be no answer."""
     code = (
-        "import contrada as ct; i = ct.Index(compiled=True); i.add(1, ct.Filter('a > 1'));"
+        "import contrada as ct; i = ct.Index(); i.add(1, ct.Filter('a > 1'));"
         "print(i.match({'a': 2}), i.statistics().is_compiled)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, jit.PURE_VARIABLE: "1"},
+        env={**os.environ, INTERPRETED_VARIABLE: "1"},
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stdout.split() == ["[1]", "False"]
-
-
-def test_kernels_that_are_loaded_are_used_from_the_first_filter_on() -> None:
-    """Where much is subscribed and little published, all of it would be entered slowly."""
-    if not load_kernels():
-        pytest.skip("numba is not installed")
-    for compiled in (None, False):
-        index: ct.Index[int] = ct.Index(compiled=compiled)
-        index.add(1, ct.Filter("a > 1"))
-        assert index.statistics().is_compiled is (compiled is None)
-        index.add(2, ct.Filter("a > 1 and b = 'x'"))
-        index.validate()
-        assert sorted(index.match({"a": 2, "b": "x"})) == [1, 2]
 
 
 def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +197,7 @@ def test_a_filter_that_is_refused_leaves_nothing_behind(monkeypatch: pytest.Monk
     index.validate()
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("given", ["a text", None, 3, [1]])
 def test_invalid_notifications_are_refused_with_a_reason(compiled: Any, given: Any) -> None:
     """An error about an attribute of Python's would not name the expected argument."""
@@ -237,7 +208,7 @@ def test_invalid_notifications_are_refused_with_a_reason(compiled: Any, given: A
             call(given)
 
 
-@pytest.mark.parametrize("compiled", ENGINES[:2])
+@pytest.mark.parametrize("compiled", COMPILED[:2])
 @given(
     members=st.lists(strategies.filters() | strategies.filter_sets(), max_size=8),
     asked=strategies.filters(),
@@ -271,7 +242,7 @@ def test_a_batch_is_matched_row_by_row() -> None:
     assert sorted(keys[1:]) == ["any", "low"]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_table_is_matched_as_its_rows(compiled: Any) -> None:
     """Columns would be matched otherwise than the same values in notifications."""
     pa = pytest.importorskip("pyarrow")
@@ -342,7 +313,7 @@ def test_many_keys_of_one_filter_are_added_and_removed(compiled: Any) -> None:
     assert index.statistics().filters == 0
 
 
-@needs_numba
+@needs_native
 @pytest.mark.parametrize(
     "kind",
     ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "double"],
@@ -385,7 +356,7 @@ def test_expressions_are_assigned_by_their_implied_texts(compiled: Any) -> None:
         assert index.statistics().candidates < 20
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(
     ("text", "attributes"),
     [
@@ -409,7 +380,7 @@ def test_a_filter_of_several_places_is_found_once(
     assert len(found) == len(set(found))
 
 
-@needs_numba
+@needs_native
 def test_rows_that_the_model_must_confirm_are_matched_by_rows() -> None:
     """A column's large integer would give an invalid key."""
     pa = pytest.importorskip("pyarrow")
@@ -423,7 +394,7 @@ def test_rows_that_the_model_must_confirm_are_matched_by_rows() -> None:
         assert sorted(keys[:2]) == sorted(keys[2:]) == [8, 9]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_set_does_not_decide_about_a_number_between_doubles(compiled: Any) -> None:
     """An integer past 2^53 would match because a double beside it does."""
     index: ct.Index[Any] = new_index(compiled)
@@ -432,7 +403,7 @@ def test_a_set_does_not_decide_about_a_number_between_doubles(compiled: Any) -> 
     assert index.match({"a": 1e300}) == ["k"]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_an_empty_list_of_values_is_absent(compiled: Any) -> None:
     """The values of the notification before would still count."""
     index: ct.Index[Any] = new_index(compiled)
@@ -441,7 +412,7 @@ def test_an_empty_list_of_values_is_absent(compiled: Any) -> None:
     assert index.match({"b": 1, "a": []}) == []
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("name", [3, 10**12, -(10**9), 1.5, b"a", None, True])
 def test_a_name_that_is_no_text_is_passed_over(compiled: Any, name: Any) -> None:
     """Records with numbered columns would end the process, or match as others."""
@@ -451,7 +422,7 @@ def test_a_name_that_is_no_text_is_passed_over(compiled: Any, name: Any) -> None
     assert index.match({name: 1, "a": 5}) == ["k"]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(
     "value",
     [datetime(2020, 1, 1), Fraction(5, 2), date(2020, 1, 1), timedelta(2)],  # noqa: DTZ001
@@ -476,7 +447,7 @@ def test_a_set_that_is_everything_asks_for_nothing() -> None:
     assert sorted(index.covered(whole)) == ["any", "one"]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(
     "text", [r"a matches /x\by/", r"b = 1 and a matches /x$y/", "a not set>= ''", "a suffix 'x'"]
 )
@@ -494,7 +465,7 @@ def test_a_filter_that_an_operator_leaves_empty_is_covered(compiled: Any, text: 
     assert index.covered(asked) == ["one"]
 
 
-@needs_numba
+@needs_native
 def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     """One row would end a batch with an error that names neither Contrada nor the column."""
     pa = pytest.importorskip("pyarrow")
@@ -506,10 +477,9 @@ def test_a_column_with_a_time_that_none_can_have_is_refused() -> None:
     assert raised.value.name == "t"
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
-def test_an_index_is_a_mapping_to_look_at(compiled: Any) -> None:
+def test_an_index_is_a_mapping_to_look_at() -> None:
     """A person could not see its contents, or move it to another process."""
-    index: ct.Index[str] = new_index(compiled)
+    index: ct.Index[str] = ct.Index()
     held = {"one": ct.Filter("a = 1"), "two": ct.FilterSet("a = 2 or b contains 'x'")}
     for key, subscription in held.items():
         index.add(key, subscription)
@@ -550,7 +520,7 @@ def rows_in(batch: tuple[Any, Any]) -> list[list[str]]:
     return [sorted(listed[begin:end]) for begin, end in pairwise(offsets)]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @given(st.lists(st.tuples(ATTRIBUTES, st.integers(0, 9)), max_size=6))
 def test_rules_are_matched_as_they_say(compiled: Any, given_rows: Any) -> None:
     """A key would match where only its filters do, in one of the ways to ask."""
@@ -579,7 +549,7 @@ def test_rules_are_matched_as_they_say(compiled: Any, given_rows: Any) -> None:
     assert rows_in(index.match_batch(table)) == unstamped
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_residue_that_raises_says_no_and_is_counted(compiled: bool) -> None:
     """One type that cannot read a notification would keep it from all other keys."""
 
@@ -610,7 +580,7 @@ def test_a_residue_that_raises_says_no_and_is_counted(compiled: bool) -> None:
     assert [typed.matches(each) for each in given] == [False, False, True]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_residue_is_removed_with_its_key(compiled: bool) -> None:
     """A key would be decided by its former filter."""
     index: ct.Index[str] = new_index(compiled)

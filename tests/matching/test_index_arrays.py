@@ -1,5 +1,6 @@
 """How the arrays grow and move, are saved and freed; and chains of small numbers in them."""
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
-from contrada.matching.index_arrays import COPIED_BYTES_MAX, EMPTY, Arrays, Chains, grow_array
+from contrada.matching.index_arrays import COPIED_BYTES_MAX, EMPTY, Arrays, Chains, grown
+from contrada.matching.kernels.memory import Rows, address_of
 from contrada.matching.kernels.schema import (
     ARRAYS,
     GRAM_BITS_BYTES,
@@ -21,7 +23,7 @@ from contrada.matching.kernels.schema import (
     PIVOTS,
     STORE,
 )
-from tests.matching.engines import generation_of, module
+from tests.matching.engines import generation_of, module, table
 
 HASH_TABLES = ("names", "slots", "equal")
 
@@ -29,52 +31,52 @@ HASH_TABLES = ("names", "slots", "equal")
 # --- growing ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.int64, ARRAYS["entries"], object])
-def test_grown_arrays_keep_their_rows(kind: Any) -> None:
+@pytest.mark.parametrize("name", ["texts", "program", "entries"])
+def test_grown_arrays_keep_their_rows(name: str) -> None:
     """Rows would be lost, or fresh ones have the former contents of memory."""
-    array = np.zeros(10, dtype=kind)
-    array[9] = np.ones(1, dtype=kind)[0]
-    assert grow_array(array, 10) is array
-    bigger = grow_array(array, 11)
+    rows = Rows.zeros(ARRAYS[name], 10)
+    width = len(rows.numbers) // 10
+    rows.numbers[-1] = 1
+    assert grown(rows, 10) is rows
+    bigger = grown(rows, 11)
     assert len(bigger) == 10 + 5 + 16
-    assert (bigger[:10] == array).all()
-    assert (
-        not bigger[10:].astype(bool).any()
-        if not bigger.dtype.names
-        else not bigger["here"][10:].any()
-    )
-    assert len(grow_array(array, 100)) == 100
+    assert bigger.part(0, 10) == rows.numbers
+    assert not any(bigger.numbers[10 * width :])
+    assert len(grown(rows, 100)) == 100
 
 
 def test_a_large_array_is_hardly_copied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """An update would wait for a copy of all; or none could be made."""
-    large = np.ones(COPIED_BYTES_MAX + 1, dtype=np.uint8)
-    assert len(grow_array(large, len(large) + 1)) == 64 * len(large)
-    assert len(grow_array(large[:-1], len(large))) < 2 * len(large), "it is small enough"
-    promised = np.zeros
+    large = Rows(ARRAYS["texts"], bytearray(b"\1" * (COPIED_BYTES_MAX + 1)))
+    assert len(grown(large, len(large) + 1)) == 64 * len(large)
+    small = Rows(ARRAYS["texts"], large.numbers[:-1])
+    assert len(grown(small, len(large))) < 2 * len(large), "it is small enough"
+    promised = mmap.mmap
 
-    def zeros(rows: int, dtype: Any) -> Any:
-        if rows > 2 * len(large):
-            raise MemoryError
-        return promised(rows, dtype=dtype)
+    def mapped(file: int, size: int) -> Any:
+        if size > 2 * len(large):
+            raise OSError("no memory")
+        return promised(file, size)
 
-    monkeypatch.setattr(np, "zeros", zeros)
-    bigger = grow_array(large, len(large) + 1)
+    monkeypatch.setattr(mmap, "mmap", mapped)
+    bigger = grown(large, len(large) + 1)
     assert len(bigger) == len(large) + len(large) // 2 + 16
-    assert bigger[: len(large)].all()
+    assert all(bigger.part(0, len(large)))
 
 
 def checked(arrays: Any) -> None:
     """Checks the invariants of arrays."""
     for i, name in enumerate(ARRAYS):
-        array = arrays.of[name]
-        assert arrays._table[2 * i : 2 * i + 2].tolist() == [array.ctypes.data, len(array)], name
+        array = table(arrays, name)
+        if isinstance(arrays.memory, int):  # The table is for compiled kernels.
+            place = [address_of(arrays.of[name].numbers), len(array)]
+            assert arrays._table[2 * i : 2 * i + 2].tolist() == place, name
         assert len(getattr(arrays, name)) == len(array), name
         assert len(array) >= max(arrays.used[name], arrays._rows[name]), name
     for name in HASH_TABLES:
-        size = len(arrays.of[name])
+        size = len(table(arrays, name))
         assert size & (size - 1) == 0, name
-        assert 2 * np.count_nonzero(arrays.of[name]) <= size, name
+        assert 2 * np.count_nonzero(table(arrays, name)) <= size, name
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(ARRAYS)), st.integers(0, 300)), max_size=12))
@@ -84,10 +86,10 @@ def test_kernels_get_the_address_of_each_array(asked: Any) -> None:
     checked(arrays)
     for name, rows in asked:
         if name not in HASH_TABLES:
-            arrays.of[name][0] = np.ones(1, dtype=ARRAYS[name])[0]
+            arrays.of[name].numbers[0] = 1
             arrays.reserve(name, rows)
-            assert arrays.of[name][0] == np.ones(1, dtype=ARRAYS[name])[0]
-            assert len(arrays.of[name]) >= rows
+            assert arrays.of[name].numbers[0] == 1
+            assert len(table(arrays, name)) >= rows
     checked(arrays)
 
 
@@ -107,7 +109,7 @@ def test_arrays_that_go_together_grow_together(name: str, others: Any) -> None:
     arrays = Arrays()
     assert [arrays.take(name, 70), arrays.take(name), arrays.used[name]] == [0, 70, 71]
     for other, rows in others.items():
-        assert len(arrays.of[other]) >= 71 * rows
+        assert len(table(arrays, other)) >= 71 * rows
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=60))
@@ -127,10 +129,10 @@ def test_arrays_are_doubled_for_kernels() -> None:
     arrays = Arrays()
     arrays.counters.seen[0] = arrays.counters.matched[0] = 5
     for status, name in ((NEED_TEXT, "text"), (NEED_VALUES, "values"), (NEED_OUT, "out")):
-        before = len(arrays.of[name])
+        before = len(table(arrays, name))
         arrays.grow_for(status)
-        assert len(arrays.of[name]) >= 2 * before, name
-    assert len(arrays.of["out"]) >= 4 * PENDING
+        assert len(table(arrays, name)) >= 2 * before, name
+    assert len(table(arrays, "out")) >= 4 * PENDING
     assert arrays.counters.seen[0] == arrays.counters.matched[0] == 4, "it is matched once more"
 
 
@@ -140,29 +142,29 @@ def test_stamps_are_cleared_and_statistics_halved() -> None:
     stamped = [("counters", "epoch"), ("state", "epoch"), ("buckets", "stamp")]
     seen = [("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")]
     for name, field in stamped + seen:
-        arrays.of[name][field] = 7
-    arrays.of["key_seen"][:] = arrays.of["set_seen"][:] = 7
+        table(arrays, name)[field] = 7
+    table(arrays, "key_seen")[:] = table(arrays, "set_seen")[:] = 7
     for name in dict.fromkeys(n for n, _ in stamped + seen) | dict.fromkeys(
         ("key_seen", "set_seen")
     ):
-        arrays._rows[name] = len(arrays.of[name])
+        arrays._rows[name] = len(table(arrays, name))
     arrays.grow_for(NEED_STAMPS)
-    assert not any(arrays.of[name][field].any() for name, field in stamped)
-    assert not arrays.of["key_seen"].any()
-    assert not arrays.of["set_seen"].any()
-    assert all((arrays.of[name][field] == 3).all() for name, field in seen)
+    assert not any(table(arrays, name)[field].any() for name, field in stamped)
+    assert not table(arrays, "key_seen").any()
+    assert not table(arrays, "set_seen").any()
+    assert all((table(arrays, name)[field] == 3).all() for name, field in seen)
 
 
 def test_bits_of_substrings_take_no_room_before_one_is_asked_for() -> None:
     """Each index would hold 64 KiB for nothing; or a substring's bit be nobody's."""
     arrays = Arrays()
-    assert len(arrays.of["gram_bits"]) < 100
+    assert len(table(arrays, "gram_bits")) < 100
     arrays.enter_gram(0, 0x616263)
     assert arrays.used["gram_bits"] == GRAM_BITS_BYTES
     gram_bit = module("kernels.scratch").gram_bit
-    (byte,) = np.flatnonzero(arrays.of["gram_bits"]).tolist()
-    bit = gram_bit(0, 0x616263, 8 * len(arrays.of["gram_bits"]))
-    assert (byte, arrays.of["gram_bits"][byte]) == (bit >> 3, 1 << (bit & 7))
+    (byte,) = np.flatnonzero(table(arrays, "gram_bits")).tolist()
+    bit = gram_bit(0, 0x616263, 8 * len(table(arrays, "gram_bits")))
+    assert (byte, table(arrays, "gram_bits")[byte]) == (bit >> 3, 1 << (bit & 7))
 
 
 # --- all of them --------------------------------------------------------------------------------
@@ -176,16 +178,18 @@ def test_saved_arrays_are_restored() -> None:
     segment = generation_of(filters, False)
     before = segment.arrays
     restored = module("index_arrays").Arrays()
-    restored.restore({name: before.used_rows(name).copy() for name in STORE}, before.used)
+    rows_of = module("kernels.memory").Rows
+    saved = {name: bytearray(before.used_rows(name)) for name in STORE}
+    restored.restore({name: rows_of(ARRAYS[name], saved[name]) for name in STORE}, before.used)
     checked(restored)
     for name in STORE:
-        rows = len(before.used_rows(name))
-        assert (restored.of[name][:rows] == before.used_rows(name)).all(), name
-        assert rows < len(before.of[name]) or name not in ("entries", "program"), name
+        rows = len(saved[name]) // ARRAYS[name].row_bytes
+        assert restored.of[name].part(0, rows).tobytes() == saved[name], name
+        assert rows < len(table(before, name)) or name not in ("entries", "program"), name
     for number in range(50):
         assert restored.words_of(number) == before.words_of(number)
-    assert len(restored.of["stack"]) > restored.used["sets"]
-    assert len(restored.of["bucket_list"]) > restored.used["buckets"]
+    assert len(table(restored, "stack")) > restored.used["sets"]
+    assert len(table(restored, "bucket_list")) > restored.used["buckets"]
     assert restored.bin_at(0, (4, 0)) == before.bin_at(0, (4, 0))
 
 
@@ -193,7 +197,7 @@ def test_arrays_are_freed_one_at_a_time() -> None:
     """All of a large index would be freed between two updates."""
     arrays = Arrays()
     held = arrays.bytes_used()
-    assert held == sum(a.nbytes for n, a in arrays.of.items() if arrays._rows[n] == len(a))
+    assert held == sum(a.numbers.nbytes for n, a in arrays.of.items() if arrays._rows[n] == len(a))
     steps = 0
     while arrays.dissolve():
         steps += 1

@@ -17,11 +17,11 @@ from contrada.errors import EncodingError
 from contrada.matching.index_file import ALIGNMENT, MAGIC
 from contrada.matching.kernels.schema import ARRAYS, STORE
 from tests import strategies
-from tests.matching.engines import COMPILED, ENGINES, arrays_of, loaded_index, new_index
+from tests.matching.engines import COMPILED, arrays_of, loaded_index, new_index
 
 
 @pytest.mark.quick_first
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @given(
     subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=10),
     more=strategies.filters(),
@@ -138,7 +138,7 @@ def test_arrays_lie_where_they_can_be_mapped(tmp_path: Path) -> None:
     at = len(whole) - len(rest)
     for name in STORE:
         rows = header["arrays"][name]
-        size = rows * ARRAYS[name].itemsize
+        size = rows * ARRAYS[name].row_bytes
         at += -at % ALIGNMENT
         assert whole[at : at + size] == arrays.used_rows(name).tobytes(), name
         assert rows >= header["used"][name]

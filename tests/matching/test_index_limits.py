@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.matching.index_limits import IndexLimits
 
 
@@ -20,4 +20,4 @@ def test_limits_are_named_by_keyword() -> None:
     """A call would set another limit after a field was added."""
     with pytest.raises(TypeError, match="positional"):
         IndexLimits(1)  # type: ignore[call-arg]
-    assert len(Index[int](limits=IndexLimits(work_plain_max=1))) == 0
+    assert len(Index[int](limits=IndexLimits(looked_min=1))) == 0

@@ -1,6 +1,7 @@
 """Kernels that scan lines of JSON: the values are valid JSON, at their positions."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ NUMBERS = {
 @pytest.mark.parametrize("text", NUMBERS)
 def test_numbers_end_where_json_ends_them(text: str) -> None:
     """A number beyond 64 bits, or none at all, would be taken for one."""
-    data = np.frombuffer(f"{text},\n{BEHIND}".encode(), dtype=np.uint8)
+    data = f"{text},\n{BEHIND}".encode()
     assert json_scanner.past_number(data, 0) == NUMBERS[text]
 
 
@@ -59,7 +60,7 @@ def test_numbers_end_where_json_ends_them(text: str) -> None:
 )
 def test_numbers_are_the_nearest(text: str) -> None:
     """A double would be the next one to the written number, or lose its sign."""
-    data = np.frombuffer(f"{text},{BEHIND}".encode(), dtype=np.uint8)
+    data = f"{text},{BEHIND}".encode()
     kind, bits = json_scanner.number_of(data, 0, len(text))
     number = json.loads(text)
     assert (
@@ -75,7 +76,7 @@ def test_numbers_are_the_nearest(text: str) -> None:
 @pytest.mark.parametrize("text", ["9007199254740993.0", "1e23", "3e-23", "0." + "1" * 18])
 def test_hard_numbers_are_left_to_others(text: str) -> None:
     """They would be rounded twice."""
-    data = np.frombuffer(f"{text},{BEHIND}".encode(), dtype=np.uint8)
+    data = f"{text},{BEHIND}".encode()
     assert json_scanner.number_of(data, 0, len(text))[0] == json_scanner.HARD
 
 
@@ -85,7 +86,7 @@ def test_texts_end_where_a_sign_does(size: int, sign: str) -> None:
     """A quote, a backslash or a control character would be passed over among eight bytes."""
     around = "!#[]~\x7fé "
     text = (around * 3).encode()[:size]
-    data = np.frombuffer(text + sign.encode() + b'"\\\n' * 8 + BEHIND.encode(), dtype=np.uint8)
+    data = text + sign.encode() + b'"\\\n' * 8 + BEHIND.encode()
     assert json_scanner.past_text(data, 0) == (size + 1 if sign == '"' else -1)
 
 
@@ -94,8 +95,8 @@ def test_digits_end_before_another_byte(size: int) -> None:
     """A sign that is near the digits would be one."""
     for sign in range(256):
         if not ord("0") <= sign <= ord("9"):
-            data = np.frombuffer(b"0123456789" * 2, dtype=np.uint8)[:size].tobytes()
-            held = np.frombuffer(data + bytes([sign]) + b"5" * 8 + BEHIND.encode(), dtype=np.uint8)
+            data = (b"0123456789" * 2)[:size]
+            held = data + bytes([sign]) + b"5" * 8 + BEHIND.encode()
             assert json_scanner.past_digits(held, 0) == size
 
 
@@ -132,17 +133,20 @@ def test_lines_are_taken_as_json_takes_them() -> None:
     ends = np.flatnonzero(data == 10)[: len(LINES)]
     table = np.full(64, -1, dtype=np.int64)
     names = b"abcd"
-    known = (table, np.arange(5), np.frombuffer(names + bytes(8), dtype=np.uint8))
-    leads = json_scanner.no_leads(4)
+    known = (table, np.arange(5), names + bytes(8))
+    leads = (
+        np.zeros(5 * json_scanner.LEAD_BYTES, dtype=np.uint8),
+        np.zeros(5, dtype=np.int64),
+        np.full(5, 4, dtype=np.int64),
+    )
     column_of = np.array([0, 1, json_scanner.NOT_KEPT, json_scanner.REFUSED])
     seen, state = np.full(4, -1, dtype=np.int64), np.zeros(4, dtype=np.int64)
     spans = tuple(np.full((2, len(ends)), -1, dtype=np.int64) for _ in range(2))
     is_doubtful = np.zeros(len(ends), dtype=bool)
+    scan: Any = json_scanner.scan
     line = 0
     while (
-        line := json_scanner.scan(
-            data, ends, line, known, leads, column_of, seen, spans, is_doubtful, state
-        )
+        line := scan(data, ends, line, *known, *leads, column_of, seen, *spans, is_doubtful, state)
     ) < len(ends):
         begin, end, place, _ = state.tolist()
         table[place] = names.index(data[begin:end].tobytes())
@@ -165,5 +169,5 @@ def test_lines_are_taken_as_json_takes_them() -> None:
 def test_words_end_in_their_lines(text: str) -> None:
     """The beginning of the next line would be read as the rest of a word."""
     rest = next(each[len(text) :] for each in ("true", "null", "false") if each.startswith(text))
-    data = np.frombuffer(f"{text}\n{rest}{BEHIND}".encode(), dtype=np.uint8)
+    data = f"{text}\n{rest}{BEHIND}".encode()
     assert json_scanner.past_word(data, 0) == -1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import contrada as ct
-from tests.matching.engines import COMPILED, module, needs_numba, new_index
+from tests.matching.engines import COMPILED, module, needs_native, new_index
 
 INTEGERS = [*range(-3, 30), 2**63 - 1, -(2**63), 2**32, 2**40 + 1]
 OTHERS = ["text", "1", None, True, 2.5, 2**64, (1, "x"), b"1"]
@@ -59,7 +59,7 @@ class SlotsOfKeys(RuleBasedStateMachine):
         slots = self.slots
         slots.validate()
         assert len(slots) == len(self.by_key)
-        assert {slots.keys[slot]: slot for slot in slots} == self.by_key
+        assert {slots.by_slot()[slot]: slot for slot in slots} == self.by_key
         assert all(slots.find(key) < 0 for key in (*INTEGERS, *OTHERS) if key not in self.by_key)
         keys = slots.by_slot()
         assert all(keys[slot] == key for key, slot in self.by_key.items())
@@ -76,7 +76,7 @@ TestSlots = SlotsOfKeys.TestCase
 TestSlots.__doc__ = (
     "A key would be lost when another goes, or when the first that is no integer comes."
 )
-TestCompiledSlots = needs_numba(CompiledSlotsOfKeys.TestCase)
+TestCompiledSlots = needs_native(CompiledSlotsOfKeys.TestCase)
 TestCompiledSlots.__doc__ = "The same on compiled kernels."
 
 
@@ -143,7 +143,7 @@ def test_keys_with_two_slots_are_found(compiled: Any) -> None:
     slots = module("key_table", compiled).KeyTable()
     for key in range(5):
         slots.take(key, slots.find(key))
-    slots.keys[3] = 0
+    slots.keys.numbers[3] = 0
     with pytest.raises(AssertionError, match="slot 3"):
         slots.validate()
 

@@ -20,12 +20,14 @@ from contrada.matching.kernels.schema import (
 from tests import strategies
 from tests.matching.engines import (
     COMPILED,
+    COMPILED_INNER,
     arrays_of,
     generation_of,
     inner,
     loaded,
     module,
     new_index,
+    table,
 )
 
 MAY_PASS = 1
@@ -45,7 +47,7 @@ def guards_of(segment: Any, number: int) -> list[list[tuple[int, int, int]]]:
     return found
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(of=strategies.filters(strategies.value_sets(2)), notification=strategies.notifications())
 def test_guards_never_reject_passing_values(of: Any, notification: Any, compiled: Any) -> None:
     """A filter would be missed, or match by its guards alone although it must not."""
@@ -63,7 +65,7 @@ def test_guards_never_reject_passing_values(of: Any, notification: Any, compiled
             assert matches
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @pytest.mark.parametrize(
     ("text", "value", "expected"),
     [
@@ -103,7 +105,7 @@ def test_a_guard_tells_all_that_32_bits_can(
     assert arrays.entries.second[at] >> GUARD_KIND_SHIFT == GUARD_NONE
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(chains=st.lists(st.integers(2, 6), max_size=12))
 def test_chains_are_followed_to_their_ends(chains: Any, compiled: Any) -> None:
     """Of filters with several keys, some would get nothing, or another filter's notifications."""
@@ -117,7 +119,7 @@ def test_chains_are_followed_to_their_ends(chains: Any, compiled: Any) -> None:
         listed.append(list(segment._chains.values(head)))
         arrays.out[len(arrays.out) - 1 - end] = -2 - head
     assert inner(compiled).follow_chains(len(chains), arrays.memory) == OK
-    found = arrays.of["out"][: arrays.counters.out[0]].tolist()
+    found = table(arrays, "out")[: arrays.counters.out[0]].tolist()
     turns = range(max(chains, default=0))
     assert found == [each[turn] for turn in turns for each in in_turn(listed, turn)]
 
@@ -126,7 +128,7 @@ def in_turn(listed: list[list[int]], turn: int) -> list[list[int]]:
     return [each for each in listed if turn < len(each)]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 def test_chains_for_which_there_is_no_room_wait_for_it(compiled: Any) -> None:
     """Keys would be written over the chains that are still to be followed."""
     segment = generation_of([], compiled)
@@ -137,17 +139,17 @@ def test_chains_for_which_there_is_no_room_wait_for_it(compiled: Any) -> None:
     assert inner(compiled).follow_chains(1, arrays.memory) == NEED_OUT
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(out=st.lists(st.integers(-3, 7), max_size=20))
 def test_a_slot_is_left_once(out: Any, compiled: Any) -> None:
     """A key would be repeated; or a filter that the model must confirm be taken for a key."""
     segment = generation_of([ct.Filter({"a": n}) for n in range(8)], compiled)
     arrays = segment.arrays
     loaded(segment, b"\x80", compiled)
-    arrays.of["out"][: len(out)] = out
+    table(arrays, "out")[: len(out)] = out
     left = inner(compiled).drop_repeated(len(out), arrays.memory)
     slots = list(dict.fromkeys(each for each in out if each >= 0))
-    found = arrays.of["out"][:left].tolist()
+    found = table(arrays, "out")[:left].tolist()
     assert [each for each in found if each >= 0] == slots
     assert [each for each in found if each < 0] == [each for each in out if each < 0]
 

@@ -1,23 +1,33 @@
-"""The memory as compiled kernels have it: the same numbers that Python wrote."""
+"""The memory as compiled kernels have it, and the translation to Cython."""
 
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+import hatch_build
 from contrada.matching.index_arrays import Arrays
+from contrada.matching.kernels.native import NATIVE
 from contrada.matching.kernels.schema import ARRAYS
-from tests.matching.engines import needs_numba
+from tests.matching.engines import ROOT, compiled_kernels, needs_native
 
-pytestmark = needs_numba
+pytestmark = needs_native
 
 ROW = 3
 NUMBERS = [
     (name, field)
-    for name, kind in ARRAYS.items()
-    for field in (kind.names or ("",))
+    for name, layout in ARRAYS.items()
+    for field in (layout.fields or ("",))
     if name != "counters"
 ]
+
+
+def numbers_of(arrays: Arrays, name: str, field: str) -> Any:
+    """The numbers of a field, by row."""
+    return getattr(arrays.of[name], field) if field else arrays.of[name].numbers
 
 
 def filled() -> Arrays:
@@ -26,122 +36,149 @@ def filled() -> Arrays:
     for name in ARRAYS:
         arrays.reserve(name, ROW + 2)
     for value, (name, field) in enumerate(NUMBERS):
-        array = arrays.of[name][field] if field else arrays.of[name]
-        array[ROW] = value % 251 if array.dtype == np.uint8 else -1_000 - value
+        is_byte = ARRAYS[name].code == "B"
+        numbers_of(arrays, name, field)[ROW] = value % 251 if is_byte else -1_000 - value
     return arrays
 
 
-def compiled_of(lines: list[str]) -> Any:
-    """A compiled function of an address and an array of integers, of these lines."""
-    import numba
-
-    from contrada.matching.kernels import native
-
-    source = "\n    ".join(("def asked(at, found):", "m = memory_at(at)", *lines))
-    names: dict[str, Any] = {"memory_at": native.memory_at}
-    exec(source, names)
-    return numba.njit([(numba.int64, numba.int64[::1])])(names["asked"])
-
-
-def place(name: str, field: str, row: int = ROW) -> str:
-    return f"m.{name}[{row}].{field}" if field else f"m.{name}[{row}]"
-
-
-def test_a_kernel_reads_pythons_value_of_every_field() -> None:
-    """A kernel would read a field of another name, of another array, or of another width."""
-    lines = [f"found[{n}] = {place(*each)}" for n, each in enumerate(NUMBERS)]
-    arrays, found = filled(), np.zeros(len(NUMBERS), dtype=np.int64)
-    compiled_of(lines)(arrays.memory, found)
-    for value, (name, field) in enumerate(NUMBERS):
-        array = arrays.of[name][field] if field else arrays.of[name]
-        assert found[value] == array[ROW], (name, field)
-    assert len(set(found.tolist())) > len(NUMBERS) - 10, "each number is another one"
-
-
-def test_python_reads_a_kernels_value_of_every_field() -> None:
-    """A kernel would write a field beside the one that it means."""
-    lines = [f"{place(*each)} = found[{n}]" for n, each in enumerate(NUMBERS)]
-    arrays = filled()
-    values = [
-        n % 256 if ARRAYS[name] == np.uint8 else n - 70 for n, (name, _) in enumerate(NUMBERS)
-    ]
-    compiled_of(lines)(arrays.memory, np.array(values, dtype=np.int64))
-    for value, (name, field) in zip(values, NUMBERS, strict=True):
-        array = arrays.of[name][field] if field else arrays.of[name]
-        assert array[ROW] == value, (name, field)
-        assert not array[[ROW - 1, ROW + 1]].any(), "its neighbours are as they were"
-
-
-def test_a_kernel_knows_how_long_an_array_is() -> None:
-    """A kernel would look up a hash in half of a table, or behind its end."""
-    lines = [f"found[{n}] = len(m.{name})" for n, name in enumerate(ARRAYS)]
-    asked, arrays = compiled_of(lines), Arrays()
-    found = np.zeros(len(ARRAYS), dtype=np.int64)
-    for rows in (0, 100, 1_000):  # those that grow move, too
-        for name in ARRAYS:
-            arrays.reserve(name, rows)
-        asked(arrays.memory, found)
-        assert found.tolist() == [len(arrays.of[name]) for name in ARRAYS]
-
-
-def test_rows_are_copied_as_a_whole() -> None:
-    """An entry that takes another's place would keep a field of its own."""
-    arrays = filled()
-    compiled_of([f"m.entries[0] = m.entries[{ROW}]"])(arrays.memory, np.zeros(1, dtype=np.int64))
-    assert arrays.of["entries"][0] == arrays.of["entries"][ROW]
-    assert not arrays.of["entries"][1]["filter"]
-
-
-def test_a_row_is_counted_in_any_integer() -> None:
-    """A row number of 32 bits, as in the arrays, would be truncated."""
-    arrays = Arrays()
-    arrays.reserve("texts", 2**17)
-    arrays.texts[2**17 - 1] = 200
-    arrays.links.next[0] = 2**17 - 1
-    arrays.attrs.name[0] = 2**17 - 1
-    found = np.zeros(2, dtype=np.int64)
-    lines = ["found[0] = m.texts[m.links[0].next]", "found[1] = m.texts[m.attrs[0].name]"]
-    compiled_of(lines)(arrays.memory, found)
-    assert found.tolist() == [200, 200]
-
-
-def test_an_operator_has_the_kernels_bits() -> None:
-    """A number would be another one in columns and in msgpack."""
-    from contrada.matching.filter_compiler import number_key
-    from contrada.matching.kernels.native import double_bits
-    from contrada.matching.kernels.scratch import ordered
-
-    for number in (0.0, -0.0, 1.5, -1.5, 5e-324, 1e308, 2**53, -(2**62)):
-        assert ordered(double_bits(number)) == number_key(number)[0]
+def test_the_module_is_of_these_sources() -> None:
+    """A change of a kernel would have no effect, or be tested only where it is interpreted."""
+    assert NATIVE is not None
+    text = hatch_build.native_source(ROOT)
+    assert text.rstrip().endswith(f"SOURCE = {NATIVE.SOURCE!r}"), "run make, which compiles it"
 
 
 @pytest.mark.slow
-def test_memory_is_read_by_its_type() -> None:
-    """A column of a narrow type would be read in pairs, or without its sign."""
-    from contrada.matching.kernels.native import number_at
+def test_a_kernel_reads_pythons_value_of_every_field() -> None:
+    """A kernel would read a field of another name, of another array, or of another width."""
+    kernels = memory_kernels()
+    arrays, found = filled(), memoryview(bytearray(8 * len(NUMBERS))).cast("q")
+    kernels.read_all(ROW, found, arrays.memory)
+    for value, (name, field) in enumerate(NUMBERS):
+        assert found[value] == numbers_of(arrays, name, field)[ROW], (name, field)
+    assert len(set(found)) > len(NUMBERS) - 10, "each number is another one"
 
-    for kind in (np.int8, np.uint8, np.int16, np.uint32, np.int64, np.float32, np.float64):
-        column: Any = np.array([1, 100, 0]).astype(kind)
-        column[2] = -3 if kind not in (np.uint8, np.uint32) else 200
-        found = [float(number_at(column.ctypes.data, row, kind)) for row in range(3)]
-        assert found == column.astype(float).tolist()
+
+@pytest.mark.slow
+def test_python_reads_a_kernels_value_of_every_field() -> None:
+    """A kernel would write a field beside the one that it means."""
+    kernels = memory_kernels()
+    arrays = filled()
+    for name, field in NUMBERS:
+        numbers_of(arrays, name, field)[ROW] = 0
+    kernels.write_all(ROW, arrays.memory)
+    for value, (name, field) in enumerate(NUMBERS):
+        numbers = numbers_of(arrays, name, field)
+        expected = value % 256 if ARRAYS[name].code == "B" else value - 70
+        assert numbers[ROW] == expected, (name, field)
+        assert (numbers[ROW - 1], numbers[ROW + 1]) == (0, 0), "its neighbours are as they were"
 
 
-def test_bytes_are_read_without_their_sign_and_as_many_as_there_are() -> None:
-    """A text would be read as another, or on behind its end."""
-    import numba
+@pytest.mark.slow
+def test_a_kernel_knows_how_long_an_array_is() -> None:
+    """A kernel would look up a hash in half of a table, or behind its end."""
+    kernels = memory_kernels()
+    arrays, found = Arrays(), memoryview(bytearray(8 * len(ARRAYS))).cast("q")
+    for rows in (0, 100, 1_000):  # those that grow move, too
+        for name in ARRAYS:
+            arrays.reserve(name, rows)
+        kernels.lengths(found, arrays.memory)
+        assert found.tolist() == [len(arrays.of[name]) for name in ARRAYS]
 
-    from contrada.matching.kernels.native import bytes_at, bytes_of
 
-    @numba.njit
-    def listed(several: Any) -> Any:
-        return [several[at] for at in range(len(several))]
+@pytest.mark.slow
+def test_rows_are_copied_as_a_whole() -> None:
+    """An entry that takes another's place would keep a field of its own."""
+    kernels, arrays = memory_kernels(), filled()
+    kernels.copy_entry(0, ROW, arrays.memory)
+    entries = arrays.of["entries"]
+    assert entries.part(0, 1) == entries.part(ROW, ROW + 1)
+    assert not any(entries.part(1, 2))
 
-    @numba.njit
-    def both(address: Any, length: Any, text: Any) -> Any:
-        return listed(bytes_at(address, length)), listed(bytes_of(text))
 
-    data: Any = np.array([0, 127, 128, 255, 7], dtype=np.uint8)
-    for length in (np.int64(0), np.int64(4), np.uint8(4)):
-        first, second = both(data.ctypes.data, length, b"\x00\xff\x80")
-        assert (first, second) == (data.tolist()[:length], [0, 255, 128])
+@cache
+def memory_kernels() -> Any:
+    """Kernels that touch every field of the memory, made of the layouts and compiled."""
+    folder = ROOT / "build" / "native"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory_kernels.py").write_text(memory_kernels_text(), "utf-8")
+    return compiled_kernels("build.native.memory_kernels")
+
+
+def memory_kernels_text() -> str:
+    """The text of the module of these kernels."""
+    read, written, lengths = [], [], []
+    for number, (name, field) in enumerate(NUMBERS):
+        place = f"m.{name}[row].{field}" if field else f"m.{name}[row]"
+        value = number % 256 if ARRAYS[name].code == "B" else number - 70
+        read.append(f"    found[{number}] = {place}")
+        written.append(f"    {place} = {value}")
+    lengths = [f"    found[{number}] = len(m.{name})" for number, name in enumerate(ARRAYS)]
+    return "\n".join(
+        (
+            '"""Kernels that touch every field of the memory."""',
+            "",
+            "from contrada.matching.kernels.memory import kernel as entry",
+            "from contrada.matching.kernels.schema import Ints, Memory",
+            *("", "", "@entry", "def read_all(row: int, found: Ints, m: Memory) -> None:"),
+            '    """Reads every field of a row."""',
+            *read,
+            *("", "", "@entry", "def write_all(row: int, m: Memory) -> None:"),
+            '    """Writes every field of a row."""',
+            *written,
+            *("", "", "@entry", "def lengths(found: Ints, m: Memory) -> None:"),
+            '    """Reads the lengths of all arrays."""',
+            *lengths,
+            *("", "", "@entry", "def copy_entry(to: int, row: int, m: Memory) -> None:"),
+            '    """Copies an entry."""',
+            "    m.entries[to] = m.entries[row]",
+            "",
+        )
+    )
+
+
+REFUSED = {
+    "an unknown name": "return nothing + 1",
+    "a statement": "with h: pass",
+    "a list": "return [h][0]",
+    "a call of Python": "return print(h)",
+    "two types": "x = h\n    x = m.names\n    return 0",
+    "an argument of another type": "return text_hash(h, m, 0, 0)",
+    "a loop over values": "for x in m.names:\n        h += x\n    return h",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
+def test_what_is_no_kernel_is_refused_with_its_place(body: str, tmp_path: Path) -> None:
+    """A kernel would be translated to something else than it says, or fail without a line."""
+    source = f"""
+from contrada.matching.kernels.memory import kernel
+from contrada.matching.kernels.schema import Memory
+from contrada.matching.kernels.scratch import text_hash
+
+@kernel
+def wrong(h: int, m: Memory) -> int:
+    {body}
+"""
+    (tmp_path / "wrong_kernels.py").write_text(source)
+    done = subprocess.run(
+        [sys.executable, ROOT / "native" / "source.py", "wrong_kernels"],
+        env={"PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}", "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "wrong_kernels" in done.stderr.splitlines()[-1]
+
+
+def test_arrays_of_other_items_are_refused() -> None:
+    """A kernel would read four numbers as two."""
+    assert NATIVE is not None
+    narrow, wide = memoryview(bytearray(8)).cast("i"), memoryview(bytearray(8)).cast("q")
+    with pytest.raises(TypeError, match="items of 4 bytes"):
+        NATIVE.key_lookup_find_key(1, narrow, narrow)
+    with pytest.raises(TypeError, match="items of 8 bytes"):
+        NATIVE.key_lookup_find_key(1, wide, wide)
+    with pytest.raises(TypeError):
+        NATIVE.key_lookup_find_key("one", wide, narrow)

@@ -27,7 +27,7 @@ from contrada.model.algebra.notification import UNSTAMPED, Envelope
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import datetime_of
 from tests import strategies
-from tests.matching.engines import load_kernels, needs_numba
+from tests.matching.engines import needs_native
 
 STAMPED = Envelope("publisher.1", "publisher", 1, 1_700_000_000_000_000)
 PLAIN: list[dict[str, Any]] = [
@@ -138,11 +138,6 @@ def test_the_empty_span_has_no_attributes() -> None:
 # --- several together ----------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def _loaded() -> None:
-    load_kernels()
-
-
 def bundle_with(*encodings: bytes) -> Bundle | None:
     """A bundle with others before and behind."""
     other = to_msgpack(Notification({"a": 1}, envelope=STAMPED))
@@ -159,7 +154,7 @@ def same(bundle: Bundle, notifications: Sequence[Notification]) -> bool:
     )
 
 
-@needs_numba
+@needs_native
 @pytest.mark.parametrize("attributes", PLAIN)
 @pytest.mark.parametrize("body", [b"", b"b" * 300, b"b" * 70_000])
 def test_plain_spans_are_passed_on_unchanged(attributes: dict[str, Any], body: bytes) -> None:
@@ -176,14 +171,14 @@ def test_plain_spans_are_passed_on_unchanged(attributes: dict[str, Any], body: b
     assert bundle[:] is bundle
 
 
-@needs_numba
+@needs_native
 @pytest.mark.parametrize("other", OTHERS)
 def test_unusual_notifications_are_checked(other: Notification) -> None:
     """A lifetime, a priority or a guarantee would be ignored."""
     assert bundle_with(to_msgpack(other)) is None
 
 
-@needs_numba
+@needs_native
 @given(
     one=strategies.notifications(),
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3),
@@ -220,7 +215,7 @@ def replace_identity(envelope: Envelope) -> Envelope:
     return Envelope(envelope.id, envelope.publisher, envelope.sequence, envelope.time_us)
 
 
-@needs_numba
+@needs_native
 @given(
     wishes=st.lists(strategies.filters(), max_size=6),
     rows=st.lists(strategies.notifications(), min_size=BUNDLE_MIN, max_size=12),
@@ -229,7 +224,7 @@ def test_a_bundle_matches_as_its_notifications(
     wishes: list[ct.Filter], rows: list[Notification]
 ) -> None:
     """A broker would deliver other things than the embedded service."""
-    index: ct.Index[int] = ct.Index(compiled=True)
+    index: ct.Index[int] = ct.Index()
     for number, each in enumerate(wishes):
         index.add(number, each)
     stamped = [each.with_envelope(changed(each.envelope, **_STAMPS)) for each in rows]

@@ -15,7 +15,7 @@ import contrada as ct
 from contrada.errors import ContradaError, EncodingError
 from contrada.model.algebra.notification import Envelope
 from tests import strategies
-from tests.matching.engines import ENGINES, naive, new_index
+from tests.matching.engines import COMPILED, naive, new_index
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -27,7 +27,7 @@ def rows(batch: tuple[Any, Any]) -> list[list[Any]]:
     return [sorted(listed[begin:end]) for begin, end in pairwise(offsets)]
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 @given(
     subscriptions=st.lists(strategies.filters() | strategies.filter_sets(), max_size=8),
     notifications=st.lists(strategies.notifications(), max_size=5),
@@ -60,7 +60,7 @@ def test_spans_are_matched_as_every_filter_says(
 
 
 @pytest.mark.quick_first
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_spans_are_matched_as_columns(compiled: Any) -> None:
     """The same rows as bytes and as columns would reach other subscribers."""
     index: ct.Index[Any] = new_index(compiled)
@@ -73,7 +73,7 @@ def test_spans_are_matched_as_columns(compiled: Any) -> None:
     assert sum(map(len, by_column)) > 1_000
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_an_undecided_span_is_matched_alone(compiled: Any) -> None:
     """A number between doubles, or a time in an odd form, would cost the whole batch its answer."""
     index: ct.Index[Any] = new_index(compiled)
@@ -89,7 +89,7 @@ def test_an_undecided_span_is_matched_alone(compiled: Any) -> None:
     assert index.statistics().notifications >= len(spans)
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_the_envelope_is_asked_for_only_where_a_filter_does(compiled: Any) -> None:
     """Every span would cost an envelope, or a filter on one would not be met."""
     index: ct.Index[Any] = new_index(compiled)
@@ -110,7 +110,7 @@ def test_the_envelope_is_asked_for_only_where_a_filter_does(compiled: Any) -> No
     assert rows(index.match_spans(pa.array([span, None]))) == [[1], []]
 
 
-@pytest.mark.parametrize("compiled", [E for E in ENGINES if E.values[0] is not False])
+@pytest.mark.parametrize("compiled", [E for E in COMPILED if E.values[0] is not False])
 @given(data=st.binary(max_size=40), cut=st.integers(0, 60))
 def test_bytes_that_are_no_span_are_refused_or_pass(compiled: Any, data: Any, cut: Any) -> None:
     """Memory behind truncated bytes would be read, or another error be raised."""
@@ -135,7 +135,7 @@ def test_a_column_that_is_not_binary_is_no_column_of_spans() -> None:
         new_index(False).match_spans(pa.array(["a"]))
 
 
-@pytest.mark.parametrize("compiled", ENGINES)
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_tuples_are_keys_of_batches(compiled: Any) -> None:
     """A batch would take a key that is a tuple for a row of keys."""
     index: ct.Index[Any] = new_index(compiled)

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import contrada as ct
-from contrada.matching.kernels import jit
 from tests.matching import rules_prometheus, rules_sigma
 from tests.matching.engines import new_index
 
@@ -70,7 +69,7 @@ class Windows(NamedTuple):
     expected: set[rules_sigma.Pair]
 
 
-def index_of(rules: Iterable[rules_sigma.Rule], *, compiled: bool | None) -> ct.Index[str]:
+def index_of(rules: Iterable[rules_sigma.Rule], compiled: bool = True) -> ct.Index[str]:
     index: ct.Index[str] = new_index(compiled)
     for rule in rules:
         index.add(rule.id, rule.matches)
@@ -84,7 +83,7 @@ def windows(shared_data: SharedData) -> Windows:
     files = rules_sigma.event_files(shared_data("windows_events"))
     return Windows(
         rules,
-        index_of(rules.values(), compiled=True),
+        index_of(rules.values()),
         {path.name.removesuffix(".jsonl.gz"): rules_sigma.events(path) for path in files},
         set().union(*map(rules_sigma.expected, files)),
     )
@@ -130,8 +129,6 @@ def test_sigma_rules_match_alike_in_plain_python_and_after_a_renewal(
     shared_data: SharedData, windows: Windows
 ) -> None:
     """Kernels that are not compiled, or places chosen anew, would match otherwise."""
-    if jit.compiled() is None:
-        pytest.skip("numba is not installed")
     plain = index_of(windows.rules.values(), compiled=False)
     events = sampled(windows, EVENTS_SAMPLED)
     before = [sorted(windows.matcher.match(event)) for event in events]

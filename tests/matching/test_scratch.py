@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.matching.index_arrays import _SEED
 from contrada.matching.kernels.schema import HASH_SEED_BITS, KINDS, OK, UNREADABLE
-from contrada.matching.record_batches import Columns
 from contrada.model.domains.values import EPOCH, TIME_MAX_US, TIME_MIN_US
 from contrada.model.languages import casefold
 from tests import strategies
 from tests.matching.engines import (
     COMPILED,
+    COMPILED_INNER,
     NEEDS_ROOM,
     generation_of,
     inner,
     loaded,
     module,
-    needs_numba,
+    needs_native,
+    table,
 )
 
 encode = msgspec.msgpack.Encoder().encode
@@ -52,7 +53,7 @@ keys = st.integers(-(2**63), 2**63 - 1)
 seeds = st.integers(0, 2**HASH_SEED_BITS - 1)
 
 
-@needs_numba
+@needs_native
 @given(seed=seeds, h=words, x=keys, attr=st.integers(0, 2**22), text=st.binary(max_size=20))
 def test_hashes_are_the_same_in_both_kinds(seed: Any, h: Any, x: Any, attr: Any, text: Any) -> None:
     """An index saved by one process would lose its filters in another; or a hash leave its bits."""
@@ -178,9 +179,9 @@ def test_unused_attributes_are_skipped_whole(value: Any, compiled: Any) -> None:
 def scratch(segment: Any) -> dict[int, list[tuple[int, int, int, bytes]]]:
     """The contents of the scratch: by attribute its values."""
     arrays = segment.arrays
-    state, values, text = arrays.state, arrays.values, arrays.of["text"]
+    state, values, text = arrays.state, arrays.values, table(arrays, "text")
     found = {}
-    for attr in arrays.of["present"][: arrays.counters.present[0]].tolist():
+    for attr in table(arrays, "present")[: arrays.counters.present[0]].tolist():
         assert state.epoch[attr] == arrays.counters.epoch[0]
         first = state.first[attr]
         rows = range(first, first + state.count[attr])
@@ -260,7 +261,7 @@ def test_odd_values_are_loaded(pool: Any, compiled: Any) -> None:
         check_scratch({"a": value, "b": [value, *pool[:2]]}, compiled)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(texts=st.lists(strategies.texts, min_size=1, max_size=3))
 def test_texts_are_folded_where_a_filter_compares_without_case(texts: Any, compiled: Any) -> None:
     """A filter without case would compare with another text's folded form, or with none."""
@@ -268,7 +269,7 @@ def test_texts_are_folded_where_a_filter_compares_without_case(texts: Any, compi
     attr = segment.compiler.attrs["x"]
     assert loaded(segment, encode({"x": texts}), compiled) == OK
     arrays = segment.arrays
-    first, values, text = arrays.state.first[attr], arrays.values, arrays.of["text"]
+    first, values, text = arrays.state.first[attr], arrays.values, table(arrays, "text")
     for row, given_ in enumerate(texts, first):
         raw = given_.encode() if isinstance(given_, str) else given_
         at = values.folded[row]
@@ -300,7 +301,7 @@ def test_bytes_behind_the_end_are_never_read(cut: Any, more: Any) -> None:
         assert load(Watched(odd), segment.arrays) in (OK, UNREADABLE)
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 def test_a_span_that_is_cut_off_anywhere_is_unreadable(compiled: Any) -> None:
     """Half a notification would be matched as if it were whole."""
     segment, span = generation_of([ASKED], compiled), encode(SPAN)
@@ -310,7 +311,7 @@ def test_a_span_that_is_cut_off_anywhere_is_unreadable(compiled: Any) -> None:
             assert loaded(segment, span[:cut], compiled) == UNREADABLE, cut
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @pytest.mark.parametrize(
     "span",
     [
@@ -332,7 +333,7 @@ def test_other_bytes_are_unreadable(span: Any, compiled: Any) -> None:
     assert loaded(segment, span if compiled else Watched(span), compiled) == UNREADABLE  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(names=st.lists(strategies.odd_names | strategies.names, unique=True, max_size=40))
 def test_names_are_found_again(names: Any, compiled: Any) -> None:
     """An attribute would be mistaken for another with the same hash or beginning."""
@@ -346,15 +347,12 @@ def test_names_are_found_again(names: Any, compiled: Any) -> None:
 # --- folding ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
 @given(st.text() | st.binary())
-def test_the_kernels_fold_as_the_model_does(compiled: Any, text: Any) -> None:
+def test_the_kernels_fold_as_the_model_does(text: Any) -> None:
     """Text without case would be compared by another table than the model's."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     room: Any = bytearray(raw + bytes(4 * len(raw) + 8))
-    view = np.frombuffer(room, dtype=np.uint8) if compiled else memoryview(room)
-    folded = module("kernels.scratch", compiled).folded_text
-    size = folded(view, 0, len(raw), len(raw))
+    size = module("kernels.scratch").folded_text(room, 0, len(raw), len(raw))
     assert bytes(room[len(raw) : len(raw) + size]) == casefold.fold(raw)
 
 
@@ -385,13 +383,13 @@ def loaded_row(segment: Any, described: Any, row: int) -> int:
     """Loads a row of columns into the scratch; returns the answer with enough room."""
     cells = np.zeros(len(described) + 1, dtype=np.int64)
     memory = segment.arrays.memory
-    while (status := inner(True).load_cells(described, row, cells, memory)) in NEEDS_ROOM:
+    while (status := inner(False).load_cells(described, row, cells, memory)) in NEEDS_ROOM:
         segment.arrays.grow_for(status)
     return int(status)
 
 
 @pytest.mark.quick_every(4)
-@needs_numba
+@needs_native
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_a_column_is_read_as_its_values_in_msgpack(kind: str, data: Any) -> None:
@@ -402,20 +400,20 @@ def test_a_column_is_read_as_its_values_in_msgpack(kind: str, data: Any) -> None
     arrow = {"time": pa.timestamp("us", "UTC"), "bool": pa.bool_(), "double": pa.float64()}
     made = arrow.get(kind) or (pa.float32() if kind == "float" else getattr(pa, kind)())
     column = pa.array(values, made).slice(begin)
-    by_column, by_msgpack = (generation_of([ct.Filter("x = 1")], True) for _ in range(2))
-    described = Columns(len(column), [(0, KINDS[kind], column)]).described
+    by_column, by_msgpack = (generation_of([ct.Filter("x = 1")], False) for _ in range(2))
+    described = module("record_batches").Columns(len(column), [(0, KINDS[kind], column)]).described
     for row, value in enumerate(values[begin:]):
         assert loaded_row(by_column, described, row) == OK
-        assert loaded(by_msgpack, encode({} if value is None else {"x": value}), True) == OK
+        assert loaded(by_msgpack, encode({} if value is None else {"x": value}), False) == OK
         assert scratch(by_column) == scratch(by_msgpack)
 
 
-@needs_numba
+@needs_native
 @pytest.mark.parametrize("beyond", [TIME_MIN_US - 1, TIME_MAX_US + 1, 2**62])
 def test_a_time_that_none_can_have_is_left_to_the_model(beyond: int) -> None:
     """A column's time past the year 9999 would be matched instead of refused."""
     pa = pytest.importorskip("pyarrow")
     column = pa.array([0, beyond], pa.int64()).cast(pa.timestamp("us", "UTC"))
-    segment = generation_of([ct.Filter("t any")], True)
-    described = Columns(2, [(0, KINDS["time"], column)]).described
+    segment = generation_of([ct.Filter("t any")], False)
+    described = module("record_batches").Columns(2, [(0, KINDS["time"], column)]).described
     assert [loaded_row(segment, described, row) for row in (0, 1)] == [OK, UNREADABLE]

@@ -19,7 +19,7 @@ from contrada.matching.kernels.scratch import hash_of_part, hash_of_text, point_
 from contrada.matching.segment import IndexSegment
 from contrada.model.algebra import sets
 from contrada.model.domains.values import NUMBER
-from tests.matching.engines import COMPILED, arrays_of, module, needs_numba, new_index
+from tests.matching.engines import COMPILED, arrays_of, module, needs_native, new_index, table
 
 
 def looked_at(index: ct.Index[Any], notification: dict[str, Any]) -> int:
@@ -221,12 +221,12 @@ def test_columns_of_one_name_are_refused() -> None:
     pa = pytest.importorskip("pyarrow")
     index: ct.Index[int] = ct.Index()
     index.add(1, ct.Filter("a = 5"))
-    table = pa.Table.from_arrays([pa.array([5, 6])] * 40, names=["a"] * 40)
+    columns = pa.Table.from_arrays([pa.array([5, 6])] * 40, names=["a"] * 40)
     with pytest.raises(InvalidNotificationError, match="another column"):
-        index.match_batch(table)
+        index.match_batch(columns)
 
 
-@needs_numba
+@needs_native
 def test_names_that_are_written_alike_are_one_attribute() -> None:
     """The same in a mapping: names that are no texts are passed over, and do no harm."""
     index: ct.Index[int] = new_index(True)
@@ -285,7 +285,7 @@ def test_names_made_to_lie_side_by_side_do_not(compiled: Any) -> None:
     index: ct.Index[int] = new_index(compiled)
     for name in names:
         index.add(len(index), ct.Filter({name: 1}))
-    taken = arrays_of(index)._segment.arrays.of["names"] != 0
+    taken = table(arrays_of(index)._segment.arrays, "names") != 0
     free = [i for i, each in enumerate(taken.tolist()) if not each]
     assert len(names) > 300
     assert max(b - a for a, b in pairwise(free)) < 40

@@ -24,7 +24,15 @@ from contrada.matching.kernels.schema import (
     VERIFY,
 )
 from contrada.model.algebra import sets
-from tests.matching.engines import COMPILED, generation_of, inner, module, needs_numba
+from tests.matching.engines import (
+    COMPILED,
+    COMPILED_INNER,
+    generation_of,
+    inner,
+    module,
+    needs_native,
+    table,
+)
 
 # --- equal filters ------------------------------------------------------------------------------
 
@@ -154,7 +162,7 @@ class Entries(RuleBasedStateMachine):
             (arrays.buckets.start[each], arrays.buckets.capacity[each])
             for each in range(arrays.used["buckets"])
         ]
-        for power, begin in enumerate(arrays.of["rooms"].tolist()):
+        for power, begin in enumerate(table(arrays, "rooms").tolist()):
             while begin > 0:
                 rooms.append((begin - 1, 2**power))
                 begin = arrays.entries.filter[begin - 1]
@@ -171,7 +179,7 @@ class CompiledEntries(Entries):
 
 TestEntries = Entries.TestCase
 TestEntries.__doc__ = "An entry would be lost, or be written over that of another bucket."
-TestCompiledEntries = needs_numba(CompiledEntries.TestCase)
+TestCompiledEntries = needs_native(CompiledEntries.TestCase)
 TestCompiledEntries.__doc__ = "The same on compiled kernels."
 
 
@@ -220,7 +228,7 @@ def test_the_most_selective_constraints_are_guards(
     arrays, attrs = segment.arrays, segment.compiler.attrs
     segment.assignment.unassign(0)
     arrays.hang(0, 0, attrs.get(hung, -1), by_value=by_value, alone=True)
-    its = arrays.of["entries"][arrays.buckets.start[0]]
+    its = table(arrays, "entries")[arrays.buckets.start[0]]
     kinds = {"a": GUARD_RANGE, "b": GUARD_HASH, "c": GUARD_RANGE, "e": GUARD_OTHER}
     for guard, low, name in zip(
         (its["guard"], its["second"]), (its["low"], its["second_low"]), (*guards, "", ""),
@@ -243,7 +251,7 @@ def test_a_filter_of_several_places_shows_no_key(compiled: Any) -> None:
     """A change of its keys would update only one of its entries."""
     segment = generation_of([ct.Filter({"a": sets.in_(1, 2)})], compiled)
     for bucket, at in segment._chains.places(segment.arrays.filters.place[0], 0):
-        entry = segment.arrays.of["entries"][segment.arrays.buckets.start[bucket] + at]
+        entry = table(segment.arrays, "entries")[segment.arrays.buckets.start[bucket] + at]
         assert not entry["guard"] & KEY_HERE
 
 
@@ -274,70 +282,7 @@ def test_a_filter_is_assigned_to_a_value_only_if_settled(compiled: Any) -> None:
     assert hang_at_value(0, *used) == (-1, -1)
 
 
-# --- keys ---------------------------------------------------------------------------------------
-
-
-def of_few_places(count: int) -> list[int]:
-    """Keys of which many fall to the same places of a table of 16, its last ones among them."""
-    key_hash = module("kernels.update").key_hash
-    found = [each for each in range(-400, 400) if key_hash(each) & 15 in (0, 14, 15)]
-    return [*found[:count], 2**63 - 1, -(2**63), 2**32, 2**32 + 1]
-
-
-class KeyTable(RuleBasedStateMachine):
-    """A hash table of keys, against a dict."""
-
-    compiled = False
-    keys_known = of_few_places(12)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.updating = module("kernels.update", self.compiled)
-        self.keys: Any = np.zeros(len(self.keys_known), dtype=np.int64)
-        self.table: Any = np.zeros(32, dtype=np.int32)
-        self.slots: dict[int, int] = {}
-
-    @rule(key=st.sampled_from(keys_known))
-    def put(self, key: Any) -> None:
-        found = self.updating.find_key(key, self.keys, self.table)
-        if key not in self.slots:
-            slot = min(set(range(len(self.keys))) - set(self.slots.values()))
-            assert found < 0
-            self.table[-1 - found], self.keys[slot] = slot + 1, key
-            self.slots[key] = slot
-
-    @rule(key=st.sampled_from(keys_known))
-    def drop(self, key: Any) -> None:
-        if key in self.slots:
-            self.updating.drop_key(key, self.keys, self.table)
-            del self.slots[key]
-
-    @rule(size=st.sampled_from([32, 64]))
-    def rehash(self, size: Any) -> None:
-        old, self.table = self.table, np.zeros(size, dtype=np.int32)
-        self.updating.rehash_keys(old, self.keys, self.table)
-
-    @invariant()
-    def every_key_is_found(self) -> None:
-        for key in self.keys_known:
-            found = self.updating.find_key(key, self.keys, self.table)
-            assert self.slots.get(key, -1) == max(found, -1)
-        assert np.count_nonzero(self.table) == len(self.slots)
-
-
-class CompiledKeyTable(KeyTable):
-    """The same on compiled kernels."""
-
-    compiled = True
-
-
-TestKeyTable = KeyTable.TestCase
-TestKeyTable.__doc__ = "A key would be lost behind another that went, or be found where it is not."
-TestCompiledKeyTable = needs_numba(CompiledKeyTable.TestCase)
-TestCompiledKeyTable.__doc__ = "The same on compiled kernels."
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("compiled", COMPILED_INNER)
 @given(names=st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, max_size=20))
 def test_names_are_entered_once(names: Any, compiled: Any) -> None:
     """An attribute with a freed row would still be found; or one be entered twice."""
@@ -346,10 +291,10 @@ def test_names_are_entered_once(names: Any, compiled: Any) -> None:
     freed = names[::3]
     for name in freed:
         arrays.attrs.name[segment.compiler.attrs[name]] = 0
-    arrays.of["names"][:] = 0
+    table(arrays, "names")[:] = 0
     updating = module("kernels.update", compiled)
     updating.enter_names(0, arrays.used["attrs"], arrays.memory)
-    assert np.count_nonzero(arrays.of["names"]) == len(names) - len(freed)
+    assert np.count_nonzero(table(arrays, "names")) == len(names) - len(freed)
     for name in names:
         found = inner(compiled).attr_of(name.encode(), arrays.memory)
         assert found == (-1 if name in freed else segment.compiler.attrs[name])

@@ -16,7 +16,7 @@ import pytest
 
 from contrada.errors import InvalidNotificationError, LimitError
 from contrada.integrations.files import ReadOptions, notification_of_object, notification_of_shown
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Filter, Notification, from_json, to_json
 from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from msgspec import Raw
@@ -29,7 +28,6 @@ from contrada.integrations.files import ReadOptions, notification_of_object, not
 from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.document_records import entries_of_document
 from contrada.integrations.files.subscription_files import DIALECTS
-from contrada.matching import Index
 from contrada.model import Filter, FilterSet, Notification, ValueSet, from_json, parse
 from contrada.model.algebra import sets
 from contrada.model.algebra.attributes import VALUES_MAX
@@ -51,7 +49,6 @@ from contrada.net.wire.frames import (
     encode,
 )
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
-from contrada.routing.router import Router
 from tests.net.requests import publish, subscribe, unsubscribe
 
 TURN_S_MAX: Final = 0.25
@@ -60,8 +57,6 @@ TURN_S_MAX: Final = 0.25
 MAKING_WORK: Final = 1_000_000
 """Steps that it may take to make a filter or a set: more would be asked for in vain."""
 
-ENGINES: Final = (False, True) if find_spec("numba") else (False,)
-"""Whether filters are matched by compiled kernels."""
 
 IDLE_MAX: Final = 100_000
 """Turns of the loop after which no more is waited for."""
@@ -127,10 +122,8 @@ class Memory(asyncio.Transport):
 class Desk:
     """A broker and its clients, without sockets."""
 
-    def __init__(self, *, compiled: bool = False) -> None:
+    def __init__(self) -> None:
         self.broker = Broker()
-        # The broker's own goes over by itself, at once where kernels are loaded already.
-        self.broker.dispatcher.router = Router(index=partial(Index, compiled=compiled))
         self._transports: dict[ServerConnection, Memory] = {}
 
     def client(self) -> ServerConnection:
@@ -310,7 +303,7 @@ async def subscribing(of: Choices) -> tuple[float, int]:
 
 async def publishing(of: Choices) -> tuple[float, int]:
     """Measures publications for a client with many subscriptions, by one of the engines."""
-    desk = Desk(compiled=of.one(ENGINES))
+    desk = Desk()
     peer = desk.client()
     for n in range(of.size(40)):
         data = to_msgpack(filter_of(of))

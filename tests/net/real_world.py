@@ -6,7 +6,6 @@ between attempts are shorter than a user's, so links are restored before the nex
 """
 
 import asyncio
-import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -32,7 +31,6 @@ from contrada.lab.simulation.script_steps import (
     Move,
     Restart,
 )
-from contrada.matching.kernels.jit import PURE_VARIABLE
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.routing.router import Strategy
@@ -84,9 +82,6 @@ PARTED: Final = (
     "BrokerLimits.__init__.__kwdefaults__.update(liveness=liveness, broker_tick_s=0.2)\n"
 ) + SERVE
 """The same, where links are cut: that is noticed sooner than by a user's brokers."""
-
-_ENVIRONMENT: Final = {**os.environ, PURE_VARIABLE: "1"}
-"""Loading the compiled kernels would take longer than all that is matched."""
 
 
 HELD: Final = ("held", "spooled", "early", "waiting")
@@ -215,7 +210,7 @@ class RealWorld:
         ]
         with (self._folder / f"{broker}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=log, env=_ENVIRONMENT
+                *command, stdin=PIPE, stdout=PIPE, stderr=log
             )
         self._brokers[broker] = process
         assert process.stdout is not None
@@ -237,7 +232,7 @@ class RealWorld:
         command = [sys.executable, "-m", "tests.net.crowd", *self._machines.addresses]
         with (self._folder / "crowd.log").open("ab") as log:
             crowd = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, stderr=log, env=_ENVIRONMENT
+                *command, stdin=PIPE, stdout=PIPE, stderr=log
             )
         self._reading.append(asyncio.create_task(self._hear(crowd)))
         return crowd

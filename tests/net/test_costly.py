@@ -47,7 +47,7 @@ from contrada.net.wire.frames import (
 from contrada.net.wire.message_codec import decode_request
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from tests.asynchronous import on_loop, until
-from tests.net.costly import ENGINES, TURN_S_MAX, Desk, prepare, worst
+from tests.net.costly import TURN_S_MAX, Desk, prepare, worst
 from tests.net.requests import delivery, publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
 
@@ -130,7 +130,6 @@ def _nearly(count: int) -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize(
     ("make", "count", "text"),
     [(_hard, 300, _TEXT), (_unions, 300, _TEXT), (_nearly, 100, "a" * 10_000)],
@@ -138,10 +137,10 @@ def _nearly(count: int) -> list[bytes]:
 )
 @on_loop
 async def test_matching_keeps_the_loop_no_longer_than_a_turn(
-    make: Callable[[int], list[bytes]], count: int, text: str, compiled: bool
+    make: Callable[[int], list[bytes]], count: int, text: str
 ) -> None:
     """A few hundred mild expressions would stop a broker for seconds with each long text."""
-    desk = Desk(compiled=compiled)
+    desk = Desk()
     asker = desk.client()
     for number, data in enumerate(make(count)):
         frame = encode(subscribe(number, number, data, 2**20))
@@ -512,16 +511,13 @@ _WITH_MANY: dict[str, tuple[Callable[[], list[ValueSet]], list[dict[str, object]
 
 
 @pytest.mark.quick_first
-@pytest.mark.parametrize("compiled", ENGINES)
 @pytest.mark.parametrize("case", _WITH_MANY)
 @on_loop
-async def test_many_values_of_one_attribute_keep_the_loop_no_longer(
-    case: str, compiled: bool
-) -> None:
+async def test_many_values_of_one_attribute_keep_the_loop_no_longer(case: str) -> None:
     """Each value would be held against each filter: ten seconds for 53 kilobytes."""
     prepare()
     asked, published = _WITH_MANY[case]
-    desk = Desk(compiled=compiled)
+    desk = Desk()
     asker = desk.client()
     for number, values in enumerate(asked()):
         await desk.longest_s(asker, encode(subscribe(number, number, _one(values), 2**20)))
@@ -533,11 +529,10 @@ async def test_many_values_of_one_attribute_keep_the_loop_no_longer(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compiled", ENGINES)
 @on_loop
-async def test_filters_of_many_attributes_keep_the_loop_no_longer(compiled: bool) -> None:
+async def test_filters_of_many_attributes_keep_the_loop_no_longer() -> None:
     """A filter would count for one look though it takes a dozen."""
-    desk = Desk(compiled=compiled)
+    desk = Desk()
     asker, publisher = desk.client(), desk.client()
     names = [f"a{n}" for n in range(12)]
     many = [Filter({name: ne(n) for name in names}) for n in range(2_000)]

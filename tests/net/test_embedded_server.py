@@ -35,7 +35,6 @@ from contrada.service import ConnectionState, Service, backoff
 from contrada.service.dispatch_routes import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
-from tests.matching.engines import load_kernels
 from tests.net.networks import network
 from tests.net.processes import serving
 from tests.net.test_durable_client import publish_all, read_all
@@ -323,7 +322,6 @@ async def test_it_may_have_a_parent() -> None:
 @on_loop
 async def test_undecoded_notifications_are_readable() -> None:
     """A subscriber would be given bytes in place of notifications."""
-    load_kernels()
     async with (
         Broker(port=0, network=Membership("a")) as broker,
         ct.connect(broker.address) as publisher,

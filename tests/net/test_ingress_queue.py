@@ -19,7 +19,6 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue
 from tests.asynchronous import on_loop, until
-from tests.matching.engines import load_kernels
 
 LIMITS = BrokerLimits()
 
@@ -200,7 +199,6 @@ async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
 @on_loop
 async def test_a_bundle_counts_with_all_that_it_holds() -> None:
     """A client could make a broker hold twice its limit."""
-    load_kernels()
     shop = Workshop()
     stamp = EnvelopeFactory("p")
     encodings = [to_msgpack(each) for each in stamp.stamped([Notification({"n": 1})] * 40, 1)]

@@ -36,7 +36,6 @@ from contrada.routing.router_messages import (
 from contrada.service import backoff
 from contrada.service.dispatch_routes import LINK_DOWN
 from tests.asynchronous import on_loop, until
-from tests.matching.engines import load_kernels
 from tests.net.networks import Links, are_linked, network
 from tests.net.requests import publish
 from tests.net.test_broker import RawClient
@@ -477,7 +476,6 @@ async def test_neighbours_are_added_and_removed_while_a_broker_runs() -> None:
 @pytest.mark.parametrize("options", [{}, {"general": True, "trees": 1}, {"general": True}])
 async def test_an_unopened_bundle_crosses_links_like_a_decoded_one(options: dict[str, Any]) -> None:
     """Bundles would be lost, doubled or reordered at a link."""
-    load_kernels()
     links = [(0, 1), (1, 2), (0, 2)] if options else [(0, 1), (1, 2)]
     async with (
         network(3, links, **options) as brokers,

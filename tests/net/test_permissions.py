@@ -80,7 +80,7 @@ from contrada.routing.router_messages import (
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import entry_of, size_of
 from tests.asynchronous import on_loop, until
-from tests.matching.engines import load_kernels, needs_numba
+from tests.matching.engines import needs_native
 from tests.net.networks import are_linked
 from tests.net.requests import publish, subscribe
 from tests.net.test_broker import RawClient
@@ -462,12 +462,11 @@ async def test_a_client_may_not_send_messages_of_brokers() -> None:
 # --- writing --------------------------------------------------------------------------------------
 
 
-@needs_numba
+@needs_native
 @pytest.mark.parametrize("compiled", [False, True])
 @on_loop
 async def test_a_forbidden_publication_is_left_out_of_its_batch(compiled: bool) -> None:
     """A refused notification would exclude the others, or pass with them."""
-    load_kernels()
     said = users(desk={"publish": "k < 5"})
     items = [
         *(stamped("desk", k=k) for k in range(8)),

@@ -141,7 +141,7 @@ def test_doctor_finds_a_broker_well() -> None:
         status, found = findings(address)
         assert status == 0
         assert {each["level"] for each in found if each["what"] == address} == {"ok"}
-        assert {"python", "numba"} <= {each["what"] for each in found}
+        assert {"python", "kernels"} <= {each["what"] for each in found}
         plain = contrada("doctor", address)
     assert plain.returncode == 0
     assert f"ok       {address}: speaks protocol {VERSION}; hello after" in plain.stdout

@@ -87,7 +87,7 @@ class Arrays:
     ) -> None:
         self.patterns, self.limits, self.again = patterns, limits, again
         self.budget = RunBudget(limits)
-        self.index = StepIndex(patterns, compiled=False)
+        self.index = StepIndex(patterns)
         self.runs = ArrayRuns(patterns, packed_order, limits)
 
     def advance(self, batch: list[Notification], watermark_us: int) -> Result:

@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.errors import LimitError
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Advertisement, Filter, FilterSet
 from contrada.model.algebra.filter import Selects
 from contrada.model.rule import Rule

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from contrada.errors import LimitError, UnknownOperatorError, UnsatisfiableFilterError
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern, ValueSet
 from contrada.model.domains.line import EMPTY
 from contrada.model.languages.atoms import Atom

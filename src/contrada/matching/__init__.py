@@ -1,8 +1,4 @@
-"""The index of subscriptions by content.
+"""The index of subscriptions by content: `index.Index`.
 
 `docs/matching.md` draws the index and states its invariants.
 """
-
-from contrada.matching.index import Index, IndexStatistics
-
-__all__ = ["Index", "IndexStatistics"]

@@ -10,6 +10,7 @@ are enough, and else from the number of different constants that all filters hav
 To count only filters assigned to the attribute would assign all filters to the first one.
 """
 
+from array import array
 from typing import Any, Final, NamedTuple
 
 from contrada.matching.filter_compiler import CompiledConstraint, number_key
@@ -49,6 +50,7 @@ from contrada.matching.kernels.scratch import (
     place_hash,
     point_hash,
 )
+from contrada.matching.kernels.update import put_pool_bit
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains import line
@@ -153,7 +155,7 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
 
 def likelihood(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
     """Returns the share of the notifications with the attribute that reach a place."""
-    return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)  # type: ignore[no-any-return]
+    return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)
 
 
 def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
@@ -355,14 +357,11 @@ class Pools:
         bit = self._bit(pool)
         word, mask = bit // WORD_BITS, 1 << bit % WORD_BITS
         for i, attr in enumerate(self._attrs[pool]):
-            rows = self._rows(pool, i)
+            first, last = 0, ROWS - 1
             if attr in ranges:
                 tree = self._arrays.pool_attrs.tree[POOL_ATTRS * pool + i]
                 first, last = self._bins(tree, ranges[attr])
-                rows[:, word] &= ~mask
-                rows[first : last + 1, word] |= mask
-            else:
-                rows[:, word] |= mask
+            put_pool_bit(pool, i, word, mask, first, last, self._arrays.memory)
         bits, pools = self._arrays.bits, self._arrays.pools
         bits[pools.filters[pool] + bit] = number
         bits[pools.alive[pool] + word] |= mask
@@ -382,8 +381,7 @@ class Pools:
         """Restores a saved state; the arrays are restored already."""
         self._attrs, self._free = ([list(each) for each in part] for part in state)
         self._arrays.counters.pools[0] = len(self._attrs)
-        words = self._arrays.of["pools"]["words"][: len(self._attrs)]
-        self._reserve(int(words.max(initial=1)))
+        self._reserve(max(1, *self._arrays.pools.words[: len(self._attrs)], 1))
 
     def filters(self) -> list[tuple[int, int, int]]:
         """Returns (filter, pool, bit) of every pooled filter."""
@@ -419,8 +417,9 @@ class Pools:
         size = ROWS * arrays.pools.words[pool]
         begin = arrays.take("bits", size)
         arrays.pools.attrs[pool] = i + 1
-        arrays.of["pool_attrs"][POOL_ATTRS * pool + i] = (attr, tree, begin)
-        arrays.of["bits"][begin : begin + size] = (1 << WORD_BITS) - 1
+        row = POOL_ATTRS * pool + i
+        arrays.of["pool_attrs"].part(row, row + 1)[:] = array("q", (attr, tree, begin))
+        arrays.bits[begin : begin + size] = array("q", [(1 << WORD_BITS) - 1]) * size
 
     def _bit(self, pool: int) -> int:
         """Returns an unused bit of the pool."""
@@ -433,31 +432,24 @@ class Pools:
         pools.used[pool] = bit + 1
         return bit
 
-    def _rows(self, pool: int, i: int) -> Any:
-        """Returns the rows of bits of a pool's attribute, as a table."""
-        begin = self._arrays.pool_attrs.begin[POOL_ATTRS * pool + i]
-        words = self._arrays.pools.words[pool]
-        return self._arrays.of["bits"][begin : begin + ROWS * words].reshape(ROWS, words)
-
     def _lay_out(self, pool: int, words: int) -> None:
         """Moves a pool to rows of more words. The old rows are not used again."""
-        arrays = self._arrays
-        was = arrays.of["pools"][pool].copy()
-        before, used = int(was["words"]), int(was["used"])
-        old_rows = [self._rows(pool, i).copy() for i in range(len(self._attrs[pool]))]
+        arrays, pools = self._arrays, self._arrays.pools
+        before, used = pools.words[pool], pools.used[pool]
+        attrs = range(POOL_ATTRS * pool, POOL_ATTRS * pool + len(self._attrs[pool]))
         alive = arrays.take("bits", words)
         filters = arrays.take("bits", words * WORD_BITS)
-        begins = [arrays.take("bits", ROWS * words) for _ in old_rows]
+        begins = [arrays.take("bits", ROWS * words) for _ in attrs]
         self._reserve(words)
-        bits, pools = arrays.of["bits"], arrays.pools
-        bits[alive : alive + words] = 0
-        bits[alive : alive + before] = bits[was["alive"] : was["alive"] + before]
-        bits[filters : filters + used] = bits[was["filters"] : was["filters"] + used]
+        bits, pools = arrays.bits, arrays.pools  # rows that were never used are zeros
+        moved = [(pools.alive[pool], alive, before), (pools.filters[pool], filters, used)]
+        for row, begin in zip(attrs, begins, strict=True):
+            was = arrays.pool_attrs.begin[row]
+            moved += [(was + n * before, begin + n * words, before) for n in range(ROWS)]
+            arrays.pool_attrs.begin[row] = begin
+        for old, new, size in moved:
+            bits[new : new + size] = bits[old : old + size]
         pools.words[pool], pools.alive[pool], pools.filters[pool] = words, alive, filters
-        for i, (begin, rows) in enumerate(zip(begins, old_rows, strict=True)):
-            arrays.pool_attrs.begin[POOL_ATTRS * pool + i] = begin
-            fresh = self._rows(pool, i)
-            fresh[:, :before], fresh[:, before:] = rows, 0
 
     def _reserve(self, words: int) -> None:
         """Makes room in the scratch for the bits of `words` words."""

@@ -5,45 +5,32 @@ segment in bounded pieces: if much of it is unused, a second segment is filled b
 with places chosen by the statistics, and replaces it when it is complete. A match that checked many
 filters reassigns some of them (see `assignment`). Matching continues meanwhile and is always exact.
 
-Only tests run the kernels uncompiled, with every access checked.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
-import numpy as np
 
+from contrada.errors import LimitError
 from contrada.matching import index_file
 from contrada.matching.assignment import Drift
 from contrada.matching.index_limits import IndexLimits
-from contrada.matching.kernels.jit import is_pure
+from contrada.matching.kernels.match import match
 from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.key_table import KeyTable
 from contrada.matching.packed import (
     Bundle,
     Given,
     encode,
+    match_rows,
     reencode,
     select_attributes,
+    spans_of,
     to_notification,
     with_envelope,
-)
-from contrada.matching.record_batches import (
-    Columns,
-    PackedBatch,
-    check_columns,
-    columns_of,
-    join_rows,
-    match_rows,
-    row_of,
-    rows_of,
-    select_columns,
-    span_in,
-    spans_at,
-    spans_in,
-    spans_of,
 )
 from contrada.matching.segment import IndexSegment
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product
@@ -51,7 +38,7 @@ from contrada.model.algebra.nested_objects import values_of
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.value_set import answer_exhausted
-from contrada.model.languages.work_budget import Exhausted, spend
+from contrada.model.languages.work_budget import Exhausted, budget, spend
 
 UNITS_PER_UPDATE: Final = 4
 """Keys that an update moves during a renewal."""
@@ -59,10 +46,20 @@ UNITS_PER_UPDATE: Final = 4
 UNITS_PER_MATCH: Final = 1
 """Keys that a match, or a batch, moves during a renewal."""
 
+FEW_KEYS: Final = 16
+"""Keys up to which a test of their hulls costs more than it saves."""
+
+MEMBERS_KEPT_MAX: Final = 1_024
+"""Keys up to which filters are also kept as they are. Beyond it: they are decoded when needed."""
+
 VERIFY_STEPS: Final = 20
 """Steps of work to evaluate a filter by the model, without its operators."""
 
 K = TypeVar("K", bound=Hashable)
+
+FoundKeys: TypeAlias = tuple["array[int]", Any]
+"""The keys of notification i of a batch are `keys[offsets[i] : offsets[i + 1]]`: an array of
+integers of 64 bits, or a list of objects."""
 
 
 class ArrayEngine(Generic[K]):
@@ -70,20 +67,17 @@ class ArrayEngine(Generic[K]):
 
     def __init__(self, limits: IndexLimits = IndexLimits()) -> None:
         self._segment = IndexSegment()
+        self._segment.arrays.counters.due[0] = limits.matches_between
         self._next: IndexSegment | None = None
         self._last: IndexSegment | None = None
         self._cursor = 0
         self._drift = Drift(limits)
         self._in_batch = False
         self._slots: KeyTable[K] = KeyTable()
+        self._members: dict[K, tuple[Filter, ...]] | None = {}
         self._named: Any = None
         self.envelope: tuple[str, ...] = ()
         self._system_names = 0
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether kernels are compiled."""
-        return not is_pure()
 
     # --- keys ---------------------------------------------------------------------------------
 
@@ -92,8 +86,12 @@ class ArrayEngine(Generic[K]):
 
         Raises LimitError and changes nothing. Cost: some microseconds per constraint.
         """
-        programs = self._segment.compiler.programs(members)
-        beside = [] if self._next is None else self._next.compiler.programs(members)
+        try:
+            programs = self._segment.compiler.programs(members)
+            beside = [] if self._next is None else self._next.compiler.programs(members)
+        except LimitError:
+            self._tidy_up()  # Parts of what was refused are unused now.
+            raise
         found = self._slots.find(key)
         if found >= 0:
             self._remove(found)
@@ -102,6 +100,10 @@ class ArrayEngine(Generic[K]):
         if self._slots.keys is not self._named:
             self._name_keys()
         self._segment.add(slot, members, programs)
+        if self._members is not None:
+            self._members[key] = tuple(dict.fromkeys(members))
+            if len(self._members) > MEMBERS_KEPT_MAX:
+                self._members = None
         if self._next is not None:
             self._next.add(slot, members, beside)
         if self._segment.compiler.system_names != self._system_names:
@@ -110,6 +112,8 @@ class ArrayEngine(Generic[K]):
 
     def remove(self, key: K) -> None:
         """Removes a key and its filters; an unknown key is no error."""
+        if self._members is not None:
+            self._members.pop(key, None)
         slot = self._slots.find(key)
         if slot >= 0:
             self._remove(slot)
@@ -117,8 +121,11 @@ class ArrayEngine(Generic[K]):
 
     def _tidy_up(self) -> None:
         """Does an update's share of a renewal, and begins one if it is due."""
-        if (self._next or self._last) is not None or self._segment.is_worn:
-            self.maintain(UNITS_PER_UPDATE)
+        if self._next is None and self._last is None:
+            if not self._segment.is_worn:
+                return
+            self.begin_renewal()
+        self.maintain(UNITS_PER_UPDATE)
 
     def _remove(self, slot: int) -> None:
         self._segment.remove(slot)
@@ -141,6 +148,8 @@ class ArrayEngine(Generic[K]):
 
     def members(self, key: K) -> tuple[Filter, ...]:
         """Returns the filters of a key. KeyError for an unknown one."""
+        if self._members is not None:
+            return self._members[key]
         slot = self._slots.find(key)
         if slot < 0:
             raise KeyError(key)
@@ -151,6 +160,8 @@ class ArrayEngine(Generic[K]):
 
         Cost: a test of every filter, on the arrays.
         """
+        if self._members is not None and len(self._members) <= FEW_KEYS:
+            return list(self._members)
         segment = self._segment
         if isinstance(product, FilterSet):
             return list(self)
@@ -177,7 +188,7 @@ class ArrayEngine(Generic[K]):
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
         message, arrays = self._message(given, envelope), self._segment.arrays
-        answer = arrays.match(message)
+        answer = match(message, arrays.memory) if budget() is None else arrays.match(message)
         while answer < 0:
             if answer >> 2 == UNREADABLE:
                 rewritten = reencode(self._exactly(given, envelope))
@@ -189,11 +200,11 @@ class ArrayEngine(Generic[K]):
             self._drift.improve(self._segment.assignment)
         if answer < 4:
             return []
-        found = arrays.of["out"][: answer >> 2]
+        found = arrays.out[: answer >> 2].tolist()
         if answer & 1 == 0:
-            return found.tolist()  # type: ignore[no-any-return]
+            return found  # type: ignore[no-any-return]
         if arrays.counters.doubted[0]:
-            return self._verified(found.tolist(), self._exactly(given, envelope))
+            return self._verified(found, self._exactly(given, envelope))
         return self._keys_at(found)
 
     def _exactly(self, given: Given | bytes, envelope: Envelope) -> Notification:
@@ -245,8 +256,9 @@ class ArrayEngine(Generic[K]):
         except Exhausted as exhausted:
             return answer_exhausted(exhausted, "holds", answer=True)
 
-    def _keys_at(self, slots: Any) -> list[K]:
-        return self._slots.keys[slots].tolist()  # type: ignore[no-any-return]
+    def _keys_at(self, slots: Iterable[int]) -> list[K]:
+        keys = self._slots.keys.numbers if self._slots.are_int else self._slots.keys
+        return [keys[slot] for slot in slots]
 
     def _holds(
         self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
@@ -275,58 +287,58 @@ class ArrayEngine(Generic[K]):
 
     # --- batches ------------------------------------------------------------------------------
 
-    def match_spans(
-        self, spans: Sequence[bytes] | Any, envelope_of: Callable[[int], Envelope]
-    ) -> tuple[Any, Any]:
-        """See `Index.match_spans`."""
+    def match_spans(self, spans: Any, envelope_of: Callable[[int], Envelope]) -> FoundKeys:
+        """Matches spans of msgpack: a list of bytes, or an Arrow column."""
         is_column = hasattr(spans, "to_pylist")
-        if self.envelope:
-            listed = spans_in(spans) if is_column else spans
-            together = [
-                with_envelope(span, envelope_of(row), self.envelope)
-                for row, span in enumerate(listed)
-            ]
-            return self._matched(
-                spans_of(together), lambda row: self.match(listed[row], envelope_of(row))
-            )
-        if is_column:
-            return self._matched(spans_at(spans), lambda row: self.match(span_in(spans, row)))
-        return self._matched(spans_of(spans), lambda row: self.match(spans[row]))
+        if not self.envelope and is_column:
+            from contrada.matching.record_batches import span_in, spans_at
 
-    def match_batch(self, notifications: Iterable[Given | bytes]) -> tuple[Any, Any]:
-        """See `Index.match_batch`."""
+            return self._matched(spans_at(spans), lambda row: self.match(span_in(spans, row)))
+        if not self.envelope:
+            return self._matched(spans_of(spans), lambda row: self.match(spans[row]))
+        if is_column:
+            from contrada.matching.record_batches import spans_in
+
+            spans = spans_in(spans)
+        together = [
+            with_envelope(span, envelope_of(row), self.envelope) for row, span in enumerate(spans)
+        ]
+        return self._matched(
+            spans_of(together), lambda row: self.match(spans[row], envelope_of(row))
+        )
+
+    def match_each(self, notifications: Iterable[Given | bytes]) -> FoundKeys:
+        """Matches notifications, mappings or spans."""
         if isinstance(notifications, Bundle) and not self.envelope:
             bundle = notifications
-            return self._matched(PackedBatch(*bundle.spans()), lambda row: self.match(bundle[row]))
+            return self._matched(bundle.spans(), lambda row: self.match(bundle[row]))
         given = list(notifications)
         spans = [self._message(each, UNSTAMPED) for each in given]
         return self._matched(spans_of(spans), lambda row: self.match(given[row]))
 
     def all_match(self, key: K, bundle: Bundle, steps_max: int) -> bool:
         """See `Index.all_match`."""
-        if self.envelope or is_pure():
+        if self.envelope:
             return False
-        address, starts, _ = bundle.spans()
-        numbers = np.array(self._segment.numbers(self._slots.find(key)), dtype=np.int64)
-        return self._segment.arrays.all_hold(address, starts, numbers, steps_max)
+        spans = bundle.spans()
+        members = array("q", self._segment.numbers(self._slots.find(key)))
+        return self._segment.arrays.all_hold(spans.address, spans.starts, members, steps_max)
 
-    def match_table(self, table: Any) -> tuple[Any, Any]:
-        """See `Index.match_batch`."""
-        check_columns(table)
+    def match_table(self, table: Any) -> FoundKeys:
+        """Matches the rows of an Arrow table, in columns where kernels have their types."""
+        from contrada.matching import record_batches as batches
+
+        batches.check_columns(table)
         attrs = self._segment.compiler.attrs
-        columns = None if self.envelope else columns_of(table, attrs)
+        columns = None if self.envelope else batches.columns_of(table, attrs)
         if columns is None:
-            return self.match_batch(rows_of(select_columns(table, attrs)))
-        row_at = row_of(table, attrs)
+            return self.match_each(batches.rows_of(batches.select_columns(table, attrs)))
+        row_at = batches.row_of(table, attrs)
         return self._matched(columns, lambda row: self.match(row_at(row)))
 
-    def _matched(
-        self, rows: Columns | PackedBatch, alone: Callable[[int], list[K]]
-    ) -> tuple[Any, Any]:
+    def _matched(self, rows: Any, alone: Callable[[int], list[K]]) -> FoundKeys:
         """Matches a batch by one call; `alone` matches a row that needs the model."""
         slots, arrays = self._slots, self._segment.arrays
-        if is_pure():
-            return join_rows(map(alone, range(rows.rows)), are_int=slots.are_int)
         of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
         self._in_batch = True  # the arrays must stay
         try:
@@ -336,7 +348,7 @@ class ArrayEngine(Generic[K]):
         self._drift.improve(self._segment.assignment)
         if (self._next or self._last) is not None:
             self.maintain(UNITS_PER_MATCH)
-        return offsets, found if slots.are_int else slots.keys[found]
+        return offsets, found if slots.are_int else [slots.keys[slot] for slot in found]
 
     # --- upkeep -------------------------------------------------------------------------------
 
@@ -346,10 +358,7 @@ class ArrayEngine(Generic[K]):
             return True
         self._last = None
         if self._next is None:
-            if not self._segment.is_worn:
-                return False
-            self.begin_renewal()
-        assert self._next is not None
+            return False
         end = min(self._cursor + units, self._slots.used)
         for slot in range(self._cursor, end):
             if self._segment.knows(slot) and not self._next.knows(slot):
@@ -382,6 +391,7 @@ class ArrayEngine(Generic[K]):
         """See `Index.load`."""
         engine: ArrayEngine[Any] = cls()
         engine._segment, engine._slots = index_file.load(path)
+        engine._members = None
         engine._name_keys()
         engine._find_system_names()
         return engine

@@ -1,10 +1,8 @@
 """`Blobs`, byte strings in one array, in the layout of Arrow; and rows of columns as msgpack.
 
-Without Numba, operations on blobs are plain Python, string by string.
-
 Rows of Arrow columns become msgpack without a notification for each: byte for byte the output of
 `Notification` and `to_msgpack` for the same row, with NULL as absent. This supports columns of
-plain types, with Numba; if `pieces_of` returns None, rows are made into notifications one by one.
+plain types; if `pieces_of` returns None, rows are made into notifications one by one.
 
 pyarrow is not imported here: a table is known by its methods.
 """
@@ -16,7 +14,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from contrada.matching.kernels import jit
+from contrada.matching.kernels import msgpack_writer
+from contrada.matching.kernels.msgpack_writer import BOOL, FLOAT, INT, TEXT, TIME
 from contrada.model import Envelope, Notification, to_msgpack
 
 _INTS: Final = frozenset(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"))
@@ -53,11 +52,8 @@ class Blobs(NamedTuple):
         """Returns the strings of some rows. Cost: a copy."""
         starts = starts_of((self.starts[1:] - self.starts[:-1])[rows])
         data = np.empty(starts[-1], dtype=np.uint8)
-        if not jit.is_pure():
-            rows = np.ascontiguousarray(rows, dtype=np.int64)
-            _load_kernels().gather(self.starts, self.data, rows, starts, data)
-        elif len(data):
-            data[:] = np.frombuffer(b"".join(map(self.at, rows.tolist())), dtype=np.uint8)
+        rows = np.ascontiguousarray(rows, dtype=np.int64)
+        msgpack_writer.gather(self.starts, self.data, rows, starts, data)
         return Blobs(starts, data)
 
     def codes(self) -> tuple[Any, Any]:
@@ -66,20 +62,15 @@ class Blobs(NamedTuple):
         Also returns these rows.
         """
         found = np.empty(self.size, dtype=np.int64)
-        if jit.is_pure():
-            numbers: dict[bytes, int] = {}
-            for row, each in enumerate(self.each()):
-                found[row] = numbers.setdefault(each, len(numbers))
-            return found, np.unique(found, return_index=True)[1]
         table = np.full(1 << (2 * self.size + 1).bit_length(), -1, dtype=np.int64)
         firsts = np.empty(self.size, dtype=np.int64)
-        count = _load_kernels().codes(self.starts, self.data, table, firsts, found)
+        count = msgpack_writer.codes(self.starts, self.data, table, firsts, found)
         return found, firsts[:count]
 
     def parts(self, count: int) -> Any:
         """Returns for each string its part of `count` parts: the same in every process."""
         found = np.empty(self.size, dtype=np.int64)
-        _load_kernels().parts_of(self.starts, self.data, count, found)
+        msgpack_writer.parts_of(self.starts, self.data, count, found)
         return found
 
 
@@ -116,13 +107,6 @@ def blobs_in(column: Any) -> Blobs:
     return Blobs(np.frombuffer(starts, dtype=wide)[begin:end].astype(np.int64), held)
 
 
-def _load_kernels() -> Any:
-    """Returns the kernels; the first call loads them."""
-    from contrada.matching.kernels import msgpack_writer
-
-    return msgpack_writer
-
-
 # --- columns as msgpack -------------------------------------------------------------------------
 
 
@@ -140,14 +124,10 @@ class ColumnPiece(NamedTuple):
 
 
 def piece_of(before: bytes, column: Any, *, plain: bool = False) -> ColumnPiece | None:
-    """Returns a column as a piece; None for an unsupported type, or without Numba.
+    """Returns a column as a piece; None for an unsupported type.
 
     With `plain`, equal values are encoded alike: a double as the integer that it equals.
     """
-    if jit.is_pure():
-        return None
-    from contrada.matching.kernels.msgpack_writer import BOOL, FLOAT, INT, TEXT, TIME
-
     type_name = str(column.type)
     values: Any
     if type_name in _TEXTS:
@@ -202,8 +182,6 @@ def write_maps(
 
     Cost: some ten nanoseconds for each value, and the bytes.
     """
-    from contrada.matching.kernels import msgpack_writer
-
     counts, others = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
     sizes = np.full(rows, len(head) + (1 if len(pieces) < 16 else 0), dtype=np.int64)
     for piece, tally in [*((each, counts) for each in pieces), *((each, others) for each in after)]:
@@ -237,8 +215,6 @@ def pack_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) ->
     head, before, unstamped, after = _FRAME
     if times_us is None:
         return write_maps(rows, pieces, head, (before + unstamped + after,))
-    from contrada.matching.kernels.msgpack_writer import INT
-
     kinds = np.full(rows, INT, dtype=np.int64)
     time = ColumnPiece(np.frombuffer(before, dtype=np.uint8), kinds, times_us)
     return write_maps(rows, pieces, head, (time, after))
@@ -249,8 +225,6 @@ def constant_piece(rows: int, name: str, packed: bytes) -> ColumnPiece:
 
     All of it but its last byte is the head; and a truth value is one byte, 0xc2 and a number.
     """
-    from contrada.matching.kernels.msgpack_writer import BOOL
-
     before = np.frombuffer(_encode(name) + packed[:-1], dtype=np.uint8)
     last = np.full(rows, packed[-1] - 0xC2, dtype=np.int64)
     return ColumnPiece(before, np.full(rows, BOOL, dtype=np.int64), last)

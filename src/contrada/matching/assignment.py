@@ -183,8 +183,7 @@ class Assignment:
         """Returns the filters in a bucket."""
         buckets = self.arrays.buckets
         start, length = buckets.start[bucket], buckets.length[bucket]
-        numbers: list[int] = self.arrays.of["entries"]["filter"][start : start + length].tolist()
-        return numbers
+        return self.arrays.entries.filter[start : start + length].tolist()  # type: ignore[no-any-return]
 
     def show_key(self, number: int) -> None:
         """Updates the entry of a filter after a change of its keys: it may show them."""
@@ -203,7 +202,7 @@ class Assignment:
         -1 if too few notifications reach it for a move to be worth it.
         """
         counters, buckets = self.arrays.counters, self.arrays.buckets
-        listed = (self.arrays.of["bucket_list"][: counters.buckets[0]] >> 1).tolist()
+        listed = [each >> 1 for each in self.arrays.bucket_list[: counters.buckets[0]]]
         longest: int = max(listed, key=lambda bucket: buckets.length[bucket])
         is_worth = buckets.hits[longest] >= WORTH_MOVING * counters.seen[0]
         return longest if is_worth else -1
@@ -352,9 +351,9 @@ class Assignment:
         assert not pooled, f"removed filters are pooled: {sorted(pooled)}"
 
     def _validate_key_here(self, number: int, entry: int) -> None:
-        its, key = self.arrays.of["entries"][entry], self.arrays.filters.key[number]
-        if its["guard"] & KEY_HERE:
-            assert its["here"] == key, f"the entry of filter {number} has another key"
+        its, key = self.arrays.entries[entry], self.arrays.filters.key[number]
+        if its.guard & KEY_HERE:
+            assert its.here == key, f"the entry of filter {number} has another key"
 
 
 class Drift:

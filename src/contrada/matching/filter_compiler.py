@@ -9,6 +9,7 @@ Numbers become the bits of their double, as an integer in the order of doubles.
 """
 
 import struct
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -210,7 +211,7 @@ class Compiler:
         self.forget_before()
         self._texts = {self.text_at(ref): ref for ref in state["texts"]}
         self.set_values = [unpacked(each) for each in state["sets"]]
-        attrs = self._arrays.of["sets_by_row"]["attr"][: len(self.set_values)].tolist()
+        attrs = self._arrays.sets_by_row.attr[: len(self.set_values)].tolist()
         self._sets = {
             (attr, each.form()): number
             for number, (attr, each) in enumerate(zip(attrs, self.set_values, strict=True))
@@ -247,8 +248,7 @@ class Compiler:
     def text_at(self, ref: int) -> bytes:
         """Returns the text of a reference."""
         at = ref >> TEXT_SHIFT
-        text: bytes = self._arrays.of["texts"][at : at + (ref & TEXT_BYTES_MAX)].tobytes()
-        return text
+        return self._arrays.texts[at : at + (ref & TEXT_BYTES_MAX)].tobytes()  # type: ignore[no-any-return]
 
     def attr(self, name: str) -> int:
         """Returns the row of an attribute, made if it is missing."""
@@ -257,10 +257,10 @@ class Compiler:
             row = self._row_for(name)
             arrays = self._arrays
             for fresh in (
-                arrays.of["attrs"][row : row + 1],
-                arrays.of["parts"][PART_COLUMNS * row : PART_COLUMNS * (row + 1)],
+                arrays.of["attrs"].part(row, row + 1),
+                arrays.of["parts"].part(PART_COLUMNS * row, PART_COLUMNS * (row + 1)),
             ):
-                fresh[:] = 0
+                fresh.cast("B")[:] = bytes(fresh.nbytes)
             ref, sketch = self.text(name.encode()), arrays.new_sketch()
             attrs = arrays.attrs
             attrs.name[row], attrs.sketch[row] = ref, sketch
@@ -337,7 +337,7 @@ class Compiler:
                 raise LimitError("TEXT_BYTES_MAX", TEXT_BYTES_MAX, len(text))
             at = self._arrays.take("texts", len(text))
             if text:
-                self._arrays.of["texts"][at : at + len(text)] = memoryview(text)
+                self._arrays.texts[at : at + len(text)] = text
             ref = self._texts[text] = at << TEXT_SHIFT | len(text)
         return ref
 
@@ -368,9 +368,9 @@ class Compiler:
         texts = (self._arrays.used["texts"] - texts) // 8
         number = self._arrays.take("sets_by_row")
         at = self._arrays.take("sets", len(words))
-        self._arrays.of["sets"][at : at + len(words)] = words
+        self._arrays.sets[at : at + len(words)] = array("q", words)
         guard = _set_guard(self._arrays.seed[0], attr, number, value_set)
-        self._arrays.of["sets_by_row"][number] = (at, attr, *guard)
+        self._arrays.of["sets_by_row"].part(number, number + 1)[:] = array("q", (at, attr, *guard))
         self._sets[form] = number
         self._set_sizes.append(len(words) + texts)
         self.set_values.append(value_set)

@@ -1,14 +1,14 @@
 """`Arrays`: the index's arrays, their growth, and the kernels that update them."""
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
-
-from contrada.matching.kernels import jit, match, update
-from contrada.matching.kernels.memory import views_of
+from contrada.matching.kernels import match, update
+from contrada.matching.kernels.memory import Rows
+from contrada.matching.kernels.native import NATIVE
 from contrada.matching.kernels.schema import (
     ARRAYS,
     ATTR_MASK,
@@ -80,7 +80,7 @@ _SEED: Final = hash("the seed of hashes") & ((1 << HASH_SEED_BITS) - 1)
 """A secret of each process from Python's hash of a text: this room has no other source of
 chance."""
 
-Cheapest: TypeAlias = tuple[int, int, float, bool]
+Cheapest: TypeAlias = tuple[int, int, float, int]
 """The answer of `update.cheapest_value`."""
 
 
@@ -100,34 +100,34 @@ class Arrays:
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self) -> None:
-        self.of: dict[str, Any] = {}
+        self.of: dict[str, Rows] = {}
         self.used: dict[str, int] = dict.fromkeys(ARRAYS, 0)
         self.used |= {"rooms": ROOMS, "seed": 1}
         self.part_sketches: dict[tuple[int, int, int], int] = {}
         self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
-        self._table = np.zeros(2 * len(ARRAYS), dtype=np.int64)
+        self._table = array("q", bytes(16 * len(ARRAYS)))
         self._rows: dict[str, int] = dict.fromkeys(ARRAYS, 0)
-        self.memory: Any = self if jit.is_pure() else self._table.ctypes.data
-        for name, kind in ARRAYS.items():
-            rows = _FIRST.get(name, 8) * _PER_ROW.get(name, 1)
-            self.put(name, np.zeros(rows, dtype=kind))
+        self.memory: Any = self if NATIVE is None else NATIVE.address_of(self._table)
+        for name, layout in ARRAYS.items():
+            self.put(name, Rows.zeros(layout, _FIRST.get(name, 8) * _PER_ROW.get(name, 1)))
         self.seed[0] = _SEED
         self.counters.work[0] = _UNBOUNDED
 
-    def put(self, name: str, array: Any, rows: int | None = None) -> None:
+    def put(self, name: str, rows: Rows, used: int | None = None) -> None:
         """Replaces the array of this name; the number of its used rows, or all."""
-        i = _PLACES[name]
-        self._rows[name] = len(array) if rows is None else rows
-        self.of[name] = array
-        setattr(self, name, views_of(array))
-        self._table[i : i + 2] = array.ctypes.data, len(array)
+        self._rows[name] = len(rows) if used is None else used
+        self.of[name] = rows
+        setattr(self, name, rows if rows.layout.fields else rows.numbers)
+        if NATIVE is not None:
+            i = _PLACES[name]
+            self._table[i], self._table[i + 1] = NATIVE.address_of(rows.numbers), len(rows)
 
     def reserve(self, name: str, rows: int) -> None:
         """Makes room for this many rows."""
         if rows > self._rows[name]:
             self._rows[name] = rows
             if rows > len(self.of[name]):
-                self.put(name, grow_array(self.of[name], rows), rows)
+                self.put(name, grown(self.of[name], rows), rows)
             for other in _WITH.get(name, ()):
                 self.reserve(other, rows * _PER_ROW.get(other, 1))
 
@@ -141,19 +141,18 @@ class Arrays:
     # --- matching -----------------------------------------------------------------------------
 
     def match(self, message: bytes) -> int:
-        """`match.match`."""
-        if budget() is None:
-            return match.match(message, self.memory)  # type: ignore[no-any-return]
+        """`match.match`, within the work of the outer budgets."""
         return int(self._bounded(match.match, message))
 
     def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
-        """`match.match_rows` of columns or spans; only with compiled kernels."""
-        of = rows.described, rows.address, rows.starts
+        """`match.match_rows` of columns or spans."""
+        columns = rows.described if NATIVE is None else rows.described.numbers
+        of = columns, rows.cells, rows.address, rows.starts
         status, row = self._bounded(match.match_rows, *of, row, offsets, found)
-        return int(status), int(row)
+        return status, row
 
     def all_hold(self, address: int, starts: Any, numbers: Any, steps_max: int) -> bool:
-        """`match.all_hold`, in at most `steps_max` steps; only with compiled kernels."""
+        """`match.all_hold`, in at most `steps_max` steps."""
         self.counters.work[0] = steps_max * BYTES_PER_STEP
         try:
             return bool(match.all_hold(address, starts, numbers, self.memory))
@@ -188,17 +187,15 @@ class Arrays:
 
     def clear_stamps(self) -> None:
         """Restarts the numbers of notifications."""
-        stamped = {"counters": "epoch", "state": "epoch", "buckets": "stamp"}
-        for name, field in stamped.items():
-            self.of[name][field][: self._rows[name]] = 0
-        for name in ("key_seen", "set_seen"):
-            self.of[name][: self._rows[name]] = 0
+        rows = self._rows
+        update.clear_stamps(
+            rows["state"], rows["buckets"], rows["key_seen"], rows["set_seen"], self.memory
+        )
         self.fade()
 
     def fade(self) -> None:
         """Halves the statistics, so that later notifications count more."""
-        for name, field in (("counters", "seen"), ("attrs", "seen"), ("buckets", "hits")):
-            self.of[name][field][: self._rows[name]] //= 2
+        update.fade(self._rows["attrs"], self._rows["buckets"], self.memory)
 
     def prepare_repeat(self) -> None:
         """Prepares the repeated match of a notification."""
@@ -211,8 +208,7 @@ class Arrays:
         """Returns the words of a filter's program."""
         begin = self.filters.begin[number]
         end = begin + 1 + (self.program[begin] & WORDS_MASK)
-        words: list[int] = self.of["program"][begin + 1 : end].tolist()
-        return words
+        return self.program[begin + 1 : end].tolist()  # type: ignore[no-any-return]
 
     def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
         """Returns (attribute, domain, first operand) of the constraint at a filter's word."""
@@ -222,12 +218,12 @@ class Arrays:
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
         """`update.touching`, for all filters."""
-        found = np.zeros(_TOUCHING_AT_ONCE + 1, dtype=np.int64)
+        found = array("q", bytes(8 * (_TOUCHING_AT_ONCE + 1)))
         first, used = 0, self.used["filters"]
         while first < used:
             count = update.touching(box, closed, inside, first, found, used, self.memory)
-            first = int(found[-1])
-            yield from found[:count].tolist()
+            first = found[-1]
+            yield from found[:count]
 
     # --- constants ----------------------------------------------------------------------------
 
@@ -270,7 +266,8 @@ class Arrays:
     def take_buckets(self, count: int) -> int:
         """Returns the first of this many unused buckets without a hash."""
         first = self.take("buckets", count)
-        self.of["buckets"]["hash"][first : first + count] = -1
+        for bucket in range(first, first + count):
+            self.buckets.hash[bucket] = -1
         return first
 
     def hang(self, bucket: int, number: int, hung: int, *, by_value: bool, alone: bool) -> int:
@@ -289,7 +286,7 @@ class Arrays:
             number, used["entries"], used["buckets"], self.memory, statistics.memory
         )
         if entries < 0:
-            return cheapest  # type: ignore[no-any-return]
+            return cheapest
         used["entries"], used["buckets"] = entries, buckets
         return None
 
@@ -313,17 +310,25 @@ class Arrays:
         step = max(1, -(-len(ordered) // PIVOTS))
         pivots = self._pivots[tree] = ordered[::step][:PIVOTS]
         self.trees.count[tree] = len(pivots)
-        first = PIVOTS * tree
-        self.of["pivots"][first : first + len(pivots)] = pivots
+        self._put_ends("pivots", PIVOTS * tree, pivots)
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
         """Returns the bin of a value among the pivots, as `bucket_lookup.bin_of`."""
         pivots = self._pivots.get(tree)
         if pivots is None:
-            first = PIVOTS * tree
-            pivots = self.of["pivots"][first : first + self.trees.count[tree]].tolist()
+            pivots = self._ends("pivots", PIVOTS * tree, self.trees.count[tree])
             self._pivots[tree] = pivots
         return bisect_right(pivots, key)
+
+    def _put_ends(self, name: str, first: int, ends: list[tuple[int, int]]) -> None:
+        rows: Any = self.of[name]
+        for row, (domain, key) in enumerate(ends, first):
+            rows.domain[row], rows.key[row] = domain, key
+
+    def _ends(self, name: str, first: int, count: int) -> list[tuple[int, int]]:
+        rows: Any = self.of[name]
+        part = slice(first, first + count)
+        return [*zip(rows.domain[part].tolist(), rows.key[part].tolist(), strict=True)]
 
     def give_room(self, attr: int) -> None:
         """Makes room for the ends of one more range of an attribute, if they are remembered."""
@@ -332,7 +337,7 @@ class Arrays:
             return
         ends, room = self.ends_of(attr), max(4, 2 * room)
         begin = self.take("ends", 2 * room)
-        self.of["ends"][begin : begin + len(ends)] = ends
+        self._put_ends("ends", begin, ends)
         self.attrs.ends[attr], self.attrs.room[attr] = begin, room
 
     def ends_of(self, attr: int) -> list[tuple[int, int]]:
@@ -340,8 +345,7 @@ class Arrays:
         if attr >= self.used["attrs"]:
             return []
         begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], RANGES_KEPT)
-        ends: list[tuple[int, int]] = self.of["ends"][begin : begin + 2 * count].tolist()
-        return ends
+        return self._ends("ends", begin, 2 * count)
 
     # --- hash tables --------------------------------------------------------------------------
 
@@ -361,22 +365,22 @@ class Arrays:
     def _empty(self, name: str, count: int) -> None:
         """Creates an empty hash table with room for `count`."""
         size = 1 << max(4, (2 * count).bit_length())
-        self.put(name, np.zeros(size, dtype=np.int32))
+        self.put(name, Rows.zeros(ARRAYS[name], size))
 
     # --- all of them --------------------------------------------------------------------------
 
     def used_rows(self, name: str) -> Any:
-        """Returns the saved part of an array: a hash table whole, of others the used rows."""
-        array, used = self.of[name], self.used
+        """Returns the saved numbers of an array: a hash table whole, of others the used rows."""
+        rows = self.of[name]
         if name in _HASH_TABLES:
-            return array
+            return rows.numbers
         owner = next((owner for owner, others in _WITH.items() if name in others), name)
-        return array[: max(1, used[owner]) * _PER_ROW.get(name, 1)]
+        return rows.part(0, max(1, self.used[owner]) * _PER_ROW.get(name, 1))
 
-    def restore(self, arrays: dict[str, Any], used: dict[str, int]) -> None:
+    def restore(self, arrays: dict[str, Rows], used: dict[str, int]) -> None:
         """Restores saved arrays, and makes room in the scratch for them."""
-        for name, array in arrays.items():
-            self.put(name, array)
+        for name, rows in arrays.items():
+            self.put(name, rows)
         self.used |= used
         for name, others in _WITH.items():
             for other in others:
@@ -393,7 +397,7 @@ class Arrays:
 
     def bytes_used(self) -> int:
         """Returns the bytes of all arrays together, by their capacity."""
-        return sum(self._rows[name] * array.itemsize for name, array in self.of.items())
+        return sum(self._rows[name] * rows.layout.row_bytes for name, rows in self.of.items())
 
 
 EMPTY: Final = -1
@@ -498,20 +502,21 @@ class Chains:
         return self.free_rows.pop() if self.free_rows else self._arrays.take("links")
 
 
-def grow_array(array: Any, rows: int) -> Any:
-    """Returns the array with at least `rows` rows, more if it must be copied.
+def grown(rows: Rows, count: int) -> Rows:
+    """Returns at least `count` rows that begin with these, more if they must be copied.
 
     Copying a large array would delay an update. So a large one gets room for many times its rows:
     the system only reserves memory that is never used. If the system does not allow that, it grows
     by half.
     """
-    have, bigger = len(array), None
-    if rows <= have:
-        return array
-    if array.nbytes > COPIED_BYTES_MAX and array.dtype != object:
-        with suppress(MemoryError):
-            bigger = np.zeros(max(rows, _ROOM * have), dtype=array.dtype)
+    have = len(rows)
+    if count <= have:
+        return rows
+    bigger = None
+    if rows.numbers.nbytes > COPIED_BYTES_MAX:
+        with suppress(OSError, OverflowError):
+            bigger = Rows.zeros(rows.layout, max(count, _ROOM * have))
     if bigger is None:
-        bigger = np.zeros(max(rows, have + have // 2 + 16), dtype=array.dtype)
-    bigger[:have] = array
+        bigger = Rows.zeros(rows.layout, max(count, have + have // 2 + 16))
+    bigger.part(0, have)[:] = rows.numbers
     return bigger

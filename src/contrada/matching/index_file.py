@@ -14,23 +14,22 @@ The sum detects a damaged file, not a malicious one: the contents of arrays are 
 only files that you or a trusted person saved.
 """
 
+import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from contrada.errors import ContradaError, EncodingError
+from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.schema import ARRAYS, STORE
+from contrada.matching.key_table import KeyTable
+from contrada.matching.segment import IndexSegment
 from contrada.model.codec import from_msgpack, to_msgpack
-
-if TYPE_CHECKING:
-    from contrada.matching.key_table import KeyTable
-    from contrada.matching.segment import IndexSegment
 
 MAGIC: Final = b"CTRIDX\x00\x08"
 ALIGNMENT: Final = 64
@@ -44,13 +43,13 @@ _DAMAGED: Final = (
 """The errors of a header with invalid parts."""
 
 
-def save(path: Path, segment: "IndexSegment", slots: "KeyTable[Any]") -> None:
+def save(path: Path, segment: IndexSegment, slots: KeyTable[Any]) -> None:
     """Writes a segment and the keys of its slots. Replaces the file atomically.
 
     Raises EncodingError for keys that are not None, bool, int of 64 bits, float, str, bytes, or
     tuples of these.
     """
-    arrays = {name: np.ascontiguousarray(segment.arrays.used_rows(name)) for name in STORE}
+    arrays = {name: segment.arrays.used_rows(name) for name in STORE}
     keys = slots.by_slot()
     try:
         packed_keys = msgspec.msgpack.encode(keys)
@@ -60,7 +59,7 @@ def save(path: Path, segment: "IndexSegment", slots: "KeyTable[Any]") -> None:
         reason = "keys must be None, bool, int of 64 bits, float, str, bytes or tuples of these"
         raise EncodingError("the keys of an index", reason, writing=True) from error
     header = {
-        "arrays": {name: len(array) for name, array in arrays.items()},
+        "arrays": {name: array.nbytes // ARRAYS[name].row_bytes for name, array in arrays.items()},
         "used": {name: segment.arrays.used[name] for name in STORE},
         "state": segment.state(to_msgpack),
         "keys": packed_keys,
@@ -83,18 +82,15 @@ def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
     at = _FIRST.size + _LENGTH.size + len(header)
     for array in arrays.values():
         yield bytes(-at % ALIGNMENT)
-        yield memoryview(array).cast("B")
+        yield array.cast("B")
         at += -at % ALIGNMENT + array.nbytes
 
 
-def load(path: Path) -> "tuple[IndexSegment, KeyTable[Any]]":
+def load(path: Path) -> tuple[IndexSegment, KeyTable[Any]]:
     """Maps the output of `save`. Raises EncodingError, OSError."""
-    # These imports load the compiled kernels, which MAGIC alone must not.
-    from contrada.matching.key_table import KeyTable
-    from contrada.matching.segment import IndexSegment
-
     try:
-        data: Any = np.asarray(np.memmap(path, dtype=np.uint8, mode="c"))
+        with path.open("rb") as file:
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         magic, checksum = _FIRST.unpack(data[: _FIRST.size])
         if magic != MAGIC:
             raise EncodingError(str(path), "not an index of this version")
@@ -117,15 +113,15 @@ def load(path: Path) -> "tuple[IndexSegment, KeyTable[Any]]":
     return segment, slots
 
 
-def _map_arrays(data: Any, at: int, rows: dict[str, int]) -> dict[str, Any]:
+def _map_arrays(data: memoryview, at: int, rows: dict[str, int]) -> dict[str, Rows]:
     """Returns the arrays as parts of the mapped file."""
-    found: dict[str, Any] = {}
+    found: dict[str, Rows] = {}
     for name in STORE:
         at += -at % ALIGNMENT
-        end = at + rows[name] * ARRAYS[name].itemsize
+        end = at + rows[name] * ARRAYS[name].row_bytes
         if rows[name] < 1 or end > len(data):
             raise ValueError(name)
-        found[name] = data[at:end].view(ARRAYS[name])
+        found[name] = Rows(ARRAYS[name], data[at:end])
         at = end
     return found
 

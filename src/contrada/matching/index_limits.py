@@ -1,4 +1,4 @@
-"""`IndexLimits`: when an index loads kernels, and how often it moves filters to better places."""
+"""`IndexLimits`: how often an index moves filters to better places."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,6 @@ from dataclasses import dataclass
 class IndexLimits:
     """Limits of an `Index`."""
 
-    work_plain_max: int = 500_000
-    """Work of the plain engine until cached kernels are loaded, about as long as loading them
-    takes: a notification counts for four, each checked filter for one, or more with many
-    attributes. Beyond it: they are loaded."""
-    work_uncached_max: int = 20_000_000
-    """The same work until kernels are compiled, once per machine. Beyond it: they are compiled."""
-    work_between: int = 1_000
-    """Work of the plain engine between two tests for loaded kernels. Beyond it: the next test."""
-
-    # Drift: moves of filters from places that many notifications reach
     looked_min: int = 64
     """Filters checked by a match. Beyond it: a move of some can help."""
     matches_between: int = 16

@@ -2,7 +2,7 @@
 
 As long as all keys are integers of 64 bits they are in one array, with a hash table of their slots:
 no work for the garbage collector, and a fifth of the memory of a dictionary. With the first other
-key all become objects, in an array of objects and a dictionary.
+key all become objects, in a list and a dictionary.
 
 Invariant, checked by `validate`: a key's slot leads to the key, and the free slots to none.
 """
@@ -10,34 +10,37 @@ Invariant, checked by `validate`: a key's slot leads to the key, and the free sl
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-import numpy as np
-
-from contrada.matching.index_arrays import grow_array
-from contrada.matching.kernels.update import drop_key, find_key, rehash_keys
+from contrada.matching.index_arrays import grown
+from contrada.matching.kernels.key_lookup import drop_key, find_key, rehash_keys
+from contrada.matching.kernels.memory import Rows
+from contrada.matching.kernels.schema import ARRAYS, Layout
 
 K = TypeVar("K", bound=Hashable)
 
+_SLOT: Final = Layout("i")
 _FIRST_INT: Final = -(2**63)
 _LAST_INT: Final = 2**63 - 1
 
 
 class KeyTable(Generic[K]):
-    """The slots of keys. `keys` is the array of the keys by slot: of integers, or of objects."""
+    """The slots of keys. `keys` has the keys by slot: `Rows` of integers, or a list of objects."""
 
     def __init__(self) -> None:
-        self.keys: Any = np.zeros(8, dtype=np.int64)
+        self.keys: Any = Rows.zeros(ARRAYS["keys"], 8)
         self.are_int = True
         self.used = 0
         self._free: list[int] = []
         self._slots: dict[K, int] = {}
-        self._hashed: Any = np.zeros(16, dtype=np.int32)
+        self._hashed = Rows.zeros(_SLOT, 16)
 
     def find(self, key: object) -> int:
         """Returns the slot of a key, or a number below 0, for `take`."""
         if not self.are_int:
             return self._slots.get(key, -1)  # type: ignore[arg-type]
         number = _as_int(key)
-        return -1 if number is None else int(find_key(number, self.keys, self._hashed))
+        if number is None:
+            return -1
+        return find_key(number, self.keys.numbers, self._hashed.numbers)
 
     def take(self, key: K, found: int) -> int:
         """Returns a slot for a new key: `found` is the last result of `find`, with no change since.
@@ -60,16 +63,18 @@ class KeyTable(Generic[K]):
     def _put(self, key: K, slot: int, found: int | None = None) -> None:
         """Gives a key a slot; `found` is the result of `find_key`."""
         if self.are_int:
-            place = find_key(key, self.keys, self._hashed) if found is None else found
-            self._hashed.data[-1 - place] = slot + 1
+            hashed, number = self._hashed.numbers, int(key)  # type: ignore[call-overload]
+            place = find_key(number, self.keys.numbers, hashed) if found is None else found
+            hashed[-1 - place] = slot + 1
+            self.keys.numbers[slot] = number
         else:
             self._slots[key] = slot
-        self.keys[slot] = key
+            self.keys[slot] = key
 
     def free_slot(self, slot: int) -> None:
         """Frees the slot of a key."""
         if self.are_int:
-            drop_key(int(self.keys[slot]), self.keys, self._hashed)
+            drop_key(self.keys.numbers[slot], self.keys.numbers, self._hashed.numbers)
         else:
             del self._slots[self.keys[slot]]
             self.keys[slot] = None
@@ -85,20 +90,21 @@ class KeyTable(Generic[K]):
 
     def reserve(self, slots: int) -> None:
         """Makes room for this many slots."""
-        if slots > len(self.keys):
-            self.keys = grow_array(self.keys, slots)
-            if not self.are_int:
-                self.keys[slots - 1 :] = None
-        if self.are_int and 3 * slots > 2 * len(self._hashed):
-            old, size = self._hashed, len(self._hashed)
+        if not self.are_int:
+            self.keys += [None] * (slots - len(self.keys))
+            return
+        self.keys = grown(self.keys, slots)
+        old, size = self._hashed, len(self._hashed)
+        if 3 * slots > 2 * size:
             while 3 * slots > 2 * size:
                 size *= 2
-            self._hashed = np.zeros(size, dtype=np.int32)
-            rehash_keys(old, self.keys, self._hashed)
+            self._hashed = Rows.zeros(_SLOT, size)
+            rehash_keys(old.numbers, self.keys.numbers, self._hashed.numbers)
 
     def by_slot(self) -> list[Any]:
         """Returns the key of each slot; None at free ones."""
-        found: list[Any] = self.keys[: self.used].tolist()
+        keys = self.keys.numbers if self.are_int else self.keys
+        found = list(keys[: self.used])
         for slot in self._free:
             found[slot] = None
         return found
@@ -123,18 +129,19 @@ class KeyTable(Generic[K]):
 
     def validate(self) -> None:
         """Checks the invariant. Cost: all keys."""
+        keys = self.by_slot()
         for slot in self:
-            assert self.find(self.keys[slot]) == slot, f"slot {slot} is not that of its key"
-        hashed = int(np.count_nonzero(self._hashed)) if self.are_int else len(self._slots)
+            assert self.find(keys[slot]) == slot, f"slot {slot} is not that of its key"
+        hashed = sum(map(bool, self._hashed.numbers)) if self.are_int else len(self._slots)
         assert hashed == len(self), f"{hashed} keys are to be found, {len(self)} are there"
 
     def _become_objects(self, slots: Iterable[int]) -> None:
-        keys = np.empty(max(8, self.used), dtype=object)
+        keys: list[Any] = [None] * max(8, self.used)
         for slot in slots:
-            keys[slot] = key = int(self.keys[slot])
-            self._slots[key] = slot  # type: ignore[index]
+            keys[slot] = key = self.keys.numbers[slot]
+            self._slots[key] = slot
         self.keys, self.are_int = keys, False
-        self._hashed = np.zeros(1, dtype=np.int32)
+        self._hashed = Rows.zeros(_SLOT, 1)
 
 
 def _as_int(key: object) -> int | None:

@@ -8,6 +8,7 @@ Notifications that arrive together are forwarded as bytes, in a `Bundle`: one ca
 checks all of them, and a notification is decoded at its first access.
 """
 
+from array import array
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, TypeAlias, final, overload
@@ -15,7 +16,11 @@ from typing import Any, Final, TypeAlias, final, overload
 import msgspec
 
 from contrada.errors import ContradaError, EncodingError, InvalidValueError
-from contrada.matching.kernels import jit
+from contrada.matching.index_arrays import Arrays
+from contrada.matching.kernels import batch_validate
+from contrada.matching.kernels.batch_validate import PARTS
+from contrada.matching.kernels.memory import Rows, address_of, numbers
+from contrada.matching.kernels.schema import COLUMN, NEED_FOUND, OK, UNREADABLE
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nested_objects import flatten_mapping
@@ -139,7 +144,14 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
 BUNDLE_MIN: Final = 4
 """Notifications of a bundle, at least: for fewer a call costs more than it saves."""
 
-_PADDING: Final = bytes(16)
+PADDING: Final = bytes(16)
+"""Bytes behind the last notification, so that a truncated header can be read."""
+
+_name_room: Final = (
+    memoryview(numbers(2 * batch_validate.NAMES_MAX))
+    .cast("B")
+    .cast("q", (batch_validate.NAMES_MAX, 2))
+)
 
 
 @final
@@ -154,30 +166,29 @@ class Bundle(Sequence[Notification]):
     __slots__ = ("_is_of_one", "_joined", "_parts", "_spans", "_starts", "encodings")
 
     def __init__(
-        self, encodings: Sequence[bytes], joined: Any, starts: Any, parts: Any, is_of_one: bool
+        self,
+        encodings: Sequence[bytes],
+        joined: bytearray,
+        starts: "array[int]",
+        parts: "array[int]",
+        is_of_one: bool,
     ) -> None:
         self.encodings = encodings
         self._is_of_one = is_of_one
         self._joined, self._starts, self._parts = joined, starts, parts
-        self._spans: tuple[int, Any, Any] | None = None
+        self._spans: PackedBatch | None = None
 
     @classmethod
     def of(cls, encodings: list[bytes]) -> "Bundle | None":
-        """Returns a bundle of these; None if one of them is unusual, or without kernels."""
-        if len(encodings) < BUNDLE_MIN or not jit.loaded():
+        """Returns a bundle of these; None if they are few, or one of them is unusual."""
+        if len(encodings) < BUNDLE_MIN:
             return None
-        import numpy as np  # The requirements of kernels are loaded with them.
-
-        from contrada.matching.kernels import batch_validate
-
-        joined = np.frombuffer(b"".join((*encodings, _PADDING)), dtype=np.uint8)
-        count = len(encodings)
-        starts = np.fromiter(accumulate(map(len, encodings), initial=0), np.int64, count + 1)
-        parts = np.zeros((count, batch_validate.PARTS), dtype=np.int64)
-        found = batch_validate.are_plain(joined.ctypes.data, starts, parts.reshape(-1))
-        return (
-            cls(encodings, joined, starts, parts, found == batch_validate.SAME) if found else None
-        )
+        joined = bytearray().join((*encodings, PADDING))
+        starts = array("q", accumulate(map(len, encodings), initial=0))
+        parts = numbers(batch_validate.PARTS * len(encodings))
+        found = batch_validate.are_plain(address_of(joined), starts, _name_room, parts)
+        is_of_one = found == batch_validate.SAME
+        return cls(encodings, joined, starts, parts, is_of_one) if found else None
 
     def __len__(self) -> int:
         return len(self.encodings)
@@ -197,7 +208,7 @@ class Bundle(Sequence[Notification]):
         if end - begin == len(self):
             return self
         starts = self._starts[begin : end + 1]
-        parts = self._parts[begin:end]
+        parts = self._parts[PARTS * begin : PARTS * end]
         return Bundle(self.encodings[begin:end], self._joined, starts, parts, self._is_of_one)
 
     def __iter__(self) -> Iterator[Notification]:
@@ -208,29 +219,77 @@ class Bundle(Sequence[Notification]):
         """The bytes of its memory beside the encodings, also for a slice."""
         return len(self._joined)
 
-    def spans(self) -> tuple[int, Any, Any]:
-        """Returns their attributes as the data of a `PackedBatch`; behind each is its envelope."""
+    def spans(self) -> "PackedBatch":
+        """Returns their attributes; behind each is its envelope."""
         if self._spans is None:  # They are matched twice if permissions to publish are checked.
-            starts = self._starts.copy()
-            starts[:-1] = self._parts[:, 0]
-            self._spans = self._joined.ctypes.data, starts, self._joined
+            starts = self._parts[::PARTS]
+            starts.append(self._starts[-1])
+            self._spans = PackedBatch(address_of(self._joined), starts, self._joined)
         return self._spans
 
     @property
     def times_us(self) -> list[int]:
         """The times of publication."""
-        return self._parts[:, 1].tolist()  # type: ignore[no-any-return]
+        return self._parts[1::PARTS].tolist()
 
     def publishers(self) -> set[str]:
         """Returns the publishers: mostly one, as the check has found."""
         if not self._is_of_one:
             return {publisher for publisher, _ in self.identities()}
-        begin, length = self._parts[0, 4:].tolist()
-        return {self._joined[begin : begin + length].tobytes().decode()}
+        return {self._text(4)}
 
     def identities(self) -> Iterator[tuple[str, str]]:
         """Yields the publisher and the id of each."""
-        data = self._joined
-        for _, _, at, length, publisher_at, publisher_length in self._parts.tolist():
-            publisher = data[publisher_at : publisher_at + publisher_length]
-            yield publisher.tobytes().decode(), data[at : at + length].tobytes().decode()
+        for first in range(0, len(self._parts), PARTS):
+            yield self._text(first + 4), self._text(first + 2)
+
+    def _text(self, part: int) -> str:
+        begin, length = self._parts[part : part + 2]
+        return self._joined[begin : begin + length].decode()
+
+
+class PackedBatch:
+    """Spans of msgpack in sequence in memory, with the beginning of each in `starts`.
+
+    The last number of `starts` is the end of the last one. `owner` has the memory.
+    """
+
+    described, cells = Rows(COLUMN, b""), numbers(1)  # It has no columns.
+
+    def __init__(self, address: int, starts: Any, owner: object) -> None:
+        self.rows = len(starts) - 1
+        self.address, self.starts = address, starts
+        self._owner = owner
+
+
+def spans_of(spans: Sequence[bytes]) -> PackedBatch:
+    """Joins spans. Cost: a copy of them."""
+    starts = array("q", accumulate(map(len, spans), initial=0))
+    joined = bytearray().join((*spans, PADDING))
+    return PackedBatch(address_of(joined), starts, joined)
+
+
+def match_rows(
+    arrays: Arrays, rows: Any, matched_row: Callable[[int], Sequence[int]]
+) -> "tuple[array[int], array[int]]":
+    """Returns (offsets, results) for each row of a `PackedBatch` or of `record_batches.Columns`.
+
+    `matched_row` matches one that needs the model.
+    """
+    offsets, found, row = numbers(rows.rows + 1), numbers(4 * rows.rows + 64), 0
+    while row < rows.rows:
+        status, row = arrays.match_rows(rows, row, offsets, found)
+        if status == NEED_FOUND:
+            arrays.prepare_repeat()
+            found += numbers(len(found))
+        elif status == UNREADABLE:
+            results = matched_row(row)
+            begin, end = offsets[row], offsets[row] + len(results)
+            if end > len(found):
+                found += numbers(2 * end)
+            found[begin:end] = array("q", results)
+            row += 1
+            offsets[row] = end
+        elif status != OK:
+            arrays.grow_for(status)
+    return offsets, found[: offsets[-1]]

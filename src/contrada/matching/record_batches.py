@@ -7,17 +7,17 @@ span is a map of checked attributes, as a notification's are encoded; kernels re
 pyarrow is not imported here: a table is known by its methods.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import chain, pairwise, repeat
+from array import array as ints
+from collections.abc import Callable, Container, Iterator
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 
 from contrada.errors import InvalidNotificationError
-from contrada.matching.arrow_pack import starts_of
-from contrada.matching.index_arrays import Arrays
-from contrada.matching.kernels.schema import COLUMN, KINDS, NEED_FOUND, OK, UNREADABLE
-from contrada.matching.packed import EMPTY_SPAN
+from contrada.matching.kernels.memory import Rows, numbers
+from contrada.matching.kernels.schema import COLUMN, KINDS
+from contrada.matching.packed import EMPTY_SPAN, PackedBatch, spans_of
 from contrada.model.domains.values import is_system_name
 
 ROWS_AT_ONCE: Final = 256
@@ -25,50 +25,26 @@ ROWS_AT_ONCE: Final = 256
 
 _TIME: Final = "timestamp[us, tz="
 
-_NO_COLUMNS: Final[Any] = np.zeros(0, dtype=COLUMN)
-_NO_STARTS: Final[Any] = np.zeros(1, dtype=np.int64)
-
-_PADDING: Final = bytes(16)
-"""Bytes behind the last span, so that a truncated header can be read."""
-
 
 class Columns:
     """The columns of a table that filters ask for, in the form of kernels.
 
-    `described` has a row per column; its addresses are valid as long as this object lives.
+    `described` has a row per column; its addresses are valid as long as this object lives. `cells`
+    is room for kernels.
     """
 
     def __init__(self, rows: int, arrays: list[tuple[int, int, Any]]) -> None:
         self.rows = rows
-        self.address, self.starts = 0, _NO_STARTS
-        self.described = np.zeros(len(arrays), dtype=COLUMN)
+        self.address, self.starts = 0, numbers(1)
+        self.described = Rows.zeros(COLUMN, len(arrays))
+        self.cells = numbers(len(arrays) + 1)
         self._kept = [array for _, _, array in arrays]
         for i, (attr, kind, array) in enumerate(arrays):
             valid, *data = (0 if each is None else each.address for each in array.buffers())
             if array.null_count == 0:
                 valid = 0
-            self.described[i] = (attr, kind, valid, data[0], data[-1], array.offset)
-
-
-class PackedBatch:
-    """Spans of msgpack in sequence in memory, with the beginning of each in `starts`.
-
-    The last number of `starts` is the end of the last one. `kept` owns the memory.
-    """
-
-    described = _NO_COLUMNS
-
-    def __init__(self, address: int, starts: Any, kept: object) -> None:
-        self.rows = len(starts) - 1
-        self.address, self.starts = address, starts
-        self._kept = kept
-
-
-def spans_of(spans: Sequence[bytes]) -> PackedBatch:
-    """Joins spans. Cost: a copy of them."""
-    starts = starts_of(np.fromiter(map(len, spans), dtype=np.int64, count=len(spans)))
-    joined = np.frombuffer(b"".join((*spans, _PADDING)), dtype=np.uint8)
-    return PackedBatch(joined.ctypes.data, starts, joined)
+            described = (attr, kind, valid, data[0], data[-1], array.offset)
+            self.described.part(i, i + 1)[:] = ints("q", described)
 
 
 def spans_at(column: Any) -> PackedBatch:
@@ -169,49 +145,13 @@ def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]
     return row
 
 
-def match_rows(
-    arrays: Arrays, rows: Columns | PackedBatch, matched_row: Callable[[int], list[int]]
-) -> tuple[Any, Any]:
-    """Returns (offsets, results) for each row; `matched_row` matches one that needs the model."""
-    offsets = np.zeros(rows.rows + 1, dtype=np.int64)
-    found = np.zeros(4 * rows.rows + 64, dtype=np.int64)
-    row = 0
-    while row < rows.rows:
-        status, row = arrays.match_rows(rows, row, offsets, found)
-        if status == NEED_FOUND:
-            arrays.prepare_repeat()
-            found = np.concatenate([found, np.zeros_like(found)])
-        elif status == UNREADABLE:
-            numbers = matched_row(row)
-            begin, end = offsets[row], offsets[row] + len(numbers)
-            found = np.resize(found, max(len(found), 2 * end)) if end > len(found) else found
-            found[begin:end] = numbers
-            row += 1
-            offsets[row] = end
-        elif status != OK:
-            arrays.grow_for(status)
-    return offsets, found[: offsets[-1]]
+def objects_at(objects: list[Any], places: Any) -> Any:
+    """Returns an array of the objects at some places."""
+    found = np.empty(len(places), dtype=object)
+    found[:] = [objects[place] for place in places]
+    return found
 
 
-def runs_of(offsets: Any, keys: Any) -> list[int]:
-    """Returns the beginnings of runs of rows with the same keys, and the end of the last one."""
-    counts = np.diff(offsets)
-    is_new = counts[1:] != counts[:-1]
-    if not len(keys):
-        pass  # Nothing matches.
-    elif not is_new.any():
-        table = keys.reshape(len(counts), -1)
-        is_new = (table[1:] != table[:-1]).any(axis=1)
-    else:
-        bounds, found = offsets.tolist(), keys.tolist()
-        rows = [found[begin:end] for begin, end in pairwise(bounds)]
-        is_new = np.fromiter((a != b for a, b in pairwise(rows)), dtype=bool, count=len(rows) - 1)
-    return [0, *(np.flatnonzero(is_new) + 1).tolist(), len(counts)]
-
-
-def join_rows(rows: Iterable[list[Any]], *, are_int: bool) -> tuple[Any, Any]:
-    """Returns (offsets, keys) of rows that were matched one by one."""
-    found = list(rows)
-    offsets = starts_of(np.fromiter(map(len, found), dtype=np.int64, count=len(found)))
-    kind: Any = np.int64 if are_int else object
-    return offsets, np.fromiter(chain.from_iterable(found), dtype=kind, count=offsets[-1])
+def as_integers(numbers: Any) -> Any:
+    """Returns an array of integers of 64 bits as NumPy's, uncopied."""
+    return np.frombuffer(numbers, dtype=np.int64) if len(numbers) else np.zeros(0, dtype=np.int64)

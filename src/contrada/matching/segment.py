@@ -9,10 +9,9 @@ equal-filter table leads to every live filter. Tests against plain evaluation ch
 notification that a filter matches reaches its place.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
-
-import numpy as np
 
 from contrada.matching.assignment import Assignment
 from contrada.matching.filter_compiler import (
@@ -24,8 +23,9 @@ from contrada.matching.filter_compiler import (
     low_key,
     pop_entries,
 )
-from contrada.matching.index_arrays import Arrays, Chains, grow_array
-from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK
+from contrada.matching.index_arrays import Arrays, Chains, grown
+from contrada.matching.kernels.memory import Rows
+from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK, Layout
 from contrada.matching.kernels.update import enter
 from contrada.model import Filter, Product, ValueSet
 from contrada.model.algebra.value_set import EVERYTHING
@@ -34,6 +34,7 @@ from contrada.model.domains.values import TEXT
 from contrada.model.languages.language import Every, Literal, Some
 
 NO_KEY: Final = -1
+_ROW_NUMBER: Final = Layout("i")
 UNUSED_BYTES_MIN: Final = 2**19
 """A segment is worn if at least as many of its bytes, and half of them, are unused."""
 
@@ -50,8 +51,8 @@ class IndexSegment:
         self._equal_used = 0
         self._chains = Chains(self.arrays)
         self._slots = 0
-        self._only: Any = np.zeros(8, dtype=np.int32)  # per slot its only filter's number, and 1
-        self._links: Any = np.zeros(8, dtype=np.int32)  # and the row in links that leads back
+        self._only = Rows.zeros(_ROW_NUMBER, 8)  # per slot its only filter's number, and 1
+        self._links = Rows.zeros(_ROW_NUMBER, 8)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self.exact: dict[int, Filter] = {}
         self.assignment = Assignment(self.arrays, self.compiler, self._chains, self.exact)
@@ -86,8 +87,8 @@ class IndexSegment:
             if is_new:
                 self._assign(number, member, program)
         if len(taken) == 1:
-            ((number, self._links[slot]),) = taken.items()
-            self._only[slot] = number + 1
+            ((number, self._links.numbers[slot]),) = taken.items()
+            self._only.numbers[slot] = number + 1
         else:
             self.arrays.counters.several[0] = 1
             self._several[slot] = tuple(taken.items())
@@ -98,20 +99,20 @@ class IndexSegment:
             return
         for number, row in self._links_of(slot):
             self._release(number, slot, row)
-        self._only[slot] = 0
+        self._only.numbers[slot] = 0
         self._several.pop(slot, None)
 
     def knows(self, slot: int) -> bool:
         """Whether a slot has its filters, even if none."""
-        return slot < self._slots and (self._only[slot] > 0 or slot in self._several)
+        return slot < self._slots and (self._only.numbers[slot] > 0 or slot in self._several)
 
     def filters_of(self, slot: int) -> list[Filter]:
         """Returns the filters of a slot."""
         return [self.filter(number) for number in self.numbers(slot)]
 
     def name_keys(self, keys: Any, used: int) -> None:
-        """Passes the keys by their slots to kernels, and the number of used ones."""
-        are_int = keys.dtype != object
+        """Passes the integer keys by their slots to kernels, and the number of used ones."""
+        are_int = isinstance(keys, Rows)
         self.arrays.counters.int_keys[0] = int(are_int)
         if are_int and self.arrays.of["keys"] is not keys:
             self.arrays.put("keys", keys, used)
@@ -122,14 +123,14 @@ class IndexSegment:
 
     def _links_of(self, slot: int) -> tuple[tuple[int, int], ...]:
         """Returns the filters of a slot, each with the row in `links` that leads back."""
-        number = int(self._only[slot]) - 1
+        number = self._only.numbers[slot] - 1
         if number >= 0:
-            return ((number, int(self._links[slot])),)
+            return ((number, self._links.numbers[slot]),)
         return self._several.get(slot, ())
 
     def _reserve_slots(self, slots: int) -> None:
         if slots > len(self._only):
-            self._only, self._links = grow_array(self._only, slots), grow_array(self._links, slots)
+            self._only, self._links = grown(self._only, slots), grown(self._links, slots)
         if slots > self._slots:
             self.arrays.reserve("key_seen", slots)
             self._slots = slots
@@ -165,8 +166,8 @@ class IndexSegment:
 
     def _set_row(self, slot: int, number: int, row: int) -> None:
         """Sets the row of `links` for a slot of a filter."""
-        if self._only[slot] == number + 1:
-            self._links[slot] = row
+        if self._only.numbers[slot] == number + 1:
+            self._links.numbers[slot] = row
         else:
             links = self._several[slot]
             self._several[slot] = tuple((n, row if n == number else other) for n, other in links)
@@ -209,8 +210,7 @@ class IndexSegment:
                 rows += (attr, *_hull(value_set, self.compiler))
             elif inside:
                 return []
-        box: Any = np.array(rows or [0], dtype=np.int64)[: len(rows)]
-        return list(self.arrays.touching(box, closed, inside))
+        return list(self.arrays.touching(array("q", rows), closed, inside))
 
     def empty(self) -> set[int]:
         """Returns the filters that match nothing, or for which that is undecided.
@@ -218,10 +218,11 @@ class IndexSegment:
         A satisfiable one is decided once, unless its operator may be registered later.
         """
         used = self.arrays.used["filters"]
-        nowhere = np.flatnonzero(self.arrays.of["filters"]["place"][:used] == NO_KEY)
+        places = self.arrays.filters.place[:used]
+        nowhere = [number for number, place in enumerate(places) if place == NO_KEY]
         empty = {number for number in self.fallback if self.filter(number).is_empty}
         self.fallback = {n for n in self.fallback if n in empty or self.filter(n).unknown()}
-        return empty.union(set(nowhere.tolist()).difference(self._free)) if len(nowhere) else empty
+        return empty.union(nowhere).difference(self._free) if nowhere else empty
 
     def slots_within(self, numbers: set[int]) -> set[int]:
         """Returns the slots with filters only among these; also those without any."""
@@ -246,8 +247,7 @@ class IndexSegment:
         arrays.reserve("filters", used + 1)
         arrays.reserve("program", begin + count + 1)
         program = arrays.program
-        for i, word in enumerate(words, begin + 1):
-            program[i] = word
+        program[begin + 1 : begin + 1 + count] = array("q", words)
         number: int = enter(begin, count, fresh, is_wider, arrays.memory)
         if number != fresh:
             return number, False
@@ -290,8 +290,8 @@ class IndexSegment:
         return {
             "free": self._free,
             "free_links": self._chains.free_rows,
-            "only": self._only[: self._slots].tobytes(),
-            "links": self._links[: self._slots].tobytes(),
+            "only": self._only.part(0, self._slots).tobytes(),
+            "links": self._links.part(0, self._slots).tobytes(),
             "several": list(self._several.items()),
             "has_several": self.arrays.counters.several[0],
             "seen": self.arrays.counters.seen[0],
@@ -322,8 +322,8 @@ class IndexSegment:
         self.arrays.counters.seen[0] = state["seen"]
         self.arrays.counters.matched[0] = state["matched"]
         self.arrays.counters.epoch[0] = state["epoch"]
-        self._only = np.frombuffer(state["only"], dtype=np.int32).copy()
-        self._links = np.frombuffer(state["links"], dtype=np.int32).copy()
+        self._only = Rows(_ROW_NUMBER, bytearray(memoryview(state["only"])))
+        self._links = Rows(_ROW_NUMBER, bytearray(memoryview(state["links"])))
         self._reserve_slots(len(self._only))
         self._several = {
             slot: tuple((number, row) for number, row in each) for slot, each in state["several"]

@@ -25,12 +25,12 @@ import msgspec
 import numpy as np
 
 from contrada.errors import EncodingError
-from contrada.matching import Index
 from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs, starts_of
+from contrada.matching.index import Index
+from contrada.matching.kernels import pattern_runs as kernels
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import TIME_MIN_US, value_of
-from contrada.patterns import pattern_kernels
 from contrada.patterns.pattern_engine import DUPLICATE, LATE, check_pattern
 from contrada.patterns.reorder_buffer import order_of
 from contrada.patterns.runs import (
@@ -118,7 +118,7 @@ class ArrayRuns:
         lengths = [len(each.filters) for each in patterns]
         self._count = len(patterns)
         table = lengths, spans, [each.every for each in patterns]
-        self._patterns = tuple(np.array(each, dtype=np.int64) for each in table)
+        self._patterns = kernels.PatternColumns(*(np.array(each, dtype=np.int64) for each in table))
         self._key_of = key_of
         self._limits = limits
         self.watermark_us = TIME_MIN_US
@@ -182,7 +182,7 @@ class ArrayRuns:
         by_time = ready[np.argsort(held.times[ready], kind="stable")]
         order = np.empty_like(by_time)
         places = starts_of(np.bincount(held.groups[ready], minlength=self._groups.size))
-        pattern_kernels.regroup(by_time, held.groups, places, order)
+        kernels.regroup(by_time, held.groups, places, order)
         times, groups = held.times[order], held.groups[order]
         tied = (times[1:] == times[:-1]) & (groups[1:] == groups[:-1])
         if not tied.any():
@@ -223,15 +223,26 @@ class ArrayRuns:
         starts += np.bincount(self._runs[0] % self._count, minlength=self._count)
         room, refs = int(starts.sum()), int(starts @ self._patterns[0])
         sizes = (room, room, room, room, refs)
-        out = tuple(tuple(np.empty(size, dtype=np.int64) for size in sizes) for _ in range(2))
-        counts = np.zeros(pattern_kernels.COUNTS, dtype=np.int64)
-        entries = automata, held.times[rows], steps, rows
-        capacity = self._limits.runs_per_group_max
-        pattern_kernels.follow(entries, self._runs, self._patterns, capacity, out, counts)
-        if counts[pattern_kernels.DROPPED]:
-            self.dropped[GROUP_FULL] += int(counts[pattern_kernels.DROPPED])
-        ends = counts[: pattern_kernels.DROPPED]  # of the runs, their rows, the matches, and theirs
-        return _used_part(out[0], *ends[:2]), _used_part(out[1], *ends[2:])
+        opened, matches = (
+            kernels.RunColumns(*(np.empty(size, dtype=np.int64) for size in sizes))
+            for _ in range(2)
+        )
+        counts = np.zeros(kernels.COUNTS, dtype=np.int64)
+        entries = kernels.EntryColumns(automata, held.times[rows], steps, rows)
+        runs = kernels.RunColumns(*self._runs)
+        capacity, longest = self._limits.runs_per_group_max, int(max(self._patterns.lengths))
+        of_one = 2 * (min(capacity, len(automata)) + kernels.most_of_one(runs.automata) + 1)
+        table = kernels.RunTable(
+            np.empty(of_one, dtype=np.int64),
+            np.empty((of_one, longest), dtype=np.int64),
+            np.zeros(longest + 1, dtype=np.int64),
+            np.zeros(2, dtype=np.int64),
+        )
+        kernels.follow(entries, runs, self._patterns, capacity, table, opened, matches, counts)
+        if counts[kernels.DROPPED]:
+            self.dropped[GROUP_FULL] += int(counts[kernels.DROPPED])
+        ends = counts[: kernels.DROPPED]  # of the runs, their rows, the matches, and theirs
+        return _used_part(opened, *ends[:2]), _used_part(matches, *ends[2:])
 
     def _drop_groups(self, runs: Any) -> Any:
         """Drops the groups of a pattern beyond the limit: those that opened a run longest ago."""
@@ -401,10 +412,10 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 class StepIndex:
     """The filters of numbered patterns. Raises InvalidFilterError, UnknownOperatorError."""
 
-    def __init__(self, patterns: Sequence[Pattern], *, compiled: bool | None = None) -> None:
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.by = tuple(dict.fromkeys(each.by for each in patterns))
         """The distinct `by` of all patterns."""
-        self.index: Index[int] = Index(compiled=compiled)
+        self.index: Index[int] = Index()
         numbers: dict[Filter, int] = {}
         places: list[list[tuple[int, int]]] = []
         for number, pattern in enumerate(patterns):

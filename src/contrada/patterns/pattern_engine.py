@@ -53,7 +53,7 @@ from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from contrada.errors import ContradaError, InvalidFilterError, UnknownOperatorError
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US, value_of
 from contrada.patterns.reorder_buffer import Order, ReorderBuffer, check_slack, order_of

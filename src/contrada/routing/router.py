@@ -24,7 +24,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from contrada.errors import InvalidValueError
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work_budget import spend

@@ -20,14 +20,12 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
 from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
-from contrada.matching import Index
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.routing import router_messages as messages
@@ -37,7 +35,6 @@ from contrada.routing.tables.poset import form_of
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
 from contrada.service.interface import ServiceStatistics
-from contrada.service.kernel_loader import load_beside
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import (
     QUEUE_FULL,
@@ -506,8 +503,8 @@ def _count_lost(pending: Iterable[Pending[Any]]) -> None:
 
 
 def new_router(**options: Any) -> Router:
-    """A router that compiles indexes in the background and reports changes on offer."""
-    return Router(index=partial(Index[int], load=load_beside), tells_offers=True, **options)
+    """A router that reports changes on offer."""
+    return Router(tells_offers=True, **options)
 
 
 def _error_of(refused: messages.Refused) -> ContradaError:

@@ -136,7 +136,7 @@ def pairs(shared_data: SharedData) -> dict[Pair, bool]:
 
 
 def matched(rules: dict[str, Rule], events: dict[tuple[str, int], ct.Notification]) -> set[Pair]:
-    index: ct.Index[str] = ct.Index(compiled=True)
+    index: ct.Index[str] = ct.Index()
     for key, rule in rules.items():
         index.add(key, rule.filters)
     return {(*place, key) for place, event in events.items() for key in index.match(event)}

@@ -11,7 +11,6 @@ import pytest
 
 import contrada as ct
 from contrada.cli.match import _MatchReport
-from contrada.matching.kernels import jit
 from tests.commands import here
 
 PACKAGE: Final = f"{Path(ct.__file__).parent}/"
@@ -45,7 +44,6 @@ def walked(folder: Path, patch: pytest.MonkeyPatch, rows: int) -> list[tuple[str
     path.write_text("origin,dep_delay,carrier\n" + "JFK,90,UA\n" * rows)
     with patch.context() as patched:
         patched.setattr(_MatchReport, "take_all", walk)
-        patched.setattr(jit, "is_loaded", lambda: False)  # As in a young process.
         result = here("match", str(folder / "desk.filters"), str(path))
     assert (result.returncode, result.stdout.count("late")) == (0, rows)
     return calls

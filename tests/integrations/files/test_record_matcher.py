@@ -26,7 +26,6 @@ from contrada.integrations.files import (
     record_matcher,
 )
 from contrada.integrations.files.json_batch import JsonBatchReader
-from contrada.matching.kernels import jit
 from contrada.model import Filter, FilterSet, parse, to_msgpack
 
 pytest.importorskip("pyarrow")
@@ -520,8 +519,6 @@ def test_objects_without_a_time_are_bad(file: Path) -> None:
 
 def test_only_names_that_are_there_take_room() -> None:
     """A block would take gigabytes where filters ask for thousands of attributes."""
-    if jit.is_pure():
-        pytest.skip("lines are scanned by compiled kernels")
     block = lines.Block.of(1, b'{"a":1,"b":2}\n{"c":3}\n')
     asked = {"a", "c", *map(str, range(10_000))}
     scanned = json_scan.JsonScanner(lambda name: True, FileLimits()).scan(block, asked)

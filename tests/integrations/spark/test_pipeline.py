@@ -16,7 +16,7 @@ from contrada.integrations.spark.pipeline import source_outcomes as spark_readin
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Notification
 from contrada.model.codec import from_msgpack
 

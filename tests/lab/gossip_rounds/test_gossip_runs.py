@@ -7,7 +7,6 @@ import pytest
 
 from contrada.errors import InvalidValueError, LimitError
 from contrada.gossip.parameters import Approximation, Parameters
-from contrada.lab.gossip_rounds import round_arrays
 from contrada.lab.gossip_rounds.gossip_runs import (
     GOSSIPERS_MAX,
     GossipPlan,
@@ -31,7 +30,7 @@ def test_views_of_the_literal_are_those_of_the_thesis() -> None:
 @pytest.mark.parametrize("group", [SMALL, Parameters(branching=4, levels=4, redundancy=3)])
 def test_groups_are_views(group: Parameters) -> None:
     """The gossiping members of a group would not know one another."""
-    run = _DisseminationRun(GossipPlan(group, 0.5, 1), round_arrays.gossip)
+    run = _DisseminationRun(GossipPlan(group, 0.5, 1))
     everybody = np.arange(group.participants)
     for level in range(1, group.levels + 1):
         width, delegates = group.branching ** (level - 1), group.redundancy if level > 1 else 1
@@ -62,27 +61,6 @@ def test_groups_are_figure_6_6(group: Parameters, interest: float) -> None:
     error = np.sqrt(literal.var() / count + runs.var() / len(runs))
     assert abs(literal.mean() - runs.mean()) < 5 * error
     assert 0 < error < 0.02
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        {"parameters": Parameters(loss=0.1, crashes=0.05, digest=8, audience=5)},
-        {"protocol": GossipProtocol.PMCAST},
-        {"protocol": GossipProtocol.RFPBCAST},
-        {"broadcast": True, "reliable_top": True},
-        {"flood_bottom": True, "skip_first": True, "interest": 0.001},
-    ],
-)
-def test_runs_are_the_same_without_numba(changed: dict[str, object]) -> None:
-    """The result of a run would depend on Numba."""
-    kernels = pytest.importorskip("contrada.lab.gossip_rounds.round_kernels")
-    chosen: dict[str, object] = {"parameters": Parameters(), "interest": 0.2, "seed": 3, **changed}
-    plan = GossipPlan(**chosen)  # type: ignore[arg-type]
-    by_arrays = _DisseminationRun(plan, round_arrays.gossip).outcome()
-    assert by_arrays == _DisseminationRun(plan, kernels.gossip).outcome() == disseminate(plan)
-    assert by_arrays != disseminate(GossipPlan(**{**chosen, "run": 1}))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

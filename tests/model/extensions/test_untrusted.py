@@ -171,7 +171,7 @@ def test_a_wrong_implication_loses_no_match(
     odd("implied", answer)
     if is_regular:
         odd("automaton", lambda: automaton(ROW))
-    index: ct.Index[int] = ct.Index(compiled=compiled)
+    index: ct.Index[int] = ct.Index()
     index.add(1, ct.Filter("x odd 'a'"))
     assert index.match({"x": "b"}) == [1]
     assert failures["odd"] == 1
@@ -182,7 +182,7 @@ def test_proved_implications_are_looked_up(odd: Callable[[str, Answer], None]) -
     odd("implied", lambda: Atom("suffix", b"bc"))
     odd("automaton", lambda: search_automaton(b"abc", anything_after=False))
     odd("apply", fail)
-    index: ct.Index[int] = ct.Index(compiled=False)
+    index: ct.Index[int] = ct.Index()
     index.add(1, ct.Filter("x odd 'a'"))
     assert index.match({"x": "abd"}) == []
     assert not failures, "it was asked in vain"

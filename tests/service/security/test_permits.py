@@ -29,7 +29,7 @@ from contrada.service.security import permits
 from contrada.service.security.permits import SHARED_FILTERS_MAX, Permit, PublishFilters
 from contrada.service.security.principals import EVERYTHING, NOTHING, Principal, free, owns
 from tests import strategies
-from tests.matching.engines import load_kernels, needs_numba
+from tests.matching.engines import needs_native
 from tests.service.security.singles import singles
 
 narrows = st.booleans()
@@ -362,7 +362,7 @@ def bundle_of(items: Sequence[Notification]) -> Bundle | None:
     return Bundle.of([bytes(to_msgpack(each)) for each in items])
 
 
-@needs_numba
+@needs_native
 @given(
     written,
     st.lists(strategies.notifications(values_max=1), min_size=BUNDLE_MIN, max_size=12),
@@ -378,7 +378,6 @@ def test_bundles_are_looked_at_as_notifications_are(
     others: FilterSet,
 ) -> None:
     """A forbidden notification could be published among others."""
-    load_kernels()
     stamped = [
         each.with_envelope(replace(PLAIN, publisher=names[at % len(names)]))
         for at, each in enumerate(items)
@@ -394,10 +393,9 @@ def test_bundles_are_looked_at_as_notifications_are(
         assert refused(by_all, bundle[part]) == refused(permit, stamped[part])
 
 
-@needs_numba
+@needs_native
 def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
     """A user could publish notifications of another; or all would be checked at length."""
-    load_kernels()
     together = PublishFilters()
     bundle = bundle_of([Notification({"a": n, "b": "x"}, envelope=PLAIN) for n in range(8)])
     assert bundle is not None
@@ -431,10 +429,9 @@ def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
         assert not together.all_match(once, bundle), "there is no work left to find out"
 
 
-@needs_numba
+@needs_native
 def test_of_a_bundle_every_publisher_is_looked_at() -> None:
     """Another name in the middle, of the same length, would be overlooked."""
-    load_kernels()
     items = [
         Notification({"a": n}, envelope=replace(PLAIN, publisher=name))
         for n, name in enumerate(["desk", "desk", "task", "desk", "desk/1", "desk"])

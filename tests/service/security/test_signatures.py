@@ -33,7 +33,7 @@ from contrada.service.security.signatures import (
     signed_bytes,
 )
 from tests import strategies
-from tests.matching.engines import load_kernels, needs_numba
+from tests.matching.engines import needs_native
 from tests.service.security.signing_keys import DESK, FEED, FORGER, STRANGER, VERIFIER, private_key
 
 STAMPED: Final = Envelope("desk.4f0c.17", "desk", 17, 1_700_000_000_000_000)
@@ -219,10 +219,9 @@ def test_only_its_own_is_signed_and_once() -> None:
     assert FEED.signed(SIGNED) is SIGNED
 
 
-@needs_numba
+@needs_native
 def test_signed_notifications_stay_on_the_fast_way() -> None:
     """Brokers would process signed notifications one by one."""
-    load_kernels()
     plain = Notification({"symbol": "DIS", "price": 61.5}, envelope=STAMPED)
     packed = [to_msgpack(DESK.signed(plain))] * BUNDLE_MIN
     bundle = Bundle.of(packed)

@@ -32,7 +32,6 @@ from contrada.typed.conditions import (
 )
 from contrada.typed.conditions.condition_set import FormName
 from contrada.typed.conditions.conditions import AndCondition, CombinedCondition, Comparison
-from contrada.typed.conditions.indexed_conditions import IndexedForm
 from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
 from tests.typed.conditions.quotes import BID, Bid, Place, Side, Stranger, UrgentBid
 
@@ -169,7 +168,7 @@ def sorted_matches(matcher: ConditionSet[int], obvent: Any) -> list[int]:
 def test_all_forms_agree(given: list[Condition], seen: list[Bid]) -> None:
     """The answer would depend on the number of subscribers."""
     for form in FORMS:
-        matcher: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[int] = ConditionSet(Bid, form=form)
         for key, condition in enumerate(given):
             matcher.add(key, condition)
         for is_settled in (False, True):
@@ -188,7 +187,7 @@ def test_all_forms_agree_while_conditions_come_and_go(
     steps: list[tuple[int, Condition | None]], seen: list[Bid]
 ) -> None:
     """A removed key would still match, or shared parts be removed with their first user."""
-    sets: list[ConditionSet[int]] = [ConditionSet(Bid, form=it, compiled=False) for it in FORMS]
+    sets: list[ConditionSet[int]] = [ConditionSet(Bid, form=it) for it in FORMS]
     held: dict[int, Condition] = {}
     for number, (key, condition) in enumerate(steps):
         if condition is None:
@@ -272,7 +271,7 @@ def test_one_that_raises_leaves_the_others() -> None:
     """A failing method would take the obvents of all other subscribers."""
     broken = Access("place").invoke("broken")
     for form in FORMS:
-        matcher: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form)
         for key, condition in {
             "raises": Greater(broken, 0.0),
             "raises too": ~Less(broken, 0.0),
@@ -290,7 +289,7 @@ def test_values_of_undeclared_types() -> None:
     """Filters, which are defined for a field's type only, would decide on other values."""
     odd: Any = "dear"
     for form in FORMS:
-        matcher: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form)
         matcher.add("not", ~Equals("price", 1.0))
         matcher.add("below", Less("price", 1.0))
         matcher.add("large", Greater("amount", 10) & Equals("company", "x"))
@@ -303,7 +302,7 @@ def test_own_conditions_have_keys_of_their_own() -> None:
     """A condition would be answered by another one of the same class."""
     parts = Greater("price", 0.0), Greater("amount", 9)
     for form in FORMS:
-        matcher: ConditionSet[str] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form)
         for by in (1.0, 50.0):
             matcher.add(f"by {by}", Near("price", 100.0, by=by))
         for most in (1, 2):
@@ -327,7 +326,7 @@ def test_clocks_of_zones_are_not_indexed() -> None:
     zone = ZoneInfo("America/New_York")
     twice = datetime(2020, 11, 1, 1, 30, tzinfo=zone)
     for form in FORMS:
-        matcher: ConditionSet[str] = ConditionSet(Timed, form=form, compiled=False)
+        matcher: ConditionSet[str] = ConditionSet(Timed, form=form)
         matcher.add("clock", Equals("at", twice))
         matcher.add("world", Equals("at", twice.astimezone(UTC)))
         matcher.settle()
@@ -401,8 +400,6 @@ def test_a_changed_chunk_is_compiled_when_that_pays() -> None:
 def test_an_index_is_used_from_enough_exact_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few conditions would pay for an index, or thousands be evaluated one by one."""
     monkeypatch.setattr(condition_set, "INDEXED_MIN", 20)
-    monkeypatch.setattr(ConditionSet, "_uses_kernels", lambda self: True)
-    monkeypatch.setattr(condition_set, "IndexedForm", plain_index)
     matcher: ConditionSet[int] = ConditionSet(Bid)
     least = 20 + condition_set.INDEXED_MIN_PER_ATTRIBUTE
     for key in range(least - 1):
@@ -418,14 +415,9 @@ def test_an_index_is_used_from_enough_exact_conditions(monkeypatch: pytest.Monke
     assert (form_of(matcher), matcher.matching(Bid("x", 7.0))) == ("static", [-1])
 
 
-def plain_index(cls: type[Any], *, is_compiled: bool) -> IndexedForm:
-    """An index without compiled kernels."""
-    return IndexedForm(cls, is_compiled=False)
-
-
 def test_conditions_that_are_filters_in_part_are_not_indexed() -> None:
     """Each match of their filters would call the rest of the condition, one by one."""
-    matcher: ConditionSet[int] = ConditionSet(Bid, form="indexed", compiled=False)
+    matcher: ConditionSet[int] = ConditionSet(Bid, form="indexed")
     for key in range(10):
         matcher.add(key, Less("price", float(key)) & Equals("get_place().name", "Zurich"))
     assert matcher._index is not None
@@ -437,7 +429,7 @@ def test_conditions_that_are_filters_in_part_are_not_indexed() -> None:
 def test_equal_conditions_are_evaluated_once() -> None:
     """A thousand equal subscriptions would cost a thousand times as much."""
     for form in ("tree", "static", "indexed"):
-        matcher: ConditionSet[int] = ConditionSet(Bid, form=form, compiled=False)
+        matcher: ConditionSet[int] = ConditionSet(Bid, form=form)
         for key in range(1_000):
             matcher.add(key, Less(Invoke("get_price"), 100.0) & Contains("company", "Telco"))
         matcher.settle()

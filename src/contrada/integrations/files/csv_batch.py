@@ -34,7 +34,7 @@ from contrada.integrations.files.value_columns import (
     converter,
 )
 from contrada.matching.arrow_pack import blobs_of
-from contrada.matching.kernels import jit
+from contrada.matching.kernels import csv_scanner, json_scanner
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
 LINE_BYTES_MAX: Final = 2**16
@@ -69,7 +69,7 @@ class CsvBatchReader:
             name for name in wanted - filter_names - stamp if options.types[name] == "number"
         }
         """Columns that are only checked to be numbers."""
-        self._can_scan = not jit.is_pure() and len(options.absent) <= ABSENT_SCANNED_MAX
+        self._can_scan = len(options.absent) <= ABSENT_SCANNED_MAX
 
     def read(self, block: Block, *, has_mixed: bool = True) -> ColumnBatch:
         """Returns the rows of a block; a column has both integers and doubles with `has_mixed`."""
@@ -108,8 +108,6 @@ class CsvBatchReader:
         is_wide = len(names) * len(block) > len(block.data)
         if not self._can_scan or is_wide or block.starts is not None:
             return None
-        from contrada.matching.kernels import csv_scanner, json_scanner
-
         column_of = {name: column for column, name in enumerate(names)}
         column_of |= dict.fromkeys(self._numbers_checked, csv_scanner.CHECKED)
         places = [column_of.get(name or "", json_scanner.NOT_KEPT) for name in self._columns]
@@ -121,8 +119,8 @@ class CsvBatchReader:
         data = np.frombuffer(block.data + BEHIND, np.uint8)
         begins, lasts = np.full((2, len(names), len(block)), -1, dtype=np.int64)
         is_fallback = unreadable_lines(block, single=len(places) == 1)
-        outputs = (np.array(places), (starts[:-1], texts), (begins, lasts), is_fallback)
-        csv_scanner.part(data, block.ends, signs, *outputs)
+        outputs = (np.array(places), starts[:-1], texts, begins, lasts, is_fallback)
+        csv_scanner.part(data, block.ends, *signs, *outputs)
         if np.count_nonzero(is_fallback) > self._options.limits.fallback_share_max * len(block):
             return None
         return ScannedCells(data, names, begins, lasts, is_fallback)
@@ -206,8 +204,6 @@ class ScannedCells(ScannedLines):
         self, begins: Any, lasts: Any, kinds: Any, values: Any, *, has_texts: bool
     ) -> int:
         """Runs the kernel `cells_of`; without texts truth values are not recognized either."""
-        from contrada.matching.kernels import csv_scanner
-
         found: int = csv_scanner.cells_of(self._data, begins, lasts, has_texts, kinds, values)
         return found
 

@@ -22,7 +22,7 @@ from contrada.integrations.files.value_columns import (
     Column,
 )
 from contrada.matching.arrow_pack import starts_of
-from contrada.matching.kernels import jit
+from contrada.matching.kernels import json_scanner
 
 NAMES_SCANNED_MAX: Final = 1_000
 """Names of attributes that are learned of a source. Beyond it: lines are decoded."""
@@ -44,9 +44,15 @@ class JsonScanner:
         self._refused: set[str] = set()
         self._table = np.full(_TABLE, -1, dtype=np.int64)
         self._seen = np.full(NAMES_SCANNED_MAX, -1, dtype=np.int64)
-        self._leads: Any = None
+        last = NAMES_SCANNED_MAX  # The place of no name: of the beginning of a line.
+        self._leads = (
+            np.zeros((last + 1) * json_scanner.LEAD_BYTES, dtype=np.uint8),
+            np.zeros(last + 1, dtype=np.int64),
+            np.full(last + 1, last, dtype=np.int64),
+        )
+        """Of each name the lead, its size, and the name that followed."""
         self._state = np.zeros(4, dtype=np.int64)
-        self._is_of_use = not jit.is_pure()
+        self._is_of_use = True
 
     def scan(self, block: Block, asked: Container[str] | None) -> "ScannedLines | None":
         """Returns the positions of the values of the attributes asked for, or of all attributes.
@@ -56,10 +62,6 @@ class JsonScanner:
         """
         if not self._is_of_use or not is_utf_8(block.data):
             return None
-        from contrada.matching.kernels import json_scanner
-
-        if self._leads is None:
-            self._leads = json_scanner.no_leads(NAMES_SCANNED_MAX)
         data = np.frombuffer(block.data + BEHIND, dtype=np.uint8)
         columns = [name for name in self.names if asked is None or name in asked]
         begins = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
@@ -67,11 +69,11 @@ class JsonScanner:
         is_fallback = np.zeros(len(block), dtype=bool)
         line = 0
         while True:
-            known, column_of = self._known_names(
-                columns, json_scanner.NOT_KEPT, json_scanner.REFUSED
+            names = self._known_names(columns)
+            found = (self._seen, begins, lasts, is_fallback, self._state)
+            line = json_scanner.scan(
+                data, block.ends, line, *names[:3], *self._leads, names[3], *found
             )
-            found = (self._seen, (begins, lasts), is_fallback, self._state)
-            line = json_scanner.scan(data, block.ends, line, known, self._leads, column_of, *found)
             if line == len(block):
                 break
             if len(self.names) == NAMES_SCANNED_MAX:
@@ -92,14 +94,16 @@ class JsonScanner:
         size = len(columns)
         return ScannedLines(data, columns, begins[:size], lasts[:size], is_fallback)
 
-    def _known_names(self, columns: list[str], not_kept: int, refused: int) -> tuple[Any, Any]:
+    def _known_names(self, columns: list[str]) -> tuple[Any, Any, Any, Any]:
+        """Returns the table of names, where each begins, their texts, and the column of each."""
+        refused, not_kept = json_scanner.REFUSED, json_scanner.NOT_KEPT
         places = {name: place for place, name in enumerate(columns)}
         column_of = [
             refused if name in self._refused else places.get(name, not_kept) for name in self.names
         ]
         starts = starts_of([len(each) for each in self._bytes])
         joined = np.frombuffer(b"".join(self._bytes) + BEHIND, dtype=np.uint8)
-        return (self._table, starts, joined), np.array(column_of or [not_kept], dtype=np.int64)
+        return self._table, starts, joined, np.array(column_of or [not_kept], dtype=np.int64)
 
     def _learn(self, data: bytes) -> str:
         """Adds the name at which the kernel stopped to the table."""
@@ -149,31 +153,31 @@ class ScannedLines:
         None for values of several types, or null. With `has_mixed` a column of integers and doubles
         becomes doubles, if that is exact.
         """
-        from contrada.matching.kernels import json_scanner as kinds
-
         begins, lasts = self._begins[place], self._lasts[place]
         kind, values = np.empty(len(begins), np.uint8), np.empty(len(begins), np.int64)
         bits = self._values_of(begins, lasts, kind, values, has_texts=has_texts)
-        found = {each for each in range(kinds.HARD + 1) if bits >> each & 1}
-        found.discard(kinds.NONE)
-        if found == {kinds.TEXT} and has_texts:
+        found = {each for each in range(json_scanner.HARD + 1) if bits >> each & 1}
+        found.discard(json_scanner.NONE)
+        if found == {json_scanner.TEXT} and has_texts:
             quote = self._quote_bytes * (begins >= 0)
             return ArrowColumn(self._texts(begins + quote, lasts - quote))
         valid = _valid(begins)
-        if found == {kinds.BOOL}:
+        if found == {json_scanner.BOOL}:
             held = np.packbits(values.astype(bool), bitorder="little")
             return ArrowColumn(_array(pa.bool_(), len(kind), valid, held))
-        if found == {kinds.INT}:
+        if found == {json_scanner.INT}:
             return ArrowColumn(_array(pa.int64(), len(kind), valid, values))
-        if not found or not found <= {kinds.INT, kinds.FLOAT, kinds.HARD}:
+        if not found or not found <= {json_scanner.INT, json_scanner.FLOAT, json_scanner.HARD}:
             return None
         doubles = values.view(np.float64)
-        if kinds.INT in found:
-            whole = kind == kinds.INT
+        if json_scanner.INT in found:
+            whole = kind == json_scanner.INT
             if not has_mixed or (np.abs(values[whole]) > EXACT_DOUBLE).any():
                 return None
             doubles[whole] = values[whole].astype(np.float64)
-        for row in np.flatnonzero(kind == kinds.HARD).tolist() if kinds.HARD in found else ():
+        for row in (
+            np.flatnonzero(kind == json_scanner.HARD).tolist() if json_scanner.HARD in found else ()
+        ):
             doubles[row] = float(self._data[begins[row] : lasts[row]].tobytes())
         return ArrowColumn(_array(pa.float64(), len(kind), valid, doubles))
 
@@ -184,8 +188,6 @@ class ScannedLines:
 
         With `is_needed` lines without a value become fallback rows.
         """
-        from contrada.matching.kernels import json_scanner
-
         begins, lasts = self._begins[place], self._lasts[place]
         values = np.empty(len(begins), np.int64)
         if not json_scanner.times_of(
@@ -200,15 +202,11 @@ class ScannedLines:
         self, begins: Any, lasts: Any, kinds: Any, values: Any, *, has_texts: bool
     ) -> int:
         """Runs the kernel `values_of`; JSON marks its texts, so `has_texts` is not needed."""
-        from contrada.matching.kernels import json_scanner
-
         found: int = json_scanner.values_of(self._data, begins, lasts, kinds, values)
         return found
 
     def _texts(self, begins: Any, lasts: Any) -> Any:
         """Returns the texts at some positions, known to be UTF-8, as an Arrow column."""
-        from contrada.matching.kernels import json_scanner
-
         starts = starts_of(lasts - begins)
         out = np.empty(starts[-1] + len(BEHIND), dtype=np.uint8)
         json_scanner.put_spans(self._data, begins, lasts, starts, out)

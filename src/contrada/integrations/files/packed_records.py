@@ -23,7 +23,6 @@ from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import plain_attributes, plain_value
 from contrada.integrations.files.value_columns import Column, Missing
 from contrada.matching.arrow_pack import Blobs, ColumnPiece, constant_piece, pack_rows
-from contrada.matching.kernels import jit
 from contrada.model import Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.domains.values import time_us_of
@@ -60,7 +59,7 @@ class WrittenRows(NamedTuple):
 def can_write(names: Iterable[str], options: ReadOptions) -> bool:
     """Whether records of these attributes can be packed together."""
     most = len(set(names)) + len(options.add) + len(options.marks)
-    return most <= ATTRIBUTES_MAX and not jit.is_pure()
+    return most <= ATTRIBUTES_MAX
 
 
 def written_rows(columns: Mapping[str, Column], count: int, options: ReadOptions) -> WrittenRows:

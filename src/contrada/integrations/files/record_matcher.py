@@ -28,9 +28,8 @@ from contrada.integrations.files.read_options import AllowedNames, ReadOptions, 
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.record_files import read_file
 from contrada.integrations.files.renderer import is_large
-from contrada.matching import Index
 from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs
-from contrada.matching.index import Residues
+from contrada.matching.index import Index, Residues
 from contrada.matching.packed import Given
 from contrada.model import Filter, FilterSet, Notification, Value
 from contrada.model.algebra.attributes import VALUES_MAX

@@ -15,10 +15,8 @@ Source: EPFL 2503 §6.2, §6.5.1, §6.5.3, §6.5.4, §6.6.1.
 """
 
 import dataclasses
-import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from functools import cache
 from typing import Final
 
 import msgspec
@@ -28,11 +26,9 @@ from numpy.typing import NDArray
 from contrada.errors import LimitError
 from contrada.gossip.parameters import Parameters, check_correlation, check_interest
 from contrada.gossip.rounds import exchanges_digests, expected_rounds, tuned_audience
-from contrada.lab.gossip_rounds import round_arrays
 from contrada.lab.gossip_rounds.random_draws import chosen, draws, key_of, mixed, threshold
-from contrada.lab.gossip_rounds.round_arrays import INFECTED, UP, WANTED, Counts, State
+from contrada.lab.gossip_rounds.round_arrays import INFECTED, UP, WANTED, Counts, State, gossip
 from contrada.lab.simulation.process_pool import in_processes
-from contrada.matching.kernels.jit import is_pure
 
 GOSSIPERS_MAX: Final = 20_000_000
 """Participants of a simulated group. Beyond it: the run is refused."""
@@ -41,7 +37,6 @@ _INTEREST, _CRASHES, _PUBLISHER, _LEVEL, _TOLD, _TASTE, _FOLLOWS = range(7)
 """What a run draws for."""
 
 Bits = NDArray[np.bool_]
-Gossip = Callable[[State, Counts, Counts, int, int, int, int], int]
 
 
 class GossipProtocol(StrEnum):
@@ -138,11 +133,11 @@ class GossipOutcome(msgspec.Struct, frozen=True):
 
 
 def disseminate(plan: GossipPlan) -> GossipOutcome:
-    """Runs a plan: a pure function. Compiled with Numba if installed, else by arrays, alike.
+    """Runs a plan: a pure function.
 
     Cost: for 10,648 participants some milliseconds, for ten million some seconds and 1 GB.
     """
-    return _DisseminationRun(plan, _gossip()).outcome()
+    return _DisseminationRun(plan).outcome()
 
 
 def disseminate_all(plans: Sequence[GossipPlan], jobs: int) -> Iterator[GossipOutcome]:
@@ -150,20 +145,11 @@ def disseminate_all(plans: Sequence[GossipPlan], jobs: int) -> Iterator[GossipOu
     return in_processes(disseminate, plans, jobs)
 
 
-@cache
-def _gossip() -> Gossip:
-    if is_pure():
-        return round_arrays.gossip
-    kernels = importlib.import_module("contrada.lab.gossip_rounds.round_kernels")
-    compiled: Gossip = kernels.gossip
-    return compiled
-
-
 class _DisseminationRun:
     """The participants of a run by number: interested, running, infected."""
 
-    def __init__(self, plan: GossipPlan, gossip: Gossip) -> None:
-        self._plan, self._gossip = plan, gossip
+    def __init__(self, plan: GossipPlan) -> None:
+        self._plan = plan
         self._group = group = plan.hierarchy
         self._count = count = group.participants
         key = self._key(_PUBLISHER)
@@ -267,7 +253,7 @@ class _DisseminationRun:
             return rounds, last, self._tell(level, state, hits, rounds, last, 1 - group.loss)
         outsider = self._outsider(level)
         bound, key = threshold(group.loss), self._key(_LEVEL, level)
-        sent = self._gossip(state, rounds, last, key, outsider, group.fanout, bound)
+        sent = gossip(state, rounds, last, key, outsider, group.fanout, bound)
         sizes = range((group.digest or 0) + 1)
         small = np.array([exchanges_digests(group, each) for each in sizes])
         extra = small[np.minimum(hits, group.digest or 0)]

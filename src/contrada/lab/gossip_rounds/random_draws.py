@@ -2,7 +2,7 @@
 
 A draw is a hash of a key and a counter, so arrays, compiled loops, processes and Spark draw the
 same numbers in any order. The hash is that of SplitMix64, which generates this sequence from a
-seed. `round_kernels` has a version for single numbers.
+seed.
 """
 
 from typing import Final

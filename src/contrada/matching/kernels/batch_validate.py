@@ -6,26 +6,19 @@ of the default priority, and without a lifetime. Of any other the kernel only de
 different: Python checks it then.
 """
 
-from typing import Any
-
-import numpy as np
-
 from contrada.matching.kernels.memory import bytes_at, entry, kernel
-from contrada.matching.kernels.schema import Ints
+from contrada.matching.kernels.schema import Bytes, Grid, Ints
 from contrada.matching.kernels.scratch import big_endian, header, utf8_size
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.domains.values import NAME_BYTES_MAX, TIME_MAX_US, TIME_MIN_US
 
-HEAD = np.frombuffer(b"\x93\x01\xacnotification\x94", dtype=np.uint8)
+HEAD: Bytes = b"\x93\x01\xacnotification\x94"
 """Version and kind, before the attributes."""
 
 ENVELOPE_LEAD = 0x97
-TAIL = np.frombuffer(
-    b"\xc0" + bytes([PRIORITY_DEFAULT, 0xA0 + len(BEST_EFFORT)]) + BEST_EFFORT.encode(),
-    dtype=np.uint8,
-)
+TAIL: Bytes = b"\xc0" + bytes([PRIORITY_DEFAULT, 0xA0 + len(BEST_EFFORT)]) + BEST_EFFORT.encode()
 """The end of an envelope: no time to live, priority, delivery."""
 
 SECOND_NS = 10**9
@@ -41,7 +34,7 @@ PLAIN, SAME = 1, 2
 
 
 @kernel
-def stands(msg: Any, at: Any, text: Any) -> Any:
+def stands(msg: Bytes, at: int, text: Bytes) -> bool:
     """Whether a text is at a position."""
     if at + len(text) > len(msg):
         return False
@@ -52,7 +45,7 @@ def stands(msg: Any, at: Any, text: Any) -> Any:
 
 
 @kernel
-def same(msg: Any, at: Any, other: Any, length: Any) -> Any:
+def same(msg: Bytes, at: int, other: int, length: int) -> bool:
     """Whether `length` bytes are the same at two positions."""
     for i in range(length):
         if msg[at + i] != msg[other + i]:
@@ -61,7 +54,7 @@ def same(msg: Any, at: Any, other: Any, length: Any) -> Any:
 
 
 @kernel
-def is_name(msg: Any, at: Any, length: Any) -> Any:
+def is_name(msg: Bytes, at: int, length: int) -> bool:
     """Whether this is a valid user name of printable ASCII."""
     if length < 1 or length > NAME_BYTES_MAX or msg[at] == 0x40:
         return False
@@ -72,7 +65,7 @@ def is_name(msg: Any, at: Any, length: Any) -> Any:
 
 
 @kernel
-def is_ascii(msg: Any, at: Any, length: Any) -> Any:
+def is_ascii(msg: Bytes, at: int, length: int) -> bool:
     """Whether this is ASCII. A loop without an exit handles many bytes together."""
     together = 0
     for i in range(at, at + length):
@@ -81,7 +74,7 @@ def is_ascii(msg: Any, at: Any, length: Any) -> Any:
 
 
 @kernel
-def is_text(msg: Any, at: Any, length: Any) -> Any:
+def is_text(msg: Bytes, at: int, length: int) -> bool:
     """Whether this is UTF-8."""
     if is_ascii(msg, at, length):
         return True
@@ -98,7 +91,7 @@ def is_text(msg: Any, at: Any, length: Any) -> Any:
 
 
 @kernel
-def after_value(msg: Any, at: Any, end: Any) -> Any:
+def after_value(msg: Bytes, at: int, end: int) -> int:
     """Returns the position after a single value; -1 for another, or none."""
     if at >= end:
         return -1
@@ -118,7 +111,7 @@ def after_value(msg: Any, at: Any, end: Any) -> Any:
 
 
 @kernel
-def after_attributes(msg: Any, at: Any, end: Any, names: Any) -> Any:
+def after_attributes(msg: Bytes, at: int, end: int, names: Grid) -> int:
     """Returns the position after the attributes; -1 if they are not plain."""
     kind, pairs, at = header(msg, at)
     if kind != 6 or pairs > min(NAMES_MAX, ATTRIBUTES_MAX):
@@ -142,7 +135,7 @@ def after_attributes(msg: Any, at: Any, end: Any, names: Any) -> Any:
 
 
 @kernel
-def ascii_text(msg: Any, at: Any, end: Any) -> Any:
+def ascii_text(msg: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns the position of a text of the envelope, and its length; -1 if it is not ASCII."""
     if at >= end:
         return -1, 0
@@ -150,31 +143,31 @@ def ascii_text(msg: Any, at: Any, end: Any) -> Any:
     kind, length, at = header(msg, at)
     if kind != 4 or 0xC4 <= lead <= 0xC6 or length > ENVELOPE_TEXT_BYTES_MAX or length > end - at:
         return -1, 0
-    return (at, length) if is_ascii(msg, at, length) else (-1, 0)
+    return at if is_ascii(msg, at, length) else -1, length
 
 
 @kernel
-def read_parts(msg: Any, start: Any, end: Any, parts: Any, names: Any) -> Any:
+def read_parts(msg: Bytes, start: int, end: int, parts: Ints, first: int, names: Grid) -> bool:
     """Stores the parts of one notification; False for an unusual one."""
     if not stands(msg, start, HEAD):
         return False
-    parts[0] = start + len(HEAD)
-    at = after_attributes(msg, parts[0], end, names)
+    parts[first] = start + len(HEAD)
+    at = after_attributes(msg, parts[first], end, names)
     if at < 0 or at >= end or msg[at] != ENVELOPE_LEAD:
         return False
-    parts[2], parts[3] = ascii_text(msg, at + 1, end)
-    if parts[2] < 0:
+    parts[first + 2], parts[first + 3] = ascii_text(msg, at + 1, end)
+    if parts[first + 2] < 0:
         return False
-    parts[4], parts[5] = ascii_text(msg, parts[2] + parts[3], end)
-    if parts[4] < 0 or parts[4] + parts[5] >= end:
+    parts[first + 4], parts[first + 5] = ascii_text(msg, parts[first + 2] + parts[first + 3], end)
+    if parts[first + 4] < 0 or parts[first + 4] + parts[first + 5] >= end:
         return False
-    kind, sequence, at = header(msg, parts[4] + parts[5])
+    kind, sequence, at = header(msg, parts[first + 4] + parts[first + 5])
     if kind != 2 or sequence < 0 or at >= end:
         return False
     kind, time_us, at = header(msg, at)
     if kind != 2 or time_us < TIME_MIN_US or time_us > TIME_MAX_US or not stands(msg, at, TAIL):
         return False
-    parts[1] = time_us
+    parts[first + 1] = time_us
     at += len(TAIL)
     if at >= end or not 0xC4 <= msg[at] <= 0xC6:
         return False
@@ -186,20 +179,19 @@ def read_parts(msg: Any, start: Any, end: Any, parts: Any, names: Any) -> Any:
 
 
 @entry
-def are_plain(data: int, starts: Ints, parts: Ints) -> Any:
+def are_plain(data: int, starts: Ints, names: Grid, parts: Ints) -> int:
     """PLAIN, or SAME, if all notifications at `starts` have the usual form.
 
     Else 0. `parts` gets `PARTS` numbers of each. Behind the last one there is room for a header.
     """
     rows = len(starts) - 1
     msg = bytes_at(data, starts[rows] + 16)
-    names = np.zeros((NAMES_MAX, 2), dtype=np.int64)
     answer = SAME
     for row in range(rows):
-        begin = row * PARTS
-        if not read_parts(msg, starts[row], starts[row + 1], parts[begin : begin + PARTS], names):
+        first = row * PARTS
+        if not read_parts(msg, starts[row], starts[row + 1], parts, first, names):
             return 0
-        at, length = parts[begin + 4], parts[begin + 5]
+        at, length = parts[first + 4], parts[first + 5]
         if length != parts[5] or not same(msg, at, parts[4], length):
             answer = PLAIN
     return answer

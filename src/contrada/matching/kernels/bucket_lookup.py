@@ -6,10 +6,8 @@ presence of its attributes. The entries are prefetched.
 Frequencies are shares of all notifications, as floats.
 """
 
-from typing import Any
-
 from contrada.matching.kernels.evaluate import same_text
-from contrada.matching.kernels.memory import entry, kernel, memory_at, prefetch
+from contrada.matching.kernels.memory import entry, kernel, prefetch
 from contrada.matching.kernels.schema import (
     ATTR_MASK,
     COUNT_PARTS,
@@ -28,6 +26,7 @@ from contrada.matching.kernels.schema import (
     SKETCH_REGISTERS,
     SUFFIXES,
     WORDS_MASK,
+    Bytes,
     Memory,
 )
 from contrada.matching.kernels.scratch import (
@@ -68,7 +67,7 @@ ASKED_BY_VALUE = 4 * LENGTHS_MAX + 8
 
 
 @kernel
-def find_bucket(m: Any, h: Any) -> Any:
+def find_bucket(m: Memory, h: int) -> int:
     """Returns the bucket of a place by its hash, or -1."""
     mask = len(m.slots) - 1
     slot = h & mask
@@ -82,7 +81,7 @@ def find_bucket(m: Any, h: Any) -> Any:
 
 
 @kernel
-def note(bucket: Any, by_value: Any, m: Any) -> Any:
+def note(bucket: int, by_value: int, m: Memory) -> None:
     """Adds a bucket to the list of buckets to check, once."""
     counters = m.counters[0]
     if m.buckets[bucket].stamp != counters.epoch:
@@ -95,7 +94,7 @@ def note(bucket: Any, by_value: Any, m: Any) -> Any:
 
 
 @kernel
-def ask(h: Any, row: Any, m: Any) -> Any:
+def ask(h: int, row: int, m: Memory) -> None:
     """Stores the hash of a place, to be looked up when its slot is in the cache.
 
     `row` is that of the value that alone leads to this place; -1 for a part of a text.
@@ -107,7 +106,7 @@ def ask(h: Any, row: Any, m: Any) -> Any:
 
 
 @kernel
-def look_up(m: Any) -> Any:
+def look_up(m: Memory) -> None:
     """Adds the buckets of the stored places.
 
     All are prefetched first, so that the processor waits for many at once.
@@ -129,7 +128,7 @@ def look_up(m: Any) -> Any:
 
 
 @kernel
-def is_led_to(bucket: Any, row: Any, m: Any) -> Any:
+def is_led_to(bucket: int, row: int, m: Memory) -> int:
     """Whether a bucket of one value is this value's, and not another's with the same hash."""
     buckets, values = m.buckets, m.values
     domain = values[row].domain
@@ -143,7 +142,7 @@ def is_led_to(bucket: Any, row: Any, m: Any) -> Any:
 
 
 @kernel
-def ask_by_text(attr: Any, case: Any, start: Any, length: Any, m: Any) -> Any:
+def ask_by_text(attr: int, case: int, start: int, length: int, m: Memory) -> None:
     """Stores prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
     text, parts, seed = m.text, m.parts, m.seed[0]
     prefixes = parts[PART_COLUMNS * attr + PREFIXES + case]
@@ -166,7 +165,7 @@ def ask_by_text(attr: Any, case: Any, start: Any, length: Any, m: Any) -> Any:
 
 
 @kernel
-def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: Any) -> Any:
+def ask_by_grams(attr: int, case: int, grams: int, start: int, length: int, m: Memory) -> None:
     """Stores the runs of bytes that filters may name, of a long text some at a time.
 
     Most have no bit, and those with one are stored first: without branches.
@@ -196,7 +195,7 @@ def ask_by_grams(attr: Any, case: Any, grams: Any, start: Any, length: Any, m: A
 
 
 @kernel
-def ask_by_value(row: Any, m: Any) -> Any:
+def ask_by_value(row: int, m: Memory) -> None:
     """Stores the places of one value."""
     values, seed = m.values, m.seed[0]
     attr = values[row].attr
@@ -215,7 +214,7 @@ def ask_by_value(row: Any, m: Any) -> Any:
 
 
 @kernel
-def tree_key(domain: Any, low: Any, text: Any, start: Any, length: Any) -> Any:
+def tree_key(domain: int, low: int, text: Bytes, start: int, length: int) -> int:
     """Returns the position of a value among the pivots: text by its first seven bytes."""
     if domain != TEXT:
         return low
@@ -226,7 +225,7 @@ def tree_key(domain: Any, low: Any, text: Any, start: Any, length: Any) -> Any:
 
 
 @kernel
-def bin_of(tree: Any, domain: Any, key: Any, m: Any) -> Any:
+def bin_of(tree: int, domain: int, key: int, m: Memory) -> int:
     """Returns the bin of a value: the number of pivots that are not above it."""
     low, high = 0, m.trees[tree].count
     while low < high:
@@ -240,7 +239,7 @@ def bin_of(tree: Any, domain: Any, key: Any, m: Any) -> Any:
 
 
 @kernel
-def collect_by_range(row: Any, tree: Any, m: Any) -> Any:
+def collect_by_range(row: int, tree: int, m: Memory) -> None:
     """Adds the nodes above the bins of a value, or of the two doubles around it."""
     values = m.values
     domain = values[row].domain
@@ -261,7 +260,7 @@ def collect_by_range(row: Any, tree: Any, m: Any) -> Any:
 
 
 @kernel
-def collect(m: Any) -> Any:
+def collect(m: Memory) -> None:
     """Lists every bucket of the notification."""
     counters = m.counters[0]
     counters.buckets = 0
@@ -288,9 +287,8 @@ def collect(m: Any) -> Any:
 
 
 @entry
-def presence_of(attr: int, memory: Memory) -> Any:
+def presence_of(attr: int, m: Memory) -> float:
     """Returns the share of notifications that have an attribute."""
-    m = memory_at(memory)
     seen = m.counters[0].seen
     if seen < NOTIFICATIONS_MIN:
         return 0.5
@@ -298,7 +296,7 @@ def presence_of(attr: int, memory: Memory) -> Any:
 
 
 @entry
-def count(row: int, h: int, memory: Memory) -> None:
+def count(row: int, h: int, m: Memory) -> None:
     """Counts a constant by the hash of its place, each once, in the memory of a sketch.
 
     A register keeps the largest number of trailing zeros of its hashes. The likelier a new hash is
@@ -307,7 +305,6 @@ def count(row: int, h: int, memory: Memory) -> None:
 
     Source: E. Cohen, All-distances sketches, revisited (2015): historic inverse probability.
     """
-    m = memory_at(memory)
     sketch, rest, rank = m.sketches[row], h // SKETCH_REGISTERS, 1
     while rank < HIGHEST_RANK and rest & 1 == 0:
         rest >>= 1
@@ -322,19 +319,18 @@ def count(row: int, h: int, memory: Memory) -> None:
 
 
 @kernel
-def unseen_value(attr: Any, m: Any) -> Any:
+def unseen_value(attr: int, m: Memory) -> float:
     """The share of the notifications with an attribute that have a value without statistics."""
     counted = m.sketches[m.attrs[attr].sketch].counted
     return 1.0 / (counted / COUNT_PARTS + POINTS_EXPECTED)
 
 
 @entry
-def share(h: int, attr: int, unseen: float, memory: Memory) -> Any:
+def share(h: int, attr: int, unseen: float, m: Memory) -> float:
     """Returns the share of the notifications with an attribute that reach the place of a hash.
 
     Without statistics it is `unseen`.
     """
-    m = memory_at(memory)
     seen = m.attrs[attr].seen
     if seen >= NOTIFICATIONS_MIN:
         bucket = find_bucket(m, h)
@@ -344,13 +340,12 @@ def share(h: int, attr: int, unseen: float, memory: Memory) -> Any:
 
 
 @entry
-def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, memory: Memory) -> Any:
+def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, m: Memory) -> bool:
     """Counts a range, and remembers its ends; whether ranges have doubled.
 
     All of the first are remembered, and then fewer and fewer, so that each is equally likely. There
     must be room for it.
     """
-    m = memory_at(memory)
     its = m.attrs[attr]
     its.ranges += 1
     count, at = its.ranges + 0, its.ranges - 1
@@ -366,18 +361,17 @@ def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, mem
 
 
 @entry
-def note_ranges(number: int, memory: Memory) -> Any:
+def note_ranges(number: int, m: Memory) -> int:
     """Counts the ranges of numbers and times of a filter.
 
     Answers -1, less 1 if some attribute has twice as many ranges as before, less 2 if the filter
     has sets or intervals of texts, too. An attribute that needs room for the ends of more ranges is
     answered before any is counted.
     """
-    m = memory_at(memory)
     program, begin = m.program, m.filters[number].begin + 1
     end = begin + (program[begin - 1] & WORDS_MASK)
     doubled = others = 0
-    for is_counting in (False, True):
+    for is_counting in range(2):
         word = begin
         while word < end:
             head = program[word]
@@ -397,7 +391,7 @@ def note_ranges(number: int, memory: Memory) -> Any:
 
 
 @kernel
-def range_share(attr: Any, domain: Any, low: Any, high: Any, m: Any) -> Any:
+def range_share(attr: int, domain: int, low: int, high: int, m: Memory) -> float:
     """Returns the share of an attribute's bins that a range touches; all without bins."""
     tree = m.attrs[attr].cuts
     if tree < 0:

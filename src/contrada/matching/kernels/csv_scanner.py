@@ -7,8 +7,6 @@ around whole cells, and those of too few or too many cells.
 As in `json_scanner`, each line ends with LF, and eight more bytes can be read behind the last one.
 """
 
-from typing import Any
-
 from contrada.matching.kernels.json_scanner import (
     BOOL,
     MINUS,
@@ -30,7 +28,7 @@ from contrada.matching.kernels.memory import (
     sign_marks,
     without_first,
 )
-from contrada.matching.kernels.schema import Bytes, Flags, GivenBytes, GivenInts, Grid, Ints
+from contrada.matching.kernels.schema import Bytes, Flags, Grid, Ints, Marks
 
 NO_QUOTE = -1
 
@@ -39,7 +37,9 @@ CHECKED = -2
 
 
 @kernel
-def next_sign(data: Any, base: Any, marks: Any, sign: Any, other: Any) -> Any:
+def next_sign(
+    data: Bytes, base: int, marks: Marks, sign: int, other: int
+) -> tuple[int, int, Marks]:
     """The position of the next of two signs, or of LF; and the eight bytes there, with the marks
     behind it.
     """
@@ -50,7 +50,7 @@ def next_sign(data: Any, base: Any, marks: Any, sign: Any, other: Any) -> Any:
 
 
 @kernel
-def is_absent(data: Any, begin: Any, end: Any, starts: Any, texts: Any) -> Any:
+def is_absent(data: Bytes, begin: int, end: int, starts: Ints, texts: Bytes) -> bool:
     """Whether a cell has no value: it is empty, or one of these texts."""
     if begin == end:
         return True
@@ -63,12 +63,18 @@ def is_absent(data: Any, begin: Any, end: Any, starts: Any, texts: Any) -> Any:
 
 @kernel
 def note_cells(
-    data: Any, line: Any, ends: Any, signs: Any, places: Any, absent: Any, spans: Any
-) -> Any:
+    data: Bytes,
+    line: int,
+    ends: Ints,
+    sign: int,
+    quote: int,
+    places: Ints,
+    starts: Ints,
+    texts: Bytes,
+    begins: Grid,
+    lasts: Grid,
+) -> bool:
     """Stores the cells of a line; False for a fallback row."""
-    sign, quote = signs
-    starts, texts = absent
-    begins, lasts = spans
     other = sign if quote == NO_QUOTE else quote
     base = at = ends[line - 1] + 1 if line else 0
     marks = sign_marks(data, base, sign, other)
@@ -102,34 +108,34 @@ def note_cells(
 
 @array_entry
 def part(
-    data: GivenBytes,
-    ends: GivenInts,
-    signs: tuple[int, int],
-    places: GivenInts,
-    absent: tuple[GivenInts, GivenBytes],
-    spans: tuple[Grid, Grid],
+    data: Bytes,
+    ends: Ints,
+    sign: int,
+    quote: int,
+    places: Ints,
+    absent_starts: Ints,
+    absent: Bytes,
+    begins: Grid,
+    lasts: Grid,
     is_doubtful: Flags,
 ) -> None:
     """Stores the positions of the cells of columns in lines with a value, and marks fallback rows.
 
-    `signs` are the delimiter and the quote, or NO_QUOTE; `places` the column of each cell. Lines
-    that are marked already and empty ones are skipped.
+    `sign` is the delimiter, `quote` the quote or NO_QUOTE; `places` has the column of each cell.
+    Lines that are marked already and empty ones are skipped.
     """
     for line in range(len(ends)):
         begin = ends[line - 1] + 1 if line else 0
         if not is_doubtful[line] and begin < ends[line]:
-            is_doubtful[line] = not note_cells(data, line, ends, signs, places, absent, spans)
+            is_doubtful[line] = not note_cells(
+                data, line, ends, sign, quote, places, absent_starts, absent, begins, lasts
+            )
 
 
 @array_entry
 def cells_of(
-    data: GivenBytes,
-    begins: GivenInts,
-    lasts: GivenInts,
-    has_words: bool,
-    kinds: Bytes,
-    values: Ints,
-) -> Any:
+    data: Bytes, begins: Ints, lasts: Ints, has_words: bool, kinds: Bytes, values: Ints
+) -> int:
     """The kinds and values of cells, as `json_scanner.values_of`: OTHER if only a cell's rule can
     decide.
 

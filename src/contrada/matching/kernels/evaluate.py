@@ -4,8 +4,6 @@ They handle texts, operators on text, sets, and whole programs of constraints. S
 form of these functions.
 """
 
-from typing import Any
-
 from contrada.matching.kernels.memory import kernel
 from contrada.matching.kernels.schema import (
     ATOM_CONTAINS,
@@ -29,6 +27,9 @@ from contrada.matching.kernels.schema import (
     X_MAYBE,
     X_NOT,
     X_PIECES,
+    Bytes,
+    Ints,
+    Memory,
 )
 from contrada.matching.kernels.scratch import TEXT
 
@@ -38,7 +39,7 @@ STEP_WORK = 16
 
 
 @kernel
-def same_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
+def same_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> bool:
     """Whether a text of the store equals a text of the notification."""
     if ref & LENGTH_MASK != length:
         return False
@@ -50,7 +51,7 @@ def same_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
 
 
 @kernel
-def is_at(m: Any, ref: Any, text: Any, start: Any) -> Any:
+def is_at(m: Memory, ref: int, text: Bytes, start: int) -> bool:
     """Whether a text of the store is at a position, which has room for it."""
     at = ref >> TEXT_SHIFT
     for i in range(ref & LENGTH_MASK):
@@ -60,7 +61,7 @@ def is_at(m: Any, ref: Any, text: Any, start: Any) -> Any:
 
 
 @kernel
-def is_before(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
+def is_before(m: Memory, ref: int, text: Bytes, start: int, length: int) -> bool:
     """Whether a text of the store is less than the notification's, or equal."""
     at, size = ref >> TEXT_SHIFT, ref & LENGTH_MASK
     for i in range(min(size, length)):
@@ -71,7 +72,7 @@ def is_before(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
 
 
 @kernel
-def in_text_range(m: Any, first: Any, before: Any, text: Any, start: Any, length: Any) -> Any:
+def in_text_range(m: Memory, first: int, before: int, text: Bytes, start: int, length: int) -> bool:
     """Whether the notification's text lies in a half-open interval."""
     if not is_before(m, first, text, start, length):
         return False
@@ -79,7 +80,7 @@ def in_text_range(m: Any, first: Any, before: Any, text: Any, start: Any, length
 
 
 @kernel
-def contains_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
+def contains_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> int:
     """Whether the notification's text contains a text of the store: 0, 1 or MAYBE."""
     size, of = ref & LENGTH_MASK, ref >> TEXT_SHIFT
     if size == 0:
@@ -106,7 +107,7 @@ def contains_text(m: Any, ref: Any, text: Any, start: Any, length: Any) -> Any:
 
 
 @kernel
-def atom_holds(kind: Any, ref: Any, m: Any, row: Any) -> Any:
+def atom_holds(kind: int, ref: int, m: Memory, row: int) -> int:
     """Whether an operator on text accepts a value: 0, 1 or MAYBE."""
     values, text = m.values, m.text
     size = ref & LENGTH_MASK
@@ -127,7 +128,7 @@ def atom_holds(kind: Any, ref: Any, m: Any, row: Any) -> Any:
 
 
 @kernel
-def expression_holds(at: Any, end: Any, m: Any, row: Any) -> Any:
+def expression_holds(at: int, end: int, m: Memory, row: int) -> int:
     """Returns the value of an expression on text: 0, 1, or MAYBE if it needs the model.
 
     It is also MAYBE without work left: the model then decides how much to check.
@@ -170,7 +171,7 @@ def expression_holds(at: Any, end: Any, m: Any, row: Any) -> Any:
 
 
 @kernel
-def joined(is_every: Any, count: Any, stack: Any, top: Any) -> Any:
+def joined(is_every: bool, count: int, stack: Ints, top: int) -> int:
     """Replaces the top values by their conjunction or disjunction."""
     top -= count
     decisive = 0 if is_every else 1
@@ -185,7 +186,7 @@ def joined(is_every: Any, count: Any, stack: Any, top: Any) -> Any:
 
 
 @kernel
-def set_holds_value(at: Any, m: Any, row: Any) -> Any:
+def set_holds_value(at: int, m: Memory, row: int) -> int:
     """Whether a set holds one value: 0, 1 or MAYBE."""
     sets, values = m.sets, m.values
     count = sets[at + 1]
@@ -203,7 +204,7 @@ def set_holds_value(at: Any, m: Any, row: Any) -> Any:
 
 
 @kernel
-def set_holds(number: Any, m: Any) -> Any:
+def set_holds(number: int, m: Memory) -> int:
     """Whether a set holds one of its attribute's values, or its absence: computed once."""
     epoch = m.counters[0].epoch
     # Many filters share a set: the answer is kept, with the number of its notification.
@@ -228,7 +229,7 @@ def set_holds(number: Any, m: Any) -> Any:
 
 
 @kernel
-def value_in(op: Any, domain: Any, at: Any, m: Any, row: Any) -> Any:
+def value_in(op: int, domain: int, at: int, m: Memory, row: int) -> int:
     """Whether a simple constraint holds for one value."""
     values, program = m.values, m.program
     if values[row].domain != domain:
@@ -245,7 +246,7 @@ def value_in(op: Any, domain: Any, at: Any, m: Any, row: Any) -> Any:
 
 
 @kernel
-def program_holds(begin: Any, m: Any) -> Any:
+def program_holds(begin: int, m: Memory) -> bool:
     """Whether a filter matches the notification in the scratch, opaque operators and MAYBE
     apart.
     """

@@ -12,10 +12,6 @@ the name, the colon and the blanks), and the name that followed, are kept. If th
 there again they are read in the same way without a further check.
 """
 
-from typing import Any
-
-import numpy as np
-
 from contrada.matching.kernels.memory import (
     are_same,
     array_entry,
@@ -26,7 +22,7 @@ from contrada.matching.kernels.memory import (
     plain_bytes,
     put_bytes,
 )
-from contrada.matching.kernels.schema import Bytes, Flags, GivenBytes, GivenInts, Grid, Ints
+from contrada.matching.kernels.schema import Bytes, Doubles, Flags, Grid, Ints
 
 QUOTE, COMMA, MINUS, POINT, ZERO, NINE, COLON = 0x22, 0x2C, 0x2D, 0x2E, 0x30, 0x39, 0x3A
 OPEN, CLOSE = 0x7B, 0x7D
@@ -50,31 +46,21 @@ one operation on doubles."""
 EXACT_MAX, POWER_MAX = 2**53, 22
 """Integers and powers of ten up to these are exact doubles."""
 
-POWERS = np.array([float(f"1e{power}") for power in range(POWER_MAX + 1)])
+POWERS: Doubles = [float(f"1e{power}") for power in range(POWER_MAX + 1)]
 
 DAY_US = 86_400_000_000
 
 NO_TIME = -(2**63)
 
-TENTHS = np.array([10 ** (6 - digits) for digits in range(7)])
+TENTHS: Ints = [10 ** (6 - digits) for digits in range(7)]
 """Microseconds of the last of `n` digits behind the point of a second."""
 
 NOT_KEPT, REFUSED = -1, -2
 """In place of a column: of a name that is not needed, and of one that no attribute can have."""
 
 
-def no_leads(names_max: int) -> tuple[Any, Any, Any]:
-    """Room for the leads of this many names, for their sizes, and for the names that followed.
-
-    The last place is that of no name: of the beginning of a line.
-    """
-    lead = np.zeros((names_max + 1) * LEAD_BYTES, dtype=np.uint8)
-    sizes = np.zeros(names_max + 1, dtype=np.int64)
-    return lead, sizes, np.full(names_max + 1, names_max, dtype=np.int64)
-
-
 @kernel
-def past_blanks(data: Any, at: Any) -> Any:
+def past_blanks(data: Bytes, at: int) -> int:
     """Returns the position of the next byte that is not blank."""
     while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
         at += 1
@@ -82,7 +68,7 @@ def past_blanks(data: Any, at: Any) -> Any:
 
 
 @kernel
-def past_text(data: Any, at: Any) -> Any:
+def past_text(data: Bytes, at: int) -> int:
     """Returns the end of a text after its quote; -1 if it has an escape, or no end."""
     step = plain_bytes(data, at)
     at += step
@@ -93,7 +79,7 @@ def past_text(data: Any, at: Any) -> Any:
 
 
 @kernel
-def past_digits(data: Any, at: Any) -> Any:
+def past_digits(data: Bytes, at: int) -> int:
     """Returns the position of the next byte that is not a digit."""
     step = digits_at(data, at)
     at += step
@@ -104,7 +90,7 @@ def past_digits(data: Any, at: Any) -> Any:
 
 
 @kernel
-def past_number(data: Any, begin: Any) -> Any:
+def past_number(data: Bytes, begin: int) -> int:
     """Returns the end of a number; -1 if it is none, or may be too large."""
     at = begin + 1 if byte_at(data, begin) == MINUS else begin
     whole = past_digits(data, at)
@@ -130,7 +116,7 @@ def past_number(data: Any, begin: Any) -> Any:
 
 
 @kernel
-def past_word(data: Any, at: Any) -> Any:
+def past_word(data: Bytes, at: int) -> int:
     """Returns the end of `true`, `false` or `null`; -1 without one."""
     first, second, third = byte_at(data, at), 0, 0
     if first > 0x20:
@@ -149,7 +135,7 @@ def past_word(data: Any, at: Any) -> Any:
 
 
 @kernel
-def past_value(data: Any, at: Any) -> Any:
+def past_value(data: Bytes, at: int) -> int:
     """Returns the end of a scalar; -1 for a value that is not read here."""
     first = byte_at(data, at)
     if first == QUOTE:
@@ -160,7 +146,9 @@ def past_value(data: Any, at: Any) -> Any:
 
 
 @kernel
-def place_of(data: Any, begin: Any, end: Any, table: Any, name_starts: Any, names: Any) -> Any:
+def place_of(
+    data: Bytes, begin: int, end: int, table: Ints, name_starts: Ints, names: Bytes
+) -> int:
     """Returns the number of a name; below 0 it gives the place of the table for a new one."""
     found = 0
     for at in range(begin, end):
@@ -178,14 +166,23 @@ def place_of(data: Any, begin: Any, end: Any, table: Any, name_starts: Any, name
 
 
 @kernel
-def past_lead(data: Any, begin: Any, before: Any, known: Any, leads: Any, state: Any) -> Any:
+def past_lead(
+    data: Bytes,
+    begin: int,
+    before: int,
+    table: Ints,
+    name_starts: Ints,
+    names: Bytes,
+    lead: Bytes,
+    lead_sizes: Ints,
+    following: Ints,
+    state: Ints,
+) -> tuple[int, int]:
     """Returns the name behind a brace or a comma, and the position of its value: kept as a lead.
 
     -1 as the name for a fallback row, -2 for a name that is not in the table, and -3 at the end of
     an empty object.
     """
-    table, name_starts, names = known
-    lead, lead_sizes, following = leads
     at = past_blanks(data, begin + 1)
     if byte_at(data, at) == CLOSE and byte_at(data, begin) == OPEN:
         return -3, at
@@ -210,25 +207,28 @@ def past_lead(data: Any, begin: Any, before: Any, known: Any, leads: Any, state:
 
 @array_entry
 def scan(
-    data: GivenBytes,
-    ends: GivenInts,
+    data: Bytes,
+    ends: Ints,
     line: int,
-    known: tuple[Ints, Ints, GivenBytes],
-    leads: tuple[Bytes, Ints, Ints],
-    column_of: GivenInts,
+    table: Ints,
+    name_starts: Ints,
+    names: Bytes,
+    lead: Bytes,
+    lead_sizes: Ints,
+    following: Ints,
+    column_of: Ints,
     seen: Ints,
-    spans: tuple[Grid, Grid],
+    begins: Grid,
+    lasts: Grid,
     is_doubtful: Flags,
     state: Ints,
-) -> Any:
+) -> int:
     """Stores the positions of the values of columns in lines, from one on, and marks fallback rows.
 
     Returns the line after the last one read. If there are more, it has a name that is not in the
-    table yet: `state` has its begin and end, and its place. `leads`, `seen` and the last number of
-    `state` are kept from one call to the next.
+    table yet: `state` has its begin and end, and its place. The leads, `seen` and the last number
+    of `state` are kept from one call to the next.
     """
-    lead, lead_sizes, following = leads
-    begins, lasts = spans
     while line < len(ends):
         at = ends[line - 1] + 1 if line else 0
         # Lines are numbered over all calls, so that `seen` need not be emptied for each.
@@ -241,7 +241,9 @@ def scan(
             if size and are_same(data, at, lead, name * LEAD_BYTES, size):
                 at += size
             else:
-                name, at = past_lead(data, at, before, known, leads, state)
+                name, at = past_lead(
+                    data, at, before, table, name_starts, names, lead, lead_sizes, following, state
+                )
                 if name == -2:
                     return line
                 if name < 0:
@@ -265,7 +267,7 @@ def scan(
 
 
 @kernel
-def number_of(data: Any, at: Any, end: Any) -> Any:
+def number_of(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Returns the kind of a number at a position, and its bits; HARD for the fallback.
 
     Up to 2^53 integers are doubles, and up to 22 powers of ten are: one division or product of
@@ -301,9 +303,7 @@ def number_of(data: Any, at: Any, end: Any) -> Any:
 
 
 @array_entry
-def values_of(
-    data: GivenBytes, begins: GivenInts, lasts: GivenInts, kinds: Bytes, values: Ints
-) -> Any:
+def values_of(data: Bytes, begins: Ints, lasts: Ints, kinds: Bytes, values: Ints) -> int:
     """Returns the values at some positions: the kind of each, and its bits unless it is text.
 
     Returns the kinds that occur, as bits.
@@ -326,7 +326,7 @@ def values_of(
 
 
 @kernel
-def digits_of(data: Any, at: Any, count: Any) -> Any:
+def digits_of(data: Bytes, at: int, count: int) -> int:
     """The number of `count` digits, -1 if there are other bytes among them; no LF is passed."""
     found = 0
     for place in range(at, at + count):
@@ -338,7 +338,7 @@ def digits_of(data: Any, at: Any, count: Any) -> Any:
 
 
 @kernel
-def day_of(data: Any, at: Any) -> Any:
+def day_of(data: Bytes, at: int) -> int:
     """Returns the days from 1970 to a date, `2013-01-31`; NO_TIME without one."""
     year = digits_of(data, at, 4)
     if year < 1 or byte_at(data, at + 4) != MINUS:
@@ -358,7 +358,7 @@ def day_of(data: Any, at: Any) -> Any:
 
 
 @kernel
-def time_of(data: Any, at: Any, end: Any, has_zone: Any) -> Any:
+def time_of(data: Bytes, at: int, end: int, has_zone: bool) -> int:
     """Returns the microseconds from 1970 to a time in UTC, `2013-01-31T05:00:00.5Z`; else NO_TIME.
 
     NO_TIME means that only the rule of a time can decide. A date is its midnight, unless a source
@@ -390,13 +390,8 @@ def time_of(data: Any, at: Any, end: Any, has_zone: Any) -> Any:
 
 @array_entry
 def times_of(
-    data: GivenBytes,
-    begins: GivenInts,
-    lasts: GivenInts,
-    quote_bytes: int,
-    has_zone: bool,
-    values: Ints,
-) -> Any:
+    data: Bytes, begins: Ints, lasts: Ints, quote_bytes: int, has_zone: bool, values: Ints
+) -> bool:
     """The times at some positions in quotes of `quote_bytes` bytes; whether there are no others.
 
     `has_zone`: whether a date is a day of another zone than UTC.
@@ -414,9 +409,7 @@ def times_of(
 
 
 @array_entry
-def put_spans(
-    data: GivenBytes, begins: GivenInts, lasts: GivenInts, starts: GivenInts, out: Bytes
-) -> None:
+def put_spans(data: Bytes, begins: Ints, lasts: Ints, starts: Ints, out: Bytes) -> None:
     """Copies spans in sequence; `out` has eight bytes more."""
     for row in range(len(begins)):
         put_bytes(data, begins[row], out, starts[row], lasts[row] - begins[row])

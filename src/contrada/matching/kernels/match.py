@@ -4,13 +4,9 @@
 `match_rows` does so for many.
 """
 
-from typing import Any
-
-import numpy as np
-
 from contrada.matching.kernels.bucket_lookup import bin_of, collect
 from contrada.matching.kernels.evaluate import program_holds, set_holds
-from contrada.matching.kernels.memory import bytes_at, bytes_of, entry, kernel, memory_at, prefetch
+from contrada.matching.kernels.memory import bytes_at, entry, kernel, prefetch
 from contrada.matching.kernels.schema import (
     DECIDED_ALONE,
     DECIDED_HERE,
@@ -32,7 +28,7 @@ from contrada.matching.kernels.schema import (
     UNREADABLE,
     VERIFY,
     WORD_BITS,
-    GivenColumns,
+    ColumnRows,
     Ints,
     Memory,
 )
@@ -47,7 +43,7 @@ PREFETCHED_LINES = 4
 
 
 @kernel
-def may_pass(guard: Any, low: Any, high: Any, m: Any) -> Any:
+def may_pass(guard: int, low: int, high: int, m: Memory) -> int:
     """Whether a guard of an entry leaves a match possible, as far as a comparison can decide.
 
     One expression without short cuts: there is no branch that the processor could mispredict.
@@ -61,7 +57,7 @@ def may_pass(guard: Any, low: Any, high: Any, m: Any) -> Any:
 
 
 @kernel
-def asked_of(guard: Any, m: Any) -> Any:
+def asked_of(guard: int, m: Memory) -> tuple[int, int, int, int]:
     """The subject of a guard: the upper half of the one value of its attribute, or its hash.
 
     And whether the guard is none; a range; another value than one: the last two only if the
@@ -76,7 +72,7 @@ def asked_of(guard: Any, m: Any) -> Any:
 
 
 @kernel
-def is_sure(low: Any, high: Any, value: Any, is_none: Any, is_range: Any, is_other: Any) -> Any:
+def is_sure(low: int, high: int, value: int, is_none: int, is_range: int, is_other: int) -> int:
     """Whether the subject of a guard shows that its constraint holds, if the value is exact.
 
     One expression without short cuts, as in `may_pass`.
@@ -85,7 +81,7 @@ def is_sure(low: Any, high: Any, value: Any, is_none: Any, is_range: Any, is_oth
 
 
 @kernel
-def guarded(guard: Any, low: Any, high: Any, m: Any) -> Any:
+def guarded(guard: int, low: int, high: int, m: Memory) -> int:
     """The result of a guard of an entry that may pass: 0 no, 1 perhaps, 2 its constraint holds."""
     kind = (guard >> GUARD_KIND_SHIFT) & 7
     if kind == GUARD_SET:
@@ -105,7 +101,7 @@ def guarded(guard: Any, low: Any, high: Any, m: Any) -> Any:
 
 
 @kernel
-def put_keys(key: Any, at: Any, chained: Any, m: Any) -> Any:
+def put_keys(key: int, at: int, chained: int, m: Memory) -> tuple[int, int]:
     """Outputs the KEY of a filter: a slot; or a chain of them, to be followed later.
 
     `at` and `chained` are the numbers of each before; returns those after. Since a branch would be
@@ -120,7 +116,7 @@ def put_keys(key: Any, at: Any, chained: Any, m: Any) -> Any:
 
 
 @kernel
-def follow_chains(m: Any) -> Any:
+def follow_chains(m: Memory) -> int:
     """Outputs the keys of chains: the first of each, then the second of each, and so on.
 
     So the processor waits for the rows of many chains together.
@@ -145,7 +141,7 @@ def follow_chains(m: Any) -> Any:
 
 
 @kernel
-def put_if_holds(number: Any, begin: Any, m: Any) -> Any:
+def put_if_holds(number: int, begin: int, m: Memory) -> int:
     """Outputs a filter if its program, which begins there, holds; or must be verified."""
     counters = m.counters[0]
     if not program_holds(begin, m):
@@ -165,7 +161,7 @@ def put_if_holds(number: Any, begin: Any, m: Any) -> Any:
 
 
 @kernel
-def look_through(m: Any) -> Any:
+def look_through(m: Memory) -> int:
     """Checks every filter in the listed buckets, and outputs the matching ones.
 
     Entries that may match are stored first, up to the room, and checked then: so most of the work
@@ -196,20 +192,20 @@ def look_through(m: Any) -> Any:
 
 
 @kernel
-def is_decided(guard: Any, by_value: Any) -> Any:
+def is_decided(guard: int, by_value: int) -> bool:
     """Whether guards that hold are all of the filter, in a bucket of this kind."""
     return guard & (DECIDED_ALONE | by_value * DECIDED_HERE) != 0
 
 
 @kernel
-def key_of(i: Any, m: Any) -> Any:
+def key_of(i: int, m: Memory) -> int:
     """Returns the key of an entry's filter."""
     its = m.entries[i]
     return its.here if its.guard & KEY_HERE else m.filters[its.filter].key
 
 
 @kernel
-def check(waiting: Any, m: Any) -> Any:
+def check(waiting: int, m: Memory) -> int:
     """Checks the stored entries: by comparisons, which mostly suffice; the rest after that.
 
     Filters of one bucket often test the same attribute, which is read once.
@@ -227,12 +223,13 @@ def check(waiting: Any, m: Any) -> Any:
         if guard != last:
             last = guard
             value, is_none, is_range, is_other = asked_of(guard, m)
-        may = True
-        sure = is_exact & is_decided(guard, each & 1)
+        may = 1
+        sure = int(is_exact & is_decided(guard, each & 1))
         sure &= is_sure(entries[i].low, entries[i].high, value, is_none, is_range, is_other)
         if (second >> GUARD_KIND_SHIFT) & 7 != GUARD_NONE:
             low, high = entries[i].second_low, entries[i].second_high
-            sure &= is_sure(low, high, *asked_of(second, m))
+            other, no_guard, in_range, is_not = asked_of(second, m)
+            sure &= is_sure(low, high, other, no_guard, in_range, is_not)
             may = may_pass(second, low, high, m)
         left += may
         if sure:
@@ -253,7 +250,7 @@ def check(waiting: Any, m: Any) -> Any:
 
 
 @kernel
-def check_whole(each: Any, m: Any) -> Any:
+def check_whole(each: int, m: Memory) -> int:
     """Checks an entry by all of its guards, and else by its program."""
     counters = m.counters[0]
     i = (each >> 1) & ENTRY_MASK
@@ -275,14 +272,14 @@ def check_whole(each: Any, m: Any) -> Any:
 
 
 @kernel
-def pool_row(pool: Any, i: Any, which: Any, m: Any) -> Any:
+def pool_row(pool: int, i: int, which: int, m: Memory) -> int:
     """Returns the beginning of a row of bits of a pool's attribute."""
     begin = m.pool_attrs[POOL_ATTRS * pool + i].begin
     return begin + which * m.pools[pool].words
 
 
 @kernel
-def conjoin_attr(pool: Any, i: Any, m: Any) -> Any:
+def conjoin_attr(pool: int, i: int, m: Memory) -> None:
     """Keeps the filters of a pool that the notification's values of an attribute allow."""
     bits, found, state = m.bits, m.conjunction, m.state
     words = m.pools[pool].words
@@ -305,7 +302,7 @@ def conjoin_attr(pool: Any, i: Any, m: Any) -> Any:
 
 
 @kernel
-def pooled(pool: Any, m: Any) -> Any:
+def pooled(pool: int, m: Memory) -> int:
     """Lists the programs of the filters of a pool that its bitmaps leave; returns their number.
 
     `pending` gets two numbers for each: the filter, and the position.
@@ -340,7 +337,7 @@ def pooled(pool: Any, m: Any) -> Any:
 
 
 @kernel
-def look_through_pool(pool: Any, m: Any) -> Any:
+def look_through_pool(pool: int, m: Memory) -> int:
     """Checks the filters of a pool that its bitmaps leave, and outputs the matching ones."""
     counters, pending = m.counters[0], m.pending
     for n in range(pooled(pool, m)):
@@ -351,7 +348,7 @@ def look_through_pool(pool: Any, m: Any) -> Any:
 
 
 @kernel
-def drop_repeated(m: Any) -> Any:
+def drop_repeated(m: Memory) -> None:
     """Removes repeated slots of keys from the output."""
     counters, out, seen = m.counters[0], m.out, m.key_seen
     kept = 0
@@ -366,7 +363,7 @@ def drop_repeated(m: Any) -> Any:
 
 
 @kernel
-def name_keys(m: Any) -> None:
+def name_keys(m: Memory) -> None:
     """Removes repeated slots, and converts slots to keys if these are integers.
 
     Last and all at once, so that the processor waits for many cache lines together.
@@ -381,7 +378,7 @@ def name_keys(m: Any) -> None:
 
 
 @kernel
-def seek(m: Any) -> Any:
+def seek(m: Memory) -> None:
     """Lists the buckets of a notification, and prefetches them."""
     counters = m.counters[0]
     counters.out = 0
@@ -395,7 +392,7 @@ def seek(m: Any) -> Any:
 
 
 @kernel
-def find(m: Any) -> Any:
+def find(m: Memory) -> int:
     """Outputs keys, or their slots, of all matching filters for the loaded notification.
 
     Answers OK or NEED_OUT.
@@ -412,15 +409,14 @@ def find(m: Any) -> Any:
 
 
 @entry
-def match(msg: bytes, memory: Memory) -> Any:
+def match(msg: bytes, m: Memory) -> int:
     """Loads a notification and finds its keys. Answers four times the number of outputs.
 
     Plus 1 if these are not keys yet, plus 2 if drift is due; or four times NEED_… or UNREADABLE,
     plus 1.
     """
-    m = memory_at(memory)
     counters = m.counters[0]
-    status = load(bytes_of(msg), m)
+    status = load(msg, m)
     if status == OK:
         seek(m)
         status = find(m)
@@ -431,12 +427,11 @@ def match(msg: bytes, memory: Memory) -> Any:
 
 
 @entry
-def all_hold(data: int, starts: Ints, numbers: Ints, memory: Memory) -> Any:
+def all_hold(data: int, starts: Ints, numbers: Ints, m: Memory) -> bool:
     """Whether each of the spans at `starts` matches one of these filters.
 
     No also if that needs more room of an array, more work than allowed, or the model.
     """
-    m = memory_at(memory)
     counters = m.counters[0]
     for row in range(len(starts) - 1):
         start = starts[row]
@@ -455,23 +450,23 @@ def all_hold(data: int, starts: Ints, numbers: Ints, memory: Memory) -> Any:
 
 @entry
 def match_rows(
-    columns: GivenColumns,
+    columns: ColumnRows,
+    cells: Ints,
     data: int,
     starts: Ints,
     row: int,
     offsets: Ints,
     found: Ints,
-    memory: Memory,
-) -> Any:
+    m: Memory,
+) -> tuple[int, int]:
     """Matches rows from one on; (status, the next row).
 
     The rows are those of the columns; or, if `data` is an address and not 0, the spans of msgpack
-    at `starts`. `offsets` and `found` get the output of `match`. A row that needs more room of any
+    at `starts`. `cells` has room for a number of each column and one more. `offsets` and
+    `found` get the output of `match`. A row that needs more room of any
     array, or the model (UNREADABLE), is the next one again.
     """
-    m = memory_at(memory)
     counters = m.counters[0]
-    cells = np.zeros(len(columns) + 1, dtype=np.int64)
     while row < len(offsets) - 1:
         if data != 0:
             start = starts[row]

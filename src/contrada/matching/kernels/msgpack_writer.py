@@ -6,10 +6,8 @@ at its position in `at`, and advances that. The bytes of a piece are counted bef
 and so are the present pieces, in `pieces`.
 """
 
-from typing import Any
-
 from contrada.matching.kernels.memory import array_entry, kernel
-from contrada.matching.kernels.schema import Bytes, GivenBytes, GivenInts, Ints
+from contrada.matching.kernels.schema import Bytes, Ints
 
 NOTHING, BOOL, INT, FLOAT, TIME, TEXT = range(6)
 """The kind of a row's value in a piece. A number is an int64: itself, the bits of a double, or
@@ -17,7 +15,7 @@ microseconds since 1970."""
 
 
 @kernel
-def int_size(number: Any) -> Any:
+def int_size(number: int) -> int:
     """Returns bytes of an integer: the fewest that msgpack has for it."""
     if number >= 0:
         small = 1 if number < 0x80 else 2 if number < 0x100 else 3 if number < 0x10000 else 5
@@ -27,7 +25,7 @@ def int_size(number: Any) -> Any:
 
 
 @kernel
-def put_big(out: Any, at: Any, number: Any, size: Any) -> Any:
+def put_big(out: Bytes, at: int, number: int, size: int) -> int:
     """Writes the low bytes of a number, the highest first; returns their end."""
     for place in range(size):
         out[at + place] = (number >> (8 * (size - 1 - place))) & 0xFF
@@ -35,14 +33,14 @@ def put_big(out: Any, at: Any, number: Any, size: Any) -> Any:
 
 
 @kernel
-def put_headed(out: Any, at: Any, first: Any, number: Any, size: Any) -> Any:
+def put_headed(out: Bytes, at: int, first: int, number: int, size: int) -> int:
     """Writes a byte, and then the low bytes of a number; returns their end."""
     out[at] = first
     return put_big(out, at + 1, number, size)
 
 
 @kernel
-def put_int(out: Any, at: Any, number: Any) -> Any:
+def put_int(out: Bytes, at: int, number: int) -> int:
     """Writes an integer; returns its end."""
     size = int_size(number)
     if size == 1:
@@ -54,7 +52,7 @@ def put_int(out: Any, at: Any, number: Any) -> Any:
 
 
 @kernel
-def time_size(time_us: Any) -> Any:
+def time_size(time_us: int) -> int:
     """Returns bytes of a time: 32, 64 or 96 bits of it, and its header."""
     seconds = time_us // 1_000_000
     if seconds < 0 or seconds >> 34:
@@ -63,7 +61,7 @@ def time_size(time_us: Any) -> Any:
 
 
 @kernel
-def put_time(out: Any, at: Any, time_us: Any) -> Any:
+def put_time(out: Bytes, at: int, time_us: int) -> int:
     """Writes a time; returns its end."""
     size, seconds = time_size(time_us), time_us // 1_000_000
     nanoseconds = (time_us - seconds * 1_000_000) * 1000
@@ -78,7 +76,7 @@ def put_time(out: Any, at: Any, time_us: Any) -> Any:
 
 
 @kernel
-def put_text(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
+def put_text(out: Bytes, at: int, data: Bytes, begin: int, end: int) -> int:
     """Copies bytes; returns their end."""
     for place in range(end - begin):
         out[at + place] = data[begin + place]
@@ -86,13 +84,13 @@ def put_text(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
 
 
 @kernel
-def head_size(length: Any) -> Any:
+def head_size(length: int) -> int:
     """Returns bytes of the header of a text."""
     return 1 if length < 32 else 2 if length < 0x100 else 3 if length < 0x10000 else 5
 
 
 @kernel
-def hashed(data: Any, begin: Any, end: Any) -> Any:
+def hashed(data: Bytes, begin: int, end: int) -> int:
     """Returns a hash of 32 bits, the same in every process (FNV-1a, its high bits mixed in)."""
     value = 2166136261
     for at in range(begin, end):
@@ -101,7 +99,7 @@ def hashed(data: Any, begin: Any, end: Any) -> Any:
 
 
 @kernel
-def is_same(data: Any, begin: Any, end: Any, other: Any, other_end: Any) -> Any:
+def is_same(data: Bytes, begin: int, end: int, other: int, other_end: int) -> bool:
     """Whether two byte strings are the same."""
     if end - begin != other_end - other:
         return False
@@ -112,9 +110,7 @@ def is_same(data: Any, begin: Any, end: Any, other: Any, other_end: Any) -> Any:
 
 
 @array_entry
-def count_numbers(
-    kinds: GivenInts, values: GivenInts, name_bytes: int, sizes: Ints, pieces: Ints
-) -> None:
+def count_numbers(kinds: Ints, values: Ints, name_bytes: int, sizes: Ints, pieces: Ints) -> None:
     """Counts the bytes of names and numbers."""
     for row in range(len(kinds)):
         kind = kinds[row]
@@ -129,9 +125,7 @@ def count_numbers(
 
 
 @array_entry
-def put_numbers(
-    kinds: GivenInts, values: GivenInts, name: GivenBytes, at: Ints, out: Bytes
-) -> None:
+def put_numbers(kinds: Ints, values: Ints, name: Bytes, at: Ints, out: Bytes) -> None:
     """Writes names and numbers."""
     for row in range(len(kinds)):
         kind, value = kinds[row], values[row]
@@ -150,9 +144,7 @@ def put_numbers(
 
 
 @array_entry
-def count_texts(
-    kinds: GivenInts, starts: GivenInts, name_bytes: int, sizes: Ints, pieces: Ints
-) -> None:
+def count_texts(kinds: Ints, starts: Ints, name_bytes: int, sizes: Ints, pieces: Ints) -> None:
     """Counts the bytes of names and texts."""
     for row in range(len(kinds)):
         if kinds[row] != NOTHING:
@@ -162,9 +154,7 @@ def count_texts(
 
 
 @array_entry
-def put_texts(
-    kinds: GivenInts, starts: GivenInts, data: GivenBytes, name: GivenBytes, at: Ints, out: Bytes
-) -> None:
+def put_texts(kinds: Ints, starts: Ints, data: Bytes, name: Bytes, at: Ints, out: Bytes) -> None:
     """Writes names and texts."""
     for row in range(len(kinds)):
         if kinds[row] != NOTHING:
@@ -180,7 +170,7 @@ def put_texts(
 
 
 @array_entry
-def put_heads(head: GivenBytes, pieces: GivenInts, at: Ints, out: Bytes) -> None:
+def put_heads(head: Bytes, pieces: Ints, at: Ints, out: Bytes) -> None:
     """Writes bytes that are the same in each row, and the head of a map of its pieces."""
     for row in range(len(at)):
         place = put_text(out, at[row], head, 0, len(head))
@@ -191,28 +181,28 @@ def put_heads(head: GivenBytes, pieces: GivenInts, at: Ints, out: Bytes) -> None
 
 
 @array_entry
-def put_same(same: GivenBytes, at: Ints, out: Bytes) -> None:
+def put_same(same: Bytes, at: Ints, out: Bytes) -> None:
     """Writes bytes that are the same in each row."""
     for row in range(len(at)):
         at[row] = put_text(out, at[row], same, 0, len(same))
 
 
 @array_entry
-def gather(starts: GivenInts, data: GivenBytes, rows: GivenInts, at: GivenInts, out: Bytes) -> None:
+def gather(starts: Ints, data: Bytes, rows: Ints, at: Ints, out: Bytes) -> None:
     """Copies the byte strings of some rows; the i-th to `at[i]`."""
     for i in range(len(rows)):
         put_text(out, at[i], data, starts[rows[i]], starts[rows[i] + 1])
 
 
 @array_entry
-def parts_of(starts: GivenInts, data: GivenBytes, count: int, found: Ints) -> None:
+def parts_of(starts: Ints, data: Bytes, count: int, found: Ints) -> None:
     """The part, of `count`, of each byte string; the same in every process."""
     for row in range(len(found)):
         found[row] = (hashed(data, starts[row], starts[row + 1]) >> 8) % count
 
 
 @array_entry
-def codes(starts: GivenInts, data: GivenBytes, table: Ints, firsts: Ints, found: Ints) -> Any:
+def codes(starts: Ints, data: Bytes, table: Ints, firsts: Ints, found: Ints) -> int:
     """Gives equal byte strings one number, counted from 0 in the order of their first rows.
 
     `table` is a hash table of -1, its length a power of two; `firsts` gets the row of each number.

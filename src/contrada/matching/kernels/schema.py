@@ -5,23 +5,37 @@ filters, and are saved and mapped unchanged; those of the scratch hold one notif
 matches. `docs/matching.md` draws them and states the invariants.
 
 This is the only definition: kernels read `m.buckets[row].length`, Python
-`arrays.buckets.length[row]`. `jit` makes the first of the table of addresses that `Arrays` keeps.
+`arrays.buckets.length[row]`. The compiled kernels have the same rows as structures in C.
 """
 
-from typing import Annotated, Any, Final, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
-
-_I1, _I4, _I8 = np.uint8, np.int32, np.int64
+import hashlib
+from typing import Any, Final, NamedTuple, TypeAlias
 
 
-def _row(kind: Any, *fields: str) -> Any:
-    """Returns the type of a row with integers of one size as fields."""
-    return np.dtype([(field, kind) for field in fields])
+class Layout(NamedTuple):
+    """The layout of a row: integers of one size, by their code in `struct`, and their names.
+
+    A row without names is one number.
+    """
+
+    code: str
+    fields: tuple[str, ...] = ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return {"B": 1, "i": 4, "q": 8}[self.code] * max(1, len(self.fields))
 
 
-STORE: Final[dict[str, Any]] = {
+_I1, _I4, _I8 = Layout("B"), Layout("i"), Layout("q")
+
+
+def _row(number: Layout, *fields: str) -> Layout:
+    """Returns the layout of a row with integers of one size as fields."""
+    return Layout(number.code, fields)
+
+
+STORE: Final[dict[str, Layout]] = {
     # one number, see HASH_SEED_BITS
     "seed": _I8,
     # hash table of attributes: row + 1
@@ -136,7 +150,7 @@ STORE: Final[dict[str, Any]] = {
 }
 """The filters: the type of a row of each array."""
 
-SCRATCH: Final[dict[str, Any]] = {
+SCRATCH: Final[dict[str, Layout]] = {
     # per filter its only key, where all keys are integers
     "keys": _I8,
     # one row
@@ -199,37 +213,31 @@ SCRATCH: Final[dict[str, Any]] = {
 }
 """One notification, and its matches. Belongs to one process."""
 
-ARRAYS: Final = {name: np.dtype(kind) for name, kind in (STORE | SCRATCH).items()}
-
-Ints: TypeAlias = NDArray[np.int64]
-"""An array of integers that an entry takes."""
-
-RowNumbers: TypeAlias = NDArray[np.int32]
-"""An array of rows, of 32 bits."""
+ARRAYS: Final = STORE | SCRATCH
 
 
-Bytes: TypeAlias = NDArray[np.uint8]
-"""An array of bytes that an entry writes."""
+def layouts() -> str:
+    """Returns a hash of all layouts: compiled kernels must have the same."""
+    return hashlib.sha256(repr((*ARRAYS.items(), COLUMN)).encode()).hexdigest()
 
-Flags: TypeAlias = NDArray[np.bool_]
-"""An array of truth values that an entry writes."""
 
-Grid: TypeAlias = Annotated[NDArray[np.int64], "rows of integers"]
-"""Rows of integers that an entry writes."""
-
-GivenInts: TypeAlias = Annotated[NDArray[np.int64], "only read"]
-"""An array of integers that an entry only reads."""
-
-GivenBytes: TypeAlias = Annotated[NDArray[np.uint8], "only read"]
-"""An array of bytes that an entry only reads."""
+# Types of arguments of kernels: Python passes anything with such numbers in memory in sequence.
+Bytes: TypeAlias = Any
+Flags: TypeAlias = Any  # truth values of a byte
+RowNumbers: TypeAlias = Any  # integers of 32 bits
+Ints: TypeAlias = Any  # integers of 64 bits
+Doubles: TypeAlias = Any
+Grid: TypeAlias = Any  # rows of integers of 64 bits
+ColumnRows: TypeAlias = Any  # of a batch; each is a COLUMN
+ColumnRow: TypeAlias = Any
+Marks: TypeAlias = Any  # of eight bytes, each by its highest bit
 
 
 class Memory:
-    """All arrays, as `Arrays.memory` passes them to entries and kernels pass them on."""
+    """All arrays by name, as `Arrays.memory` passes them to entries and kernels pass them on."""
 
+    def __getattr__(self, name: str) -> Any: ...
 
-GivenColumns: TypeAlias = NDArray[np.void]
-"""Columns of a batch; each is a COLUMN."""
 
 COLUMN: Final = _row(
     _I8,

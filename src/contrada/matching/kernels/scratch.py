@@ -5,18 +5,7 @@ values of attributes that filters name are stored in the scratch as integers and
 skipped. Hashes are made here, too.
 """
 
-from typing import Any
-
-import numpy as np
-
-from contrada.matching.kernels.memory import (
-    bytes_at,
-    bytes_of,
-    double_bits,
-    entry,
-    kernel,
-    number_at,
-)
+from contrada.matching.kernels.memory import bytes_at, double_bits, entry, kernel, number_at
 from contrada.matching.kernels.schema import (
     EPOCHS_MAX,
     HASH_BITS,
@@ -28,12 +17,17 @@ from contrada.matching.kernels.schema import (
     OK,
     TEXT_SHIFT,
     UNREADABLE,
+    Bytes,
+    ColumnRow,
+    ColumnRows,
+    Ints,
+    Memory,
 )
 from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US
 from contrada.model.languages import casefold
 
-FOLD_FROM = np.array(sorted(casefold.TABLE), dtype=np.int64)
-FOLD_TO = np.array([casefold.TABLE[code] for code in sorted(casefold.TABLE)], dtype=np.int64)
+FOLD_FROM: Ints = sorted(casefold.TABLE)
+FOLD_TO: Ints = [casefold.TABLE[code] for code in FOLD_FROM]
 
 MASK = (1 << HASH_BITS) - 1
 FIXED_SEED = (16777619 << HASH_BITS) | 2166136261
@@ -49,7 +43,7 @@ TIMESTAMP, STRING = KINDS["time"], KINDS["string"]
 
 
 @entry
-def mixed(seed: int, h: int, x: int) -> Any:
+def mixed(seed: int, h: int, x: int) -> int:
     """Returns a hash and 32 more bits.
 
     The product's upper half is mixed into the lower one. Without that, equal hashes could be made
@@ -60,7 +54,7 @@ def mixed(seed: int, h: int, x: int) -> Any:
 
 
 @kernel
-def finished(h: Any) -> Any:
+def finished(h: int) -> int:
     """Returns a hash of 31 bits whose low bits depend on all of them."""
     h = h ^ (h >> 15)
     h = (h * 0x2C1B3C7) & MASK
@@ -68,27 +62,27 @@ def finished(h: Any) -> Any:
 
 
 @entry
-def place_hash(seed: int, attr: int, kind: int, h: int) -> Any:
+def place_hash(seed: int, attr: int, kind: int, h: int) -> int:
     """Returns the hash of a place: an attribute, a kind of place, the hash of a value."""
     return finished(mixed(seed, mixed(seed, mixed(seed, seed & MASK, attr), kind), h))
 
 
 @entry
-def point_hash(seed: int, attr: int, domain: int, key: int) -> Any:
+def point_hash(seed: int, attr: int, domain: int, key: int) -> int:
     """Returns the hash of the place of a value outside text."""
     h = mixed(seed, mixed(seed, mixed(seed, seed & MASK, domain), key), key >> HASH_BITS)
     return place_hash(seed, attr, KIND_POINT, h)
 
 
 @entry
-def gram_bit(attr: int, gram: int, bits: int) -> Any:
+def gram_bit(attr: int, gram: int, bits: int) -> int:
     """The bit of some bytes of a substring among `bits`; quicker than the hash of a place."""
     h = ((gram ^ (attr * 0x85EBCA6B)) * 0x9E3779B1) & MASK
     return (h ^ (h >> 15)) & (bits - 1)
 
 
 @kernel
-def text_hash(seed: Any, buffer: Any, start: Any, length: Any) -> Any:
+def text_hash(seed: int, buffer: Bytes, start: int, length: int) -> int:
     """Returns the hash of a text.
 
     Four bytes at a time, since each multiplication waits for the one before it. Of the length, too:
@@ -108,13 +102,13 @@ def text_hash(seed: Any, buffer: Any, start: Any, length: Any) -> Any:
 
 
 @entry
-def hash_of_text(seed: int, text: bytes) -> Any:
+def hash_of_text(seed: int, text: bytes) -> int:
     """Returns the hash of a whole text."""
-    return text_hash(seed, bytes_of(text), 0, len(text))
+    return text_hash(seed, text, 0, len(text))
 
 
 @entry
-def hash_of_part(seed: int, part: bytes) -> Any:
+def hash_of_part(seed: int, part: bytes) -> int:
     """Returns the hash of the beginning of a text, or of its end read backwards.
 
     Byte by byte, as `ask_by_text` computes it for all parts that filters may name.
@@ -126,7 +120,7 @@ def hash_of_part(seed: int, part: bytes) -> Any:
 
 
 @kernel
-def ordered(bits: Any) -> Any:
+def ordered(bits: int) -> int:
     """Returns a double's bits as an integer in the order of doubles; both zeros are 0."""
     if bits >= 0:
         return bits
@@ -134,7 +128,7 @@ def ordered(bits: Any) -> Any:
 
 
 @kernel
-def find_attr(m: Any, buffer: Any, start: Any, length: Any, h: Any) -> Any:
+def find_attr(m: Memory, buffer: Bytes, start: int, length: int, h: int) -> int:
     """Returns the row of an attribute by its name, or -1."""
     mask = len(m.names) - 1
     slot = finished(h) & mask
@@ -156,7 +150,7 @@ def find_attr(m: Any, buffer: Any, start: Any, length: Any, h: Any) -> Any:
 
 
 @kernel
-def big_endian(msg: Any, pos: Any, size: Any) -> Any:
+def big_endian(msg: Bytes, pos: int, size: int) -> int:
     """Returns an unsigned integer; eight bytes give a signed one."""
     value = 0
     for i in range(size):
@@ -168,7 +162,7 @@ def big_endian(msg: Any, pos: Any, size: Any) -> Any:
 
 
 @kernel
-def header(msg: Any, pos: Any) -> Any:
+def header(msg: Bytes, pos: int) -> tuple[int, int, int]:
     """Returns the header at a position of a msgpack text: (kind, number or length, next position).
 
     Kinds: 0 nil, 1 bool, 2 integer, 3 double, 4 text, 5 array, 6 map, 7 time, 8 unsigned too large,
@@ -223,7 +217,7 @@ def header(msg: Any, pos: Any) -> Any:
 
 
 @kernel
-def skipped(msg: Any, pos: Any) -> Any:
+def skipped(msg: Bytes, pos: int) -> int:
     """Returns the position after one value of any kind; -1 if it cannot be read."""
     pending = 1
     while pending > 0:
@@ -243,7 +237,7 @@ def skipped(msg: Any, pos: Any) -> Any:
 
 
 @kernel
-def begin(m: Any) -> Any:
+def begin(m: Memory) -> None:
     """Prepares the scratch for another notification."""
     counters = m.counters[0]
     counters.epoch += 1
@@ -254,7 +248,7 @@ def begin(m: Any) -> Any:
 
 
 @kernel
-def load(msg: Any, m: Any) -> Any:
+def load(msg: Bytes, m: Memory) -> int:
     """Loads a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE.
 
     Truncated bytes, or those that are no msgpack, are never read beyond their end by more than a
@@ -291,7 +285,7 @@ def load(msg: Any, m: Any) -> Any:
 
 
 @kernel
-def load_values(msg: Any, pos: Any, attr: Any, m: Any) -> Any:
+def load_values(msg: Bytes, pos: int, attr: int, m: Memory) -> int:
     """Loads one attribute's value or values; the position after them, or the status."""
     kind, number, after = header(msg, pos)
     count = 1
@@ -313,7 +307,7 @@ def load_values(msg: Any, pos: Any, attr: Any, m: Any) -> Any:
 
 
 @kernel
-def begin_attr(attr: Any, m: Any) -> Any:
+def begin_attr(attr: int, m: Memory) -> None:
     """Makes an attribute's state the current one, without values."""
     state, counters = m.state, m.counters[0]
     state[attr].epoch = counters.epoch
@@ -328,7 +322,7 @@ def begin_attr(attr: Any, m: Any) -> Any:
 
 
 @kernel
-def load_value(msg: Any, kind: Any, number: Any, start: Any, attr: Any, m: Any) -> Any:
+def load_value(msg: Bytes, kind: int, number: int, start: int, attr: int, m: Memory) -> int:
     """Adds one value to an attribute."""
     if kind == 4:
         if number > len(msg) - start:
@@ -351,7 +345,7 @@ def load_value(msg: Any, kind: Any, number: Any, start: Any, attr: Any, m: Any) 
 
 
 @kernel
-def add_integer(number: Any, attr: Any, m: Any) -> Any:
+def add_integer(number: int, attr: int, m: Memory) -> int:
     """Adds an integer. One that is no double is between two of them, to be verified."""
     nearest = ordered(double_bits(number))
     if -EXACT_MAX <= number <= EXACT_MAX:
@@ -361,7 +355,7 @@ def add_integer(number: Any, attr: Any, m: Any) -> Any:
 
 
 @kernel
-def add_key(domain: Any, low: Any, high: Any, attr: Any, m: Any) -> Any:
+def add_key(domain: int, low: int, high: int, attr: int, m: Memory) -> int:
     """Adds a value outside text."""
     counters, values, state = m.counters[0], m.values, m.state
     row = counters.values
@@ -381,7 +375,7 @@ def add_key(domain: Any, low: Any, high: Any, attr: Any, m: Any) -> Any:
 
 
 @kernel
-def counted(attr: Any, m: Any) -> Any:
+def counted(attr: int, m: Memory) -> None:
     """Counts one more value of an attribute; the first makes it present."""
     state, counters = m.state, m.counters[0]
     if state[attr].count == 0:
@@ -394,7 +388,7 @@ def counted(attr: Any, m: Any) -> Any:
 
 
 @kernel
-def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
+def add_text(msg: Bytes, start: int, length: int, attr: int, m: Memory) -> int:
     """Adds a text, with its folded form if the attribute is compared without case.
 
     For a text, V_LOW and V_HIGH hold its hash.
@@ -433,7 +427,7 @@ def add_text(msg: Any, start: Any, length: Any, attr: Any, m: Any) -> Any:
 
 
 @kernel
-def utf8_size(text: Any, at: Any, end: Any) -> Any:
+def utf8_size(text: Bytes, at: int, end: int) -> int:
     """Returns the number of bytes of the character at a position; 0 if they are not UTF-8."""
     b = text[at]
     if 0xC2 <= b <= 0xDF:
@@ -458,7 +452,7 @@ def utf8_size(text: Any, at: Any, end: Any) -> Any:
 
 
 @kernel
-def folded_code(code: Any) -> Any:
+def folded_code(code: int) -> int:
     """Returns the folded code point."""
     low, high = 0, len(FOLD_FROM)
     while low < high:
@@ -473,7 +467,7 @@ def folded_code(code: Any) -> Any:
 
 
 @kernel
-def folded_text(text: Any, start: Any, length: Any, to: Any) -> Any:
+def folded_text(text: Bytes, start: int, length: int, to: int) -> int:
     """Writes a text folded, as `model.languages.casefold.fold` does; the number of bytes."""
     high = 0
     for i in range(length):
@@ -500,7 +494,7 @@ def folded_text(text: Any, start: Any, length: Any, to: Any) -> Any:
 
 
 @kernel
-def put_character(text: Any, out: Any, code: Any) -> Any:
+def put_character(text: Bytes, out: int, code: int) -> int:
     """Writes a code point as UTF-8; the position after it."""
     if code < 0x80:
         text[out] = code
@@ -517,48 +511,47 @@ def put_character(text: Any, out: Any, code: Any) -> Any:
 
 
 @kernel
-def bit_at(address: Any, row: Any) -> Any:
+def bit_at(address: int, row: int) -> int:
     """Returns a bit of memory, by its number."""
-    return (number_at(address, row >> 3, np.uint8) >> (row & 7)) & 1
+    return (number_at(address, row >> 3, "B") >> (row & 7)) & 1
 
 
 @kernel
-def integer_at(kind: Any, address: Any, row: Any) -> Any:
+def integer_at(kind: int, address: int, row: int) -> int:
     """Returns a value of a column that is an integer in memory."""
     if kind == INT64 or kind == TIMESTAMP:
-        return number_at(address, row, np.int64)
+        return number_at(address, row, "q")
     if kind == INT32:
-        return np.int64(number_at(address, row, np.int32))
+        return number_at(address, row, "i")
     if kind == INT16:
-        return np.int64(number_at(address, row, np.int16))
+        return number_at(address, row, "h")
     if kind == INT8:
-        return np.int64(number_at(address, row, np.int8))
+        return number_at(address, row, "b")
     if kind == UINT32:
-        return np.int64(number_at(address, row, np.uint32))
+        return number_at(address, row, "I")
     if kind == UINT16:
-        return np.int64(number_at(address, row, np.uint16))
-    return np.int64(number_at(address, row, np.uint8))
+        return number_at(address, row, "H")
+    return number_at(address, row, "B")
 
 
 @kernel
-def load_cell(column: Any, row: Any, m: Any) -> Any:
+def load_cell(column: ColumnRow, row: int, m: Memory) -> int:
     """Adds a value of a column, as `load_value` does."""
     kind, attr, data = column.kind, column.attr, column.data
     if kind >= STRING:
         if kind == STRING:
-            start = np.int64(number_at(data, row, np.int32))
-            end = np.int64(number_at(data, row + 1, np.int32))
+            start, end = number_at(data, row, "i"), number_at(data, row + 1, "i")
         else:
-            start, end = number_at(data, row, np.int64), number_at(data, row + 1, np.int64)
+            start, end = number_at(data, row, "q"), number_at(data, row + 1, "q")
         return add_text(bytes_at(column.text, end), start, end - start, attr, m)
     if kind == BOOLEAN:
-        bit = np.int64(bit_at(data, row))
+        bit = bit_at(data, row)
         return add_key(BOOL, bit, bit, attr, m)
     if kind == FLOAT or kind == DOUBLE:
         if kind == FLOAT:
-            number = np.float64(number_at(data, row, np.float32))
+            number = number_at(data, row, "f")
         else:
-            number = number_at(data, row, np.float64)
+            number = number_at(data, row, "d")
         if number != number:
             return add_key(NAN, 0, 0, attr, m)
         key = ordered(double_bits(number))
@@ -572,7 +565,7 @@ def load_cell(column: Any, row: Any, m: Any) -> Any:
 
 
 @kernel
-def list_cells(columns: Any, row: Any, cells: Any) -> Any:
+def list_cells(columns: ColumnRows, row: int, cells: Ints) -> int:
     """Lists the columns in which a row is not NULL; their number. Without branches, as most are."""
     count = 0
     for i in range(len(columns)):
@@ -583,7 +576,7 @@ def list_cells(columns: Any, row: Any, cells: Any) -> Any:
 
 
 @kernel
-def load_row(columns: Any, row: Any, cells: Any, m: Any) -> Any:
+def load_row(columns: ColumnRows, row: int, cells: Ints, m: Memory) -> int:
     """Loads a row of columns into the scratch, as `load` does with a notification."""
     if m.counters[0].epoch >= EPOCHS_MAX:
         return NEED_STAMPS

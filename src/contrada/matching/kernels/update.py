@@ -7,8 +7,6 @@ itself, which is elsewhere in memory. A guard never fails a value that its const
 shows that the constraint holds only if 32 bits suffice for that.
 """
 
-from typing import Any
-
 from contrada.matching.kernels.bucket_lookup import (
     count,
     find_bucket,
@@ -17,7 +15,7 @@ from contrada.matching.kernels.bucket_lookup import (
     share,
     unseen_value,
 )
-from contrada.matching.kernels.memory import entry, kernel, memory_at
+from contrada.matching.kernels.memory import array_entry, entry, kernel
 from contrada.matching.kernels.schema import (
     ATTR_MASK,
     DECIDED_ALONE,
@@ -38,16 +36,16 @@ from contrada.matching.kernels.schema import (
     OP_SHIFT,
     OP_TEXT,
     OP_TEXT_RANGE,
+    PIVOTS,
+    POOL_ATTRS,
     TEXT_SHIFT,
     VERIFY,
     WIDER,
     WORDS_MASK,
     Ints,
     Memory,
-    RowNumbers,
 )
 from contrada.matching.kernels.scratch import (
-    FIXED_SEED,
     INT32_MAX,
     INT32_MIN,
     KIND_TEXT,
@@ -66,7 +64,7 @@ HUNG_RANK = 8
 
 
 @kernel
-def words_hash(seed: Any, words: Any, first: Any, count: Any) -> Any:
+def words_hash(seed: int, words: Ints, first: int, count: int) -> int:
     """Returns the hash of the words of a program."""
     h = seed & MASK
     for i in range(first, first + count):
@@ -75,12 +73,11 @@ def words_hash(seed: Any, words: Any, first: Any, count: Any) -> Any:
 
 
 @entry
-def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -> Any:
+def enter(begin: int, count: int, number: int, is_wider: bool, m: Memory) -> int:
     """Returns the filter with the program that was written there; `number` for a new one.
 
     A filter that is wider than its program is equal to none. A number below 0 adds nothing.
     """
-    m = memory_at(memory)
     program, filters, equal = m.program, m.filters, m.equal
     mask = len(equal) - 1
     slot = words_hash(m.seed[0], program, begin + 1, count) & mask
@@ -108,7 +105,7 @@ def enter(begin: int, count: int, number: int, is_wider: bool, memory: Memory) -
 
 
 @kernel
-def bucket_for(h: Any, m: Any, used: Any) -> Any:
+def bucket_for(h: int, m: Memory, used: int) -> int:
     """Returns the bucket of a place; a new one, row `used`, if there is none yet."""
     mask = len(m.slots) - 1
     slot = h & mask
@@ -124,7 +121,7 @@ def bucket_for(h: Any, m: Any, used: Any) -> Any:
 
 
 @kernel
-def is_of(bucket: Any, attr: Any, domain: Any, operand: Any, m: Any) -> Any:
+def is_of(bucket: int, attr: int, domain: int, operand: int, m: Memory) -> bool:
     """Whether a bucket is that of one value alone, and this the value: its key, or its text."""
     buckets = m.buckets
     if buckets[bucket].of_attr != attr or buckets[bucket].of_domain != domain:
@@ -141,20 +138,19 @@ def place_bucket(
     domain: int,
     operand: int,
     used: int,
-    memory: Memory,
-    statistics: Memory,
-) -> Any:
+    m: Memory,
+    seen_in: Memory,
+) -> int:
     """The bucket of a place of an attribute, row `used` for a new one: its number times four.
 
     Plus 1 if it is that of the place's value; plus 2 if it ceased to be another's.
 
     A place of a value has a domain, and the key or the reference to the text. A new bucket gets a
-    share `unseen` of the visits of all time: it must not look unvisited. The arrays `statistics`
+    share `unseen` of the visits of all time: it must not look unvisited. The arrays `seen_in`
     have the visits.
     """
-    m = memory_at(memory)
     buckets = m.buckets
-    expected = share(h, attr, unseen, statistics)
+    expected = share(h, attr, unseen, seen_in)
     bucket = bucket_for(h, m, used)
     if bucket == used:
         buckets[bucket].hits = int(m.attrs[attr].seen * expected)
@@ -173,7 +169,7 @@ def place_bucket(
 
 
 @kernel
-def rank(op: Any) -> Any:
+def rank(op: int) -> int:
     """Returns the operators in order, the most selective first."""
     if op == OP_POINT:
         return 0
@@ -185,7 +181,7 @@ def rank(op: Any) -> Any:
 
 
 @kernel
-def guard_of(word: Any, m: Any) -> Any:
+def guard_of(word: int, m: Memory) -> tuple[int, int, int]:
     """Returns the guard of a constraint at a word of the program; none at -1."""
     if word < 0:
         return GUARD_NONE << GUARD_KIND_SHIFT, 0, 0
@@ -212,14 +208,14 @@ def guard_of(word: Any, m: Any) -> Any:
 
 
 @kernel
-def is_clear(asked: Any) -> Any:
+def is_clear(asked: int) -> bool:
     """Whether a guard mostly decides by itself."""
     kind = (asked >> GUARD_KIND_SHIFT) & 7
     return kind != GUARD_HASH and kind != GUARD_SET
 
 
 @kernel
-def put_guards(at: Any, number: Any, hung: Any, by_value: Any, alone: Any, m: Any) -> Any:
+def put_guards(at: int, number: int, hung: int, by_value: int, alone: bool, m: Memory) -> None:
     """Writes the guards of a filter's entry; the first has the flag that both of them decide.
 
     `hung` is the attribute of the filter's bucket, or -1; `by_value` is whether its bucket's value
@@ -255,7 +251,7 @@ def put_guards(at: Any, number: Any, hung: Any, by_value: Any, alone: Any, m: An
 
 
 @kernel
-def power(size: Any) -> Any:
+def power(size: int) -> int:
     """Returns the exponent of the power of two."""
     found = 0
     while size > 1:
@@ -265,7 +261,7 @@ def power(size: Any) -> Any:
 
 
 @kernel
-def make_room(bucket: Any, m: Any, used: Any) -> Any:
+def make_room(bucket: int, m: Memory, used: int) -> int:
     """Moves a full bucket to twice the room. The number of entries used afterwards.
 
     A room that another bucket left is reused first.
@@ -292,13 +288,12 @@ def make_room(bucket: Any, m: Any, used: Any) -> Any:
 
 @entry
 def hang(
-    bucket: int, number: int, hung: int, by_value: bool, alone: bool, used: int, memory: Memory
-) -> Any:
+    bucket: int, number: int, hung: int, by_value: bool, alone: bool, used: int, m: Memory
+) -> int:
     """Puts a filter into a bucket, as its last entry. The number of entries used afterwards.
 
     For `hung`, `by_value` and `alone` see `put_guards`.
     """
-    m = memory_at(memory)
     buckets, entries = m.buckets, m.entries
     length = buckets[bucket].length
     if length == buckets[bucket].capacity:
@@ -313,7 +308,7 @@ def hang(
 
 
 @entry
-def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
+def cheapest_value(number: int, m: Memory, seen_in: Memory) -> tuple[int, int, float, int]:
     """(word, hash, cost, settled) of the value that the fewest notifications reach.
 
     All its values are counted. The word is the position of its constraint behind the header, -1
@@ -321,7 +316,6 @@ def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
     it. It is settled if no other constraint costs less: all are ranges, and their bins are visited
     more.
     """
-    m, seen_in = memory_at(memory), memory_at(statistics)
     program, seed = m.program, m.seed[0]
     begin = m.filters[number].begin + 1
     end = begin + (program[begin - 1] & WORDS_MASK)
@@ -357,14 +351,13 @@ def cheapest_value(number: int, memory: Memory, statistics: Memory) -> Any:
 
 @entry
 def hang_at_value(
-    number: int, entries_used: int, buckets_used: int, memory: Memory, statistics: Memory
-) -> Any:
+    number: int, entries_used: int, buckets_used: int, m: Memory, seen_in: Memory
+) -> tuple[int, int, tuple[int, int, float, int]]:
     """Assigns a filter to its cheapest value, if that is settled and its bucket no other's.
 
     (entries, buckets) used afterwards, and its cheapest value, as in `cheapest_value`; (-1, -1) if
     it is not assigned yet, because that is not so or there is no room.
     """
-    m, seen_in = memory_at(memory), memory_at(statistics)
     cheapest = cheapest_value(number, m, seen_in)
     word, h, _, settled = cheapest
     if not settled or buckets_used >= len(m.buckets) or 2 * buckets_used + 2 > len(m.slots):
@@ -392,12 +385,11 @@ def hang_at_value(
 
 
 @entry
-def unhang(bucket: int, number: int, at: int, memory: Memory) -> Any:
+def unhang(bucket: int, number: int, at: int, m: Memory) -> bool:
     """Removes a filter from a bucket; the last entry takes its place. Whether it was there.
 
     `at` is the number of its entry.
     """
-    m = memory_at(memory)
     buckets, entries, filters, links = m.buckets, m.entries, m.filters, m.links
     start = buckets[bucket].start
     last = buckets[bucket].length - 1
@@ -417,58 +409,9 @@ def unhang(bucket: int, number: int, at: int, memory: Memory) -> Any:
     return True
 
 
-@kernel
-def key_hash(key: Any) -> Any:
-    """Returns the hash of an integer key."""
-    return finished(mixed(FIXED_SEED, mixed(FIXED_SEED, 0, key), key >> HASH_BITS))
-
-
 @entry
-def find_key(key: int, keys: Ints, slots: RowNumbers) -> Any:
-    """Returns the slot of an integer key, or -1 - the free place of the hash table."""
-    mask = len(slots) - 1
-    place = key_hash(key) & mask
-    while True:
-        slot = slots[place] - 1
-        if slot < 0:
-            return -1 - place
-        if keys[slot] == key:
-            return slot
-        place = (place + 1) & mask
-
-
-@entry
-def drop_key(key: int, keys: Ints, slots: RowNumbers) -> None:
-    """Takes a key out of the hash table; those behind it move up, so that all are found."""
-    mask = len(slots) - 1
-    hole = key_hash(key) & mask
-    while keys[slots[hole] - 1] != key:
-        hole = (hole + 1) & mask
-    place = hole
-    while True:
-        place = (place + 1) & mask
-        if slots[place] == 0:
-            break
-        # It may move up to the hole unless the place that it wants lies behind it, in the circle.
-        wanted = key_hash(keys[slots[place] - 1]) & mask
-        if (place - wanted) & mask >= (place - hole) & mask:
-            slots[hole] = slots[place]
-            hole = place
-    slots[hole] = 0
-
-
-@entry
-def rehash_keys(old: RowNumbers, keys: Ints, slots: RowNumbers) -> None:
-    """Fills a hash table of keys from a smaller one."""
-    for place in range(len(old)):
-        if old[place] > 0:
-            slots[-1 - find_key(keys[old[place] - 1], keys, slots)] = old[place]
-
-
-@entry
-def rehash_buckets(used: int, memory: Memory) -> None:
+def rehash_buckets(used: int, m: Memory) -> None:
     """Fills the hash table of buckets anew. Buckets without a hash have -1."""
-    m = memory_at(memory)
     mask = len(m.slots) - 1
     for bucket in range(used):
         h = m.buckets[bucket].hash
@@ -480,9 +423,8 @@ def rehash_buckets(used: int, memory: Memory) -> None:
 
 
 @entry
-def rehash_filters(used: int, memory: Memory) -> None:
+def rehash_filters(used: int, m: Memory) -> None:
     """Fills the hash table of filters anew, without removed or wider ones."""
-    m = memory_at(memory)
     mask = len(m.equal) - 1
     for number in range(used):
         at = m.filters[number].begin
@@ -495,12 +437,11 @@ def rehash_filters(used: int, memory: Memory) -> None:
 
 
 @entry
-def enter_names(first: int, end: int, memory: Memory) -> None:
+def enter_names(first: int, end: int, m: Memory) -> None:
     """Enters attributes into the hash table, from one row to before another.
 
     A row without a name is left out.
     """
-    m = memory_at(memory)
     mask = len(m.names) - 1
     for row in range(first, end):
         ref = m.attrs[row].name
@@ -514,7 +455,7 @@ def enter_names(first: int, end: int, memory: Memory) -> None:
 
 
 @kernel
-def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, m: Any) -> Any:
+def touches(number: int, box: Ints, rows: int, closed: bool, inside: bool, m: Memory) -> bool:
     """Whether a filter may meet a box, or, with `inside`, may lie in it.
 
     A row of the box is (attribute, domain or 0 for any, lowest key, highest key); for a single text
@@ -559,13 +500,13 @@ def touches(number: Any, box: Any, rows: Any, closed: Any, inside: Any, m: Any) 
 
 @entry
 def touching(
-    box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, memory: Memory
-) -> Any:
+    box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, m: Memory
+) -> int:
     """Lists, from a filter on, those that touch a box; their number, at most the room.
 
     The last place of `found` gets the next filter.
     """
-    m, rows = memory_at(memory), len(box) // 4
+    rows = len(box) // 4
     count = 0
     number = first
     while number < used and count < len(found) - 1:
@@ -575,3 +516,42 @@ def touching(
         number += 1
     found[len(found) - 1] = number
     return count
+
+
+# --- stamps, statistics and pools -----------------------------------------------------------------
+
+
+@array_entry
+def fade(attrs: int, buckets: int, m: Memory) -> None:
+    """Halves the statistics of used rows, so that later notifications count more."""
+    m.counters[0].seen >>= 1
+    for row in range(attrs):
+        m.attrs[row].seen >>= 1
+    for row in range(buckets):
+        m.buckets[row].hits >>= 1
+
+
+@array_entry
+def clear_stamps(attrs: int, buckets: int, keys: int, sets: int, m: Memory) -> None:
+    """Restarts the numbers of notifications in used rows."""
+    m.counters[0].epoch = 0
+    for row in range(attrs):
+        m.state[row].epoch = 0
+    for row in range(buckets):
+        m.buckets[row].stamp = 0
+    for row in range(keys):
+        m.key_seen[row] = 0
+    for row in range(sets):
+        m.set_seen[row] = 0
+
+
+@entry
+def put_pool_bit(pool: int, i: int, word: int, mask: int, first: int, last: int, m: Memory) -> None:
+    """Sets a filter's bit in the rows from `first` to `last` of a pool's attribute alone."""
+    begin, words = m.pool_attrs[POOL_ATTRS * pool + i].begin, m.pools[pool].words
+    for row in range(PIVOTS + 2):
+        at = begin + row * words + word
+        if first <= row <= last:
+            m.bits[at] |= mask
+        else:
+            m.bits[at] &= ~mask

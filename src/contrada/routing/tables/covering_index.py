@@ -22,7 +22,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Set
 from typing import Final, TypeAlias
 
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Advertisement, Filter, Notification, Product, Value, ValueSet
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.relations import witness

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from contrada.errors import LimitError
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Product
 from contrada.routing import router_messages as messages
 from contrada.routing.router_limits import RouterLimits

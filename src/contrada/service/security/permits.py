@@ -21,7 +21,7 @@ from math import inf
 from typing import Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError, NotPermittedError, shortened
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.matching.packed import Bundle
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Selection
 from contrada.model.algebra.product import HeldProduct, product_meets

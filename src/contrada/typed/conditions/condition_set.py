@@ -9,9 +9,9 @@ Source: EPFL 2503 §4.5.4.
 
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from warnings import warn
 
 from contrada.errors import InvalidObventError
-from contrada.matching.kernels import jit
 from contrada.typed.conditions.conditions import Condition
 from contrada.typed.conditions.indexed_conditions import IndexedForm
 from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
@@ -32,9 +32,7 @@ class ConditionSet(Generic[K]):
     """Keys with their conditions, all on objects of a class.
 
     Without a class conditions are not checked and there is no index: the set matches any objects
-    that have the members that its conditions read. `compiled` says whether an index uses compiled
-    kernels; None means where they are loaded, or cached on disk. Without compiled kernels a set
-    uses an index only if `form` asks for it.
+    that have the members that its conditions read. `compiled` has no effect.
 
     Methods that conditions call must not change obvents; how often a method is called is
     unspecified. Used by one thread at a time.
@@ -59,7 +57,10 @@ class ConditionSet(Generic[K]):
             raise InvalidObventError("any", "the indexed form needs a class, whose fields it reads")
         self._cls = cls
         self._given = form
-        self._compiled = compiled
+        if compiled is not None:
+            warn(
+                "ConditionSet(compiled=…) has no effect any more", DeprecationWarning, stacklevel=2
+            )
         self._of: dict[K, ConditionGroup] = {}
         self._groups: dict[Hashable, ConditionGroup] = {}
         self._tree = InvocationTree()
@@ -76,8 +77,7 @@ class ConditionSet(Generic[K]):
 
         The condition is checked against the class first. Cost: some tens of microseconds. From
         INDEXED_MIN different conditions on it is that of a subscription, some tenths of a
-        millisecond. The call that reaches this number lifts all conditions, and loads compiled
-        kernels, which may take most of a second.
+        millisecond. The call that reaches this number lifts all conditions.
         """
         hash(key)
         if not isinstance(condition, Condition):
@@ -131,7 +131,7 @@ class ConditionSet(Generic[K]):
             self._lift(group)
             return
         is_large = self._cls is not None and len(self._groups) >= INDEXED_MIN
-        if self._given is None and is_large and self._uses_kernels():
+        if self._given is None and is_large:
             self._index = self._new_index()
             for each in self._groups.values():
                 self._lift(each)
@@ -172,7 +172,7 @@ class ConditionSet(Generic[K]):
 
     def settle(self) -> None:
         """Compiles static filters and optimizes the index, as otherwise happens during matching.
-        Cost: some 60 microseconds a condition, and the time to load compiled kernels.
+        Cost: some 60 microseconds a condition.
         """
         match self.form:
             case "static":
@@ -183,12 +183,7 @@ class ConditionSet(Generic[K]):
 
     def _new_index(self) -> IndexedForm:
         assert self._cls is not None
-        return IndexedForm(self._cls, is_compiled=self._uses_kernels())
-
-    def _uses_kernels(self) -> bool:
-        if jit.is_pure() or self._compiled is False:
-            return False
-        return bool(self._compiled) or jit.loaded() or jit.is_cached()
+        return IndexedForm(self._cls)
 
     def _choose(self) -> None:
         """Sets `matching`, after a change of the conditions."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, cast
 
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import FilterSet
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.typed.conditions.condition_source import OBVENT, compile_function
@@ -30,12 +30,12 @@ class IndexedForm:
     there is no answer.
     """
 
-    def __init__(self, cls: type[Any], *, is_compiled: bool) -> None:
+    def __init__(self, cls: type[Any]) -> None:
         self._shape = shape_of(cls)
         # Most groups have one key, which the first index returns as it is. That saves a step for
         # each match. Groups with several keys are in the second.
-        self._keys: Index[Any] = Index(compiled=is_compiled)
-        self._groups: Index[ConditionGroup] = Index(compiled=is_compiled)
+        self._keys: Index[Any] = Index()
+        self._groups: Index[ConditionGroup] = Index()
         self._lifted: dict[ConditionGroup, _LiftedGroup] = {}
         self._names: Counter[str] = Counter()
         self._read: Callable[[Any], dict[str, Any]] | None = None

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contrada.connections import connect_sync
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Notification
 from contrada.model.codec import to_msgpack
 from tests.integrations.spark.connector.test_stream_reader import numbers

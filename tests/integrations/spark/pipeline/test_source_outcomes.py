@@ -88,7 +88,7 @@ def told(rows: Iterable[Any]) -> Told:
 
 def expected(files: Iterable[Path], source: Source, wishes: dict[str, Any] = WISHES) -> Told:
     """Returns the same without Spark."""
-    index: Index[int] = Index(compiled=False)
+    index: Index[int] = Index()
     for position, wish in enumerate(wishes.values()):
         index.add(position, wish)
     matches: Counter[Any] = Counter()

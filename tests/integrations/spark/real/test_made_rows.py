@@ -15,7 +15,7 @@ import pytest
 
 from contrada.errors import MissingRequirementError
 from contrada.integrations.spark.spark_session import check_requirements
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.algebra.nested_objects import json_values
 from contrada.model.codec import to_msgpack
@@ -59,7 +59,7 @@ def chunks(make: made_rows.Makes) -> Iterator[pa.RecordBatch]:
 
 def pairs(count: int) -> dict[str, list[int]]:
     """Returns the digests of the embedded engine's matches."""
-    index: Index[int] = Index(compiled=True)
+    index: Index[int] = Index()
     for key, wish in made_rows.filters(count).items():
         index.add(key, wish)
     found: dict[str, list[int]] = {}

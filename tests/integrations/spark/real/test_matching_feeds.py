@@ -16,7 +16,7 @@ from contrada.integrations.spark import Base, match, plan, route
 from contrada.integrations.spark.transforms.frame_match import PREDICATES_MAX
 from contrada.integrations.spark.transforms.frames import frame_of
 from contrada.integrations.spark.transforms.spark_predicates import predicate_of
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model import Notification
 from contrada.model.algebra.filter import selection
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse

@@ -13,12 +13,11 @@ from contrada import Filter, to_msgpack
 from contrada.errors import InputError, MissingRequirementError
 from contrada.integrations.dialects import cesql
 from contrada.integrations.spark import Base, match
-from contrada.integrations.spark.transforms import filter_bases
+from contrada.integrations.spark.transforms import filter_bases, worker_code
 from contrada.integrations.spark.transforms.filter_bases import OpenBase
 from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, keys_of
 from contrada.integrations.spark.transforms.worker_code import for_worker
-from contrada.matching import Index
-from contrada.matching.kernels import jit
+from contrada.matching.index import Index
 
 WISHES = {"b": "size > 3", "a": "size > 1 or text = 'x'"}
 
@@ -121,11 +120,13 @@ def test_shards_give_the_same(
     assert found == same
 
 
-def test_a_worker_without_numba_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_compiled_kernels_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Matching would be a hundred times slower, silently."""
     base = Base(WISHES, folder=tmp_path)
-    monkeypatch.setattr(jit, "is_pure", lambda: True)
-    with pytest.raises(MissingRequirementError, match=r"Numba.*worker.*contrada\[fast\]"):
+    monkeypatch.setattr(worker_code, "NATIVE", None)
+    with pytest.raises(MissingRequirementError, match=r"compiled matching at this worker.*wheel"):
         OpenBase(base.saved)
 
 

@@ -47,7 +47,7 @@ ROWS: list[tuple[Any, ...]] = [
 
 def keys_by_index(rows: list[dict[str, Any]], wishes: dict[str, Any] = WISHES) -> list[list[str]]:
     """Returns the index's matches of each row, in the order of the filters."""
-    index: Index[str] = Index(compiled=False)
+    index: Index[str] = Index()
     for key, wish in wishes.items():
         index.add(key, wish)
     order = list(wishes)
@@ -121,7 +121,7 @@ def test_packed_notifications(spark: SparkSession, tmp_path: Path) -> None:
         [(n, each) for n, each in enumerate([*map(to_msgpack, given), b"x", None])],
         "place int, notification binary",
     )
-    index: Index[str] = Index(compiled=False)
+    index: Index[str] = Index()
     for key, wish in wishes.items():
         index.add(key, wish)
     expected = [sorted(index.match(each), key=list(wishes).index) for each in given]

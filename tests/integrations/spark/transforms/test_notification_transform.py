@@ -26,7 +26,6 @@ from contrada.integrations.spark import match, to_notifications
 from contrada.integrations.spark.transforms import notification_transform as making
 from contrada.integrations.spark.transforms.frames import DOUBLE, INTEGER, TEXT, TIME
 from contrada.integrations.spark.transforms.notification_transform import RowBuilder, build_batches
-from contrada.matching.kernels import jit
 
 WIDE = """
     code string, size bigint, small tinyint, price double, rough float, flag boolean, at timestamp,
@@ -151,11 +150,8 @@ def test_wide_rows_equal_json_objects(spark: SparkSession, reading: ReadOptions)
     same(made(frame.transform(to_notifications(reading))), wanted)
 
 
-@pytest.mark.parametrize("plain", [True, False])
-def test_rows_in_columns_are_written_as_rows_alone(
-    plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With and without compiled kernels the bytes would differ, or all rows be built one by one."""
+def test_rows_in_columns_are_written_as_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows written together would differ from rows alone, or all be built one by one."""
     alone = []
     of_row = making._of_row
 
@@ -164,8 +160,6 @@ def test_rows_in_columns_are_written_as_rows_alone(
         return of_row(making, batch, row)
 
     monkeypatch.setattr(making, "_of_row", noted)
-    if plain:
-        monkeypatch.setattr(jit, "is_pure", lambda: True)
     batch = pa.record_batch(
         {
             "0": pa.array(["a", None, "NA", "é" * 40]),

@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow as pa
 
 from contrada.errors import LimitError
-from contrada.matching import Index
 from contrada.matching.access_predicates import tree_key
+from contrada.matching.index import Index
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.attributes import span_of
 from contrada.model.algebra.product import ENVELOPE_SETS, example_of, product_covers

@@ -28,7 +28,6 @@ from contrada.integrations.files.packed_records import binary_of
 from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.state_files import States
 from contrada.matching.arrow_pack import Blobs, blobs_in, pack_rows, pieces_of, write_maps
-from contrada.matching.kernels.jit import is_pure
 from contrada.model import Envelope, Notification, Pattern
 from contrada.model.algebra.nested_objects import json_values
 from contrada.model.codec import from_msgpack, notification_from_msgpack
@@ -230,8 +229,7 @@ class FindSteps:
         """
         is_stamped = index.index.asks_for_envelopes or index.asked & set(ENVELOPE_NAMES)
         is_large = batch.nbytes > budget.limits.notification_bytes_max // 2
-        of_rows = {frames.CONVERTED, frames.SEVERAL}
-        is_plain = of_rows.isdisjoint(self.columns.kinds) and not is_pure()
+        is_plain = {frames.CONVERTED, frames.SEVERAL}.isdisjoint(self.columns.kinds)
         if is_stamped or is_large or not is_plain or not _are_values(batch):
             return None
         found = []

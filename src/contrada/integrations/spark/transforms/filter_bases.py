@@ -27,10 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.integrations.spark.transforms.worker_code import check_compiled
-from contrada.matching import Index
-from contrada.matching.index import Residues
+from contrada.matching.index import Index, Residues
 from contrada.matching.index_file import MAGIC
-from contrada.matching.kernels import jit
+from contrada.matching.kernels.native import NATIVE
 from contrada.model import Filter, FilterSet, from_msgpack, to_msgpack
 from contrada.model.algebra.filter import selection
 from contrada.model.domains.values import ABSENT_KEY, is_system_name
@@ -221,7 +220,7 @@ def _filters(asked: Any) -> Filter | FilterSet:
 def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
     """Returns the digest of a base's content and the version of its files."""
     found = blake2b(MAGIC, digest_size=16)
-    found.update(repr((loaded(), jit.is_pure())).encode())
+    found.update(repr((loaded(), NATIVE is None)).encode())
     for key, each in zip(keys, asked, strict=True):
         residue = cloudpickle.dumps(each.residue_holds) if isinstance(each, Rule) else b""
         found.update(msgspec.msgpack.encode((key, to_msgpack(_filters(each)), residue)))
@@ -242,7 +241,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
     shards = list(_shards(asked))
     names: set[str] = set()
     for number, (_, places) in enumerate(shards):
-        index: Index[int] = Index(compiled=not jit.is_pure() or None)
+        index: Index[int] = Index()
         for place in places:
             filters = _filters(asked[place])
             names.update(*(member.sides for member in filters.filters))
@@ -256,7 +255,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
         tuple(sorted(names)),
         tuple(name for name, _ in shards),
         bool(residues),
-        not jit.is_pure(),
+        NATIVE is not None,
         loaded(),
     )
     _write(folder / f"{digest}.base", msgspec.json.encode(saved))

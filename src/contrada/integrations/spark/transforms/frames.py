@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files.read_options import in_zone, zone_of
 from contrada.integrations.files.value_columns import MISSING, REFUSED, Column
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US, check_user_name, normal
 
 NOTIFICATION: Final = "notification"

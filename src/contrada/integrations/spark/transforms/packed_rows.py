@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from contrada.errors import ContradaError
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.frames import WideRows
-from contrada.matching import Index
+from contrada.matching.index import Index
 from contrada.matching.packed import Bundle, Given, to_whole_notification
 from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack

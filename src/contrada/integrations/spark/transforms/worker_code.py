@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark import cloudpickle
 
 from contrada.errors import MissingRequirementError
-from contrada.matching.kernels import jit
+from contrada.matching.kernels.native import INTERPRETED_VARIABLE, NATIVE
 
 SHIPPED_KEPT_MAX: Final = 16
 """Cached functions in a worker. Beyond it: the least recently used one is decoded again."""
@@ -21,7 +21,7 @@ def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function for workers that unpickles this one when called. It reports a worker
     without this package, and one without Numba if this process has it.
     """
-    packed, is_compiled = cloudpickle.dumps(work), not jit.is_pure()
+    packed, is_compiled = cloudpickle.dumps(work), NATIVE is not None
 
     def run(*given):  # type: ignore[no-untyped-def]
         # cloudpickle sends this inner function by value, the names of this module by reference.
@@ -32,7 +32,7 @@ def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
             unpacked = worker_code.unpickle(packed)
         except ImportError as error:
             where = f"the worker on {os.uname().nodename} ({sys.executable})"
-            text = f"{where} cannot import contrada ({error}): install contrada[spark,fast] there"
+            text = f"{where} cannot import contrada ({error}): install contrada[spark] there"
             raise RuntimeError(text) from None
         worker_code.check_compiled(is_compiled)
         return unpacked(*given)
@@ -62,8 +62,8 @@ _settled = 0
 
 
 def check_compiled(is_compiled: bool) -> None:
-    """Raises MissingRequirementError in a worker without Numba, if the driver has it."""
-    if is_compiled and jit.is_pure():
+    """Raises MissingRequirementError where only the driver has compiled kernels."""
+    if is_compiled and NATIVE is None:
         where = f"this worker ({os.uname().nodename})"
-        remedy = "there, too: pip install 'contrada[fast]'; or set CONTRADA_PURE=1 for the driver"
-        raise MissingRequirementError(f"Numba, for compiled matching at {where}", remedy)
+        remedy = f"there, too: a wheel of contrada; or set {INTERPRETED_VARIABLE}=1 for the driver"
+        raise MissingRequirementError(f"compiled matching at {where}", remedy)

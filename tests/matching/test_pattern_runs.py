@@ -5,15 +5,18 @@ import sys
 
 import pytest
 
-from contrada.matching.kernels.jit import PURE_VARIABLE
+from contrada.matching.kernels.native import INTERPRETED_VARIABLE
 
 
 @pytest.mark.slow
 def test_plain_kernels_give_the_same() -> None:
-    """Without Numba, patterns over batches would fail, or find others."""
+    """Interpreted, patterns over batches would fail, or find others."""
     tests = "tests/patterns/test_array_runs.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
     ran = subprocess.run(
-        command, env={PURE_VARIABLE: "1", "PYTHONPATH": "src:."}, capture_output=True, check=False
+        command,
+        env={INTERPRETED_VARIABLE: "1", "PYTHONPATH": "src:."},
+        capture_output=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout.decode()
