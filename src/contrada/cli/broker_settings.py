@@ -1,16 +1,7 @@
 """`BrokerSettings`: the settings of `contrada serve`, from flags, a file, or a network file.
 
-    general = true                 # of a network: the common settings of its brokers,
-
-    [brokers.oslo]                 # and the settings of each
-    port = 7701
-
-    [brokers.riga]
-    port = 7702
-    neighbours = ["oslo", { to = "contrada://10.0.0.7:7655", cost = 3 }]
-
-A file without `brokers` describes one broker. Flags override the file. Paths are relative to their
-file.
+A file without `brokers` describes one broker; `contrada network --help` shows one of several. Flags
+override the file. Paths are relative to their file.
 """
 
 import os

@@ -72,10 +72,7 @@ def connect(address: str, approach: ConnectOptions = TCP, **given: Any) -> Servi
 
 
 def token_from(path: str | None) -> str:
-    """Returns the token of a file, or of the environment, or an empty text.
-
-    Raises InputError for a malformed token: another secret would be sent to a broker.
-    """
+    """Returns the token, or an empty text. Raises InputError: no other secret is sent."""
     if path is None:
         source, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "")
         if not token:

@@ -1,7 +1,4 @@
-"""`LazyGroup`: a group of commands that imports a command at its first use, and reports errors.
-
-A command with a missing library names the extra to install; the others work without it.
-"""
+"""`LazyGroup`: a group of commands that imports a command at its first use, and reports errors."""
 
 import importlib
 import io

@@ -24,10 +24,7 @@ _BELOW: Final = ("asyncio", "uvicorn", "websockets")
 
 
 def log(verbosity: int, *, as_json: bool) -> None:
-    """Configures the log of this package; `verbosity` is 0 to 2.
-
-    The libraries below it log their warnings and errors in the same form.
-    """
+    """Configures the log, also of warnings of libraries; `verbosity` is 0 to 2."""
     handler = logging.StreamHandler()
     handler.setFormatter(
         JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")

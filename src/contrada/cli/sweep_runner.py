@@ -40,10 +40,7 @@ def sweep_results(
     jobs: int,
     advance: Callable[[], None],
 ) -> list[R]:
-    """Runs plans, and returns the results as completed; an interrupt ends it.
-
-    Raises MissingRequirementError if Spark is requested and not installed.
-    """
+    """Runs plans until an interrupt; returns the results. Raises MissingRequirementError."""
     results: list[R] = []
 
     def take(result: R) -> None:

@@ -232,10 +232,7 @@ def changing(path: Path) -> Iterator[Path]:
 
 
 def write_anew(file: Path, text: str) -> None:
-    """Replaces a file as a whole. Raises InputError, and has changed nothing.
-
-    An old file keeps its owner and mode; a new one is its owner's alone.
-    """
+    """Replaces a file; an old one keeps owner and mode. Raises InputError: all is as before."""
     try:
         handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
         try:
