@@ -71,10 +71,7 @@ def flatten(
 
 
 def flatten_mapping(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """Returns the attributes of a mapping by dotted names, and whether all parts fitted.
-
-    A flat mapping is returned itself. Raises as `flatten`.
-    """
+    """Returns the attributes by dotted names, and whether all fitted. Raises as `flatten`."""
     values = values_of(content)
     if _WITHIN_NOTHING.issuperset(map(type, values)) or not any(map(_may_hold_more, values)):
         return content, True

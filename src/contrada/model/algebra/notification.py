@@ -353,10 +353,7 @@ class Notification(Product, Mapping[str, Values]):
         return len(self._read())
 
     def number(self, name: str) -> float:
-        """Returns the number that an attribute has as its only value: an int or a float.
-
-        Raises AttributeValueError, as do `text`, `time` and `boolean`.
-        """
+        """Returns the only value, an int or float. Raises AttributeValueError, as do the others."""
         return self._only(name, (int, float), "a number")  # type: ignore[no-any-return]
 
     def text(self, name: str) -> str:

@@ -198,10 +198,7 @@ SYNONYMS: Final = {">*": "prefix", "*<": "suffix", "*": "contains", "exists": "a
 
 
 def of_operator(operator: str, constants: Sequence[Value]) -> ValueSet:
-    """Returns the set of an operator, built in or registered, with its constants.
-
-    Raises UnknownOperatorError, or InvalidFilterError where the constants do not fit.
-    """
+    """Returns the set of an operator. Raises UnknownOperatorError, InvalidFilterError."""
     build = OPERATORS.get(SYNONYMS.get(operator, operator))
     if build is None:
         if len(constants) != 1:

@@ -1,9 +1,4 @@
-"""Type extensions: bit sets, unification, filters as values, and the loader of others.
-
-The three extensions of the report are registered with the package; others are loaded.
-
-Source: CU-CS-946-03.
-"""
+"""Type extensions: bit sets, unification, filters as values. Source: CU-CS-946-03."""
 
 from typing import Final
 

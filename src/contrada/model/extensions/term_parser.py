@@ -17,11 +17,7 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parse_term(text: str) -> Term:
-    """Parses a term.
-
-    Raises ParseError with line and column; LimitError beyond `TERM_BYTES_MAX` bytes or deeper than
-    `TERM_DEPTH_MAX`. Cost: linear.
-    """
+    """Parses a term. Raises ParseError, and LimitError for its size or depth. Cost: linear."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:

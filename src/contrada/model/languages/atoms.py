@@ -242,10 +242,7 @@ def _automaton(operator: Operator, constant: bytes) -> automaton.Automaton | Lim
 def sequence_automaton(
     parts: Sequence[Sequence[bytes]], *, anything_before: bool, anything_after: bool
 ) -> automaton.Automaton:
-    """Returns the automaton of a sequence of parts, each one of several spellings.
-
-    `anything_before` and `anything_after` allow any bytes around the sequence.
-    """
+    """Returns the automaton of parts, each of several spellings, maybe with any bytes around."""
     edges: list[list[tuple[frozenset[int], int]]] = [[]]
     state = 0
     if anything_before:

@@ -171,10 +171,7 @@ def determinise(edges: Edges, starts: frozenset[int], accepting: frozenset[int])
 
 
 def product_of(automata: Sequence[Automaton], value: Callable[[Sequence[int]], int]) -> Automaton:
-    """Returns the minimal automaton of a product; `value` gives acceptance by that of the factors.
-
-    Raises LimitError beyond `STATES_MAX`. Cost: the combinations of states that texts lead to.
-    """
+    """Returns the minimal automaton of a product, accepting by `value`. Raises LimitError."""
     numbers = StateNumbers((0,) * len(automata))
     rows: list[list[int]] = []
     accepting: list[bool] = []

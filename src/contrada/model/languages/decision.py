@@ -184,10 +184,7 @@ def _decide_quickly(language: Language) -> Decision | None:
 
 
 def exclude(one: Language, two: Language) -> bool:
-    """Whether the operators show, in pairs, that no text is in both languages.
-
-    No automaton is built. A no may be wrong. Cost: the pairs, at most `PAIRS_ASKED_MAX`.
-    """
+    """Whether operators show that no text is in both. A no may be wrong; builds no automaton."""
     return pairs_of(one, two) <= PAIRS_ASKED_MAX and is_contradiction(Every((one, two)))
 
 

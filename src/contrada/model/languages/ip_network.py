@@ -93,10 +93,7 @@ def address_of(text: bytes) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(maxsize=ADDRESSES_CACHED_MAX)
 def network_of(constant: bytes) -> Network:
-    """Returns the network of a constant: an address, or one with a slash and a number of bits.
-
-    The bits behind those are ignored. Raises InvalidFilterError.
-    """
+    """Returns the network of `ADDRESS` or `ADDRESS/BITS`. Raises InvalidFilterError."""
     address, slash, bits = constant.decode(errors="replace").partition("/")
     try:
         if "%" in address or (slash and not (bits.isascii() and bits.isdigit() and len(bits) <= 3)):

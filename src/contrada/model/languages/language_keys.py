@@ -58,10 +58,7 @@ _NONE: Final = _Start(b"", frozenset())
 
 
 def key(language: Language) -> TextKey:
-    """Returns the key of a language. None with opaque operators, and beyond the limits.
-
-    Cost: the form, a membership for each of its parts, and sometimes an automaton.
-    """
+    """Returns the key of a language; None with opaque operators, and beyond the limits."""
     return _key(language) if isinstance(language, Pieces) else _known_key(language)
 
 

@@ -206,10 +206,7 @@ def _products(parts: list[list[_Items]]) -> list[_Items]:
 
 
 def _inner(items: Items[regex_syntax.Tree]) -> tuple[list[Ranges], bool, bool]:
-    """Returns the characters of an alternative, and whether it must start or end with the text.
-
-    An optional part at a free end makes no difference.
-    """
+    """Returns the characters of an alternative, and whether they start, and end, the text."""
     first, last = 0, len(items)
     while first < last and _may_be_empty(items[first]):
         first += 1

@@ -19,10 +19,7 @@ _UNBOUNDED: Final = 2**48
 
 
 class Exhausted(BaseException):
-    """A budget is exhausted. It does not leave the `with` of that budget.
-
-    It is no Exception, so that handlers for errors of extensions do not catch it.
-    """
+    """A budget is exhausted. No Exception: handlers for errors of extensions do not catch it."""
 
     def __init__(self, work: "Work") -> None:
         super().__init__(work.limit)

@@ -1,7 +1,4 @@
-"""The printer of filters, filter sets, patterns, advertisements and value sets.
-
-The output parses to an equal value. Of several spellings of a set the shortest is used.
-"""
+"""The printer: its output parses to an equal value, in the shortest of several spellings."""
 
 import re
 from collections.abc import Iterator
