@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from contrada.integrations.spark import Base, covering, detect, match, profile
+from contrada.integrations.spark import Base, covering, detect, match, profile, to_notifications
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms import worker_code
 from contrada.matching.kernels.native import INTERPRETED_VARIABLE, NATIVE
@@ -91,6 +91,15 @@ def test_a_worker_without_compiled_kernels(
     said = said_by_workers(spark, asks, tmp_path)
     assert "compiled matching at this worker" in said
     assert "a wheel of contrada" in said
+
+
+def test_notifications_are_made_without_numba(
+    spark: SparkSession, worker: Callable[[str, str], None]
+) -> None:
+    """Rows would be refused by workers that can encode them, if more slowly."""
+    worker("CONTRADA_PURE", "1")
+    made = spark.sql("SELECT 1 AS n").transform(to_notifications()).collect()
+    assert [bytes(row.notification) for row in made] == [to_msgpack(Notification({"n": 1}))]
 
 
 @pytest.mark.parametrize("asks", [matched, detected])

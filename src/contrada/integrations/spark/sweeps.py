@@ -47,7 +47,7 @@ def sweep_on_spark(session: SparkSession, chosen: Sequence[P], sweep: Sweep[P, R
         plans = [msgspec.json.encode(plan).decode() for plan in chosen[start : start + size]]
         frame = session.createDataFrame(list(enumerate(plans)), "place int, plan string")
         even = frame.repartitionByRange(max(1, min(len(plans), 8 * cores)), "place")
-        work = for_worker(partial(_run_plans, sweep))
+        work = for_worker(partial(_run_plans, sweep), needs_kernels=False)
         results = even.select("plan").mapInArrow(work, "result string")
         for row in results.collect():
             yield msgspec.json.decode(row["result"], type=sweep.result)

@@ -207,7 +207,7 @@ def _all_parts(
     if is_here and len(addresses) <= LISTED_HERE_MAX:
         return list(map(cut, addresses))
     places = session.range(0, len(addresses), 1, min(len(addresses), LISTED_HERE_MAX))
-    work = for_worker(partial(_split_batches, addresses, cut))
+    work = for_worker(partial(_split_batches, addresses, cut), needs_kernels=False)
     rows = places.mapInArrow(work, "cut binary")
     return [pickle.loads(row["cut"]) for row in rows.collect()]
 

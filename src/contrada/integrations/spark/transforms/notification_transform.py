@@ -101,7 +101,7 @@ def to_notifications(
         columns, builder = builder_of(frame, reading, of, column)
         others = frame.select(*map(quote, kept)).schema.fields
         rows = frame.select(*columns, *map(quote, kept))
-        work = for_worker(partial(build_batches, builder))
+        work = for_worker(partial(build_batches, builder), needs_kernels=False)
         return rows.mapInArrow(work, T.StructType([*others, *RESULT.fields]))
 
     return made

@@ -17,11 +17,11 @@ SHIPPED_KEPT_MAX: Final = 16
 """Cached functions in a worker. Beyond it: the least recently used one is decoded again."""
 
 
-def for_worker(work: Callable[..., Any]) -> Callable[..., Any]:
+def for_worker(work: Callable[..., Any], *, needs_kernels: bool = True) -> Callable[..., Any]:
     """Returns a function for workers that unpickles this one when called. It reports a worker
-    without this package, and one without Numba if this process has it.
+    without this package, and with `needs_kernels` one without Numba if this process has it.
     """
-    packed, is_compiled = cloudpickle.dumps(work), NATIVE is not None
+    packed, is_compiled = cloudpickle.dumps(work), needs_kernels and NATIVE is not None
 
     def run(*given):  # type: ignore[no-untyped-def]
         # cloudpickle sends this inner function by value, the names of this module by reference.
