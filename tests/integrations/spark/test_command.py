@@ -260,8 +260,8 @@ main()
 """,
     "matching": """
 import os, signal
-from contrada.integrations.spark.pipeline import pipeline_run
-count = pipeline_run.counts_of
+from contrada.integrations.spark.pipeline import pipeline_results
+count = pipeline_results.counts_of
 def interrupted(frame, sources, subscriptions):
     def endless(batches, parent=os.getpid()):
         import os, signal, threading
@@ -269,7 +269,7 @@ def interrupted(frame, sources, subscriptions):
         threading.Event().wait()
         yield from batches
     return count(frame.mapInArrow(endless, frame.schema), sources, subscriptions)
-pipeline_run.counts_of = interrupted
+pipeline_results.counts_of = interrupted
 from contrada.cli import main
 main()
 """,

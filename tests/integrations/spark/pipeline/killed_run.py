@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contrada.cli import main
 from contrada.connections import connect_sync
-from contrada.integrations.spark.pipeline import pipeline_run
+from contrada.integrations.spark.pipeline import pipeline_results
 from tests.integrations.spark.pipeline.killed_pipeline import die
 
 GOT: Final = 700
@@ -20,8 +20,8 @@ GOT: Final = 700
 
 def die_in_match() -> None:
     """Dies when outcomes of the second source are written."""
-    running: Any = pipeline_run
-    count, sources = running.counts_of, []
+    results: Any = pipeline_results
+    count, sources = results.counts_of, []
 
     def counted(*arguments: Any) -> Any:
         sources.append(arguments)
@@ -29,19 +29,19 @@ def die_in_match() -> None:
             die()
         return count(*arguments)
 
-    running.counts_of = counted
+    results.counts_of = counted
 
 
 def die_in_write() -> None:
     """Dies when the matches are written."""
-    running: Any = pipeline_run
-    write = running.write_parquet
+    results: Any = pipeline_results
+    write = results.write_parquet
 
     def written(*arguments: Any) -> None:
         write(*arguments)
         die()
 
-    running.write_parquet = written
+    results.write_parquet = written
 
 
 def die_in_publish(address: str) -> None:
