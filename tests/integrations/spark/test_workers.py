@@ -93,11 +93,11 @@ def test_a_worker_without_compiled_kernels(
     assert "a wheel of contrada" in said
 
 
-def test_notifications_are_made_without_numba(
+def test_notifications_are_made_without_compiled_kernels(
     spark: SparkSession, worker: Callable[[str, str], None]
 ) -> None:
     """Rows would be refused by workers that can encode them, if more slowly."""
-    worker("CONTRADA_PURE", "1")
+    worker(INTERPRETED_VARIABLE, "1")
     made = spark.sql("SELECT 1 AS n").transform(to_notifications()).collect()
     assert [bytes(row.notification) for row in made] == [to_msgpack(Notification({"n": 1}))]
 

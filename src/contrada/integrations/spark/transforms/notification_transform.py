@@ -81,7 +81,7 @@ def to_notifications(
     notification: `wide`, all columns; or one column of `json` or `xml` (texts or bytes), `variant`
     or `map`, which `column` names if several exist. `reading` has the options of `contrada match`;
     with `entries`, or the strategy `split`, a text gives a row for each entry. Packed notifications
-    are unchanged. Cost: rows of plain columns are encoded in columns, with Numba; others one by
+    are unchanged. Cost: rows of plain columns are encoded in columns by kernels; others one by
     one. Raises InputError for a column that is missing or cannot be an attribute, and for an
     unknown `of`.
     """

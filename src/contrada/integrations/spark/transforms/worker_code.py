@@ -1,4 +1,4 @@
-"""`for_worker`: functions for workers, which report a worker without this package or Numba."""
+"""`for_worker`: functions for workers, which report a worker without this package or kernels."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ SHIPPED_KEPT_MAX: Final = 16
 
 def for_worker(work: Callable[..., Any], *, needs_kernels: bool = True) -> Callable[..., Any]:
     """Returns a function for workers that unpickles this one when called. It reports a worker
-    without this package, and with `needs_kernels` one without Numba if this process has it.
+    without this package, and with `needs_kernels` one without the kernels of this process.
     """
     packed, is_compiled = cloudpickle.dumps(work), needs_kernels and NATIVE is not None
 
