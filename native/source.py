@@ -39,6 +39,7 @@ MODULES: Final = (
     "contrada.matching.kernels.pattern_runs",
     "contrada.matching.kernels.gossip_rounds",
 )
+CODEC: Final = "contrada.model.algebra.plain_codec"
 DECORATORS: Final = ("kernel", "entry", "array_entry")
 
 # --- types ----------------------------------------------------------------------------------------
@@ -623,8 +624,15 @@ def native_source(*more: str) -> str:
     known = [*_ARRAYS_IN_CYTHON.splitlines(), *rows, *cython_constants]
     external = f'cdef extern from * nogil:\n    """\n{c}\n    """\n{_indented(known)}'
     layouts = f"LAYOUTS = {schema.layouts()!r}"
-    text = "\n\n".join([_HEAD, external, _BUFFERS, layouts, "\n".join(bodies)])
+    text = "\n\n".join([_HEAD, external, _BUFFERS, layouts, "\n".join(bodies), codec_source()])
     return f"{text}\nSOURCE = {hashlib.sha256(text.encode()).hexdigest()!r}\n"
+
+
+def codec_source() -> str:
+    """Returns the source of the codec: it is Cython's Python already, with types of its own."""
+    module = importlib.import_module(CODEC)
+    text = Path(str(module.__file__)).read_text("utf-8")
+    return text.partition("\nfrom __future__ import annotations\n")[2]
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ def test_places_named_exist(page: str) -> None:
     places = PLACE.findall((DOCS / page).read_text("utf-8"))
     assert places
     for file, name in places:
-        root = SOURCE.parents[1] if file.startswith(("tests/", "native/", "hatch_build")) else SOURCE
+        root = (
+            SOURCE.parents[1] if file.startswith(("tests/", "native/", "hatch_build")) else SOURCE
+        )
         assert (root / file).is_file(), file
         assert not name or name in definitions(root / file), f"{file}:{name}"

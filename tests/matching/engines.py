@@ -21,8 +21,9 @@ import contrada as ct
 import hatch_build
 from contrada.matching.array_engine import ArrayEngine
 from contrada.matching.index_limits import IndexLimits
-from contrada.matching.kernels.native import INTERPRETED_VARIABLE, NATIVE
+from contrada.matching.kernels.native import NATIVE
 from contrada.matching.kernels.schema import NEED_TEXT, NEED_VALUES
+from contrada.model.native import INTERPRETED_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,6 +59,7 @@ def inner(compiled: bool) -> Any:
 
 
 _INNER = "tests.matching.inner"
+_TWICE = ("contrada.matching", "contrada.model.native", _INNER)
 
 
 @cache
@@ -84,7 +86,7 @@ def _interpreted() -> dict[str, Any]:
     """The modules of matching, loaded once more beside those that are there."""
 
     def of_matching() -> list[str]:
-        return [name for name in sys.modules if name.startswith(("contrada.matching", _INNER))]
+        return [name for name in sys.modules if name.startswith(_TWICE)]
 
     compiled = {name: sys.modules.pop(name) for name in of_matching()}
     package = ct.matching

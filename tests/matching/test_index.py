@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import contrada as ct
 from contrada.errors import EncodingError, InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.integrations.dialects import cesql, sql
-from contrada.matching.kernels.native import INTERPRETED_VARIABLE
 from contrada.model.algebra.notification import Envelope
 from contrada.model.languages.atoms import failures
+from contrada.model.native import INTERPRETED_VARIABLE
 from contrada.model.rule import Rule
 from tests import strategies
 from tests.matching.engines import COMPILED, module, naive, needs_native, new_index

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from contrada.matching.kernels.native import INTERPRETED_VARIABLE
+from contrada.model.native import INTERPRETED_VARIABLE
 
 
 @pytest.mark.slow

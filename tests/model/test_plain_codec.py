@@ -19,6 +19,7 @@ from contrada.model import Envelope, Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, good_names, good_names_and_marks
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
+from contrada.model.native import NATIVE
 from tests.model.test_codec import SPANS, TIMES
 
 SOURCE: Final = Path(contrada.model.__file__).parent / "algebra" / "plain_codec.py"
@@ -39,11 +40,9 @@ def interpreted() -> ModuleType:
 def forms() -> Iterator[ModuleType]:
     """The source, and the compiled form if there is one."""
     pytest.importorskip("cython")
-    from contrada.model.algebra import plain_codec
-
     yield interpreted()
-    if plain_codec.IS_COMPILED:
-        yield plain_codec
+    if NATIVE is not None:
+        yield NATIVE
 
 
 FORMS: Final = [*forms()]

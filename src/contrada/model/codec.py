@@ -12,7 +12,6 @@ only its text, which needs a registered operator.
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
@@ -43,19 +42,11 @@ from contrada.model.languages import language
 from contrada.model.languages.atoms import Atom, atom_of, registry
 from contrada.model.languages.language import Every, Language, Literal, Pieces
 from contrada.model.languages.work_budget import spend
+from contrada.model.native import NATIVE
 
-
-def _compiled() -> tuple[Callable[..., list[Any]] | None, Callable[..., list[Any]] | None]:
-    """Returns `pack_plain` and `plain_entries`; without them all is handled one by one."""
-    with suppress(ModuleNotFoundError):  # Cython is needed to compile, not to run.
-        from contrada.model.algebra import plain_codec
-
-        if plain_codec.IS_COMPILED:
-            return plain_codec.pack_plain, plain_codec.plain_entries
-    return None, None
-
-
-pack_plain, plain_entries = _compiled()
+pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
+plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
+"""The compiled codec of plain notifications; without it all are handled one by one."""
 
 VERSION: Final[typing.Literal[1]] = 1
 ENCODING_BYTES_MAX: Final = 16 * 1024 * 1024

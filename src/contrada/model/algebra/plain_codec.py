@@ -5,7 +5,8 @@
 A notification is *plain* if it is as most are: single values, a complete envelope, best effort, the
 default priority and no lifetime. This module encodes it, or checks it, in one pass over its bytes.
 It refuses any other, and whatever it cannot decide: `model.codec` handles these one by one, raises
-the errors, and is the meaning.
+the errors, and is the meaning. This source is a part of `contrada._native`; where that is missing,
+`model.codec` handles all.
 
 Invariant: bytes and decisions are those of `model.codec`. A test compares them, also where this
 source is interpreted. One buffer and one scanner serve all calls, since no Python code of others
@@ -27,9 +28,6 @@ if cython.compiled:
     from cython.cimports.cpython.object import PyObject_GenericSetAttr
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.string import memcpy
-
-IS_COMPILED: Final[bool] = cython.compiled
-"""Whether this is the compiled form: only that is used, since the source itself is slow."""
 
 HEAD: Final = b"\x93\x01\xacnotification\x94"
 """Version and kind, before the attributes."""
