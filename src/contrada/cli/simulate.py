@@ -18,6 +18,7 @@ from contrada.lab.simulation.world import run
 from contrada.lab.simulation.worlds import WORLDS_DEFAULT, WorldResult, kinds, run_worlds, shortest
 
 EXIT_VIOLATED: Final = 1
+_COUNTED: Final = ("published", "must", "delivered", "matches_must", "matches")
 SHORTENED_MAX: Final = 3
 """Worlds with a violation for which the shortest script is searched. Beyond it: only the seeds of
 the others are reported.
@@ -91,13 +92,9 @@ class _Summary(msgspec.Struct, frozen=True):
             worlds=len(worlds),
             overlapping=sum(each.overlapping > 0 for each in outcomes),
             brokers_max=max((ran.brokers for ran in worlds), default=0),
-            published=sum(each.published for each in outcomes),
-            must=sum(each.must for each in outcomes),
-            delivered=sum(each.delivered for each in outcomes),
             seconds=round(sum(ran.seconds for ran in worlds), 3),
             failed=[ran.seed for ran in worlds if ran.outcome.violations],
-            matches_must=sum(each.matches_must for each in outcomes),
-            matches=sum(each.matches for each in outcomes),
+            **{name: sum(getattr(each, name) for each in outcomes) for name in _COUNTED},
         )
 
 

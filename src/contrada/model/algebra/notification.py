@@ -354,31 +354,38 @@ class Notification(Product, Mapping[str, Values]):
 
     def number(self, name: str) -> float:
         """Returns the only value, an int or float. Raises AttributeValueError, as do the others."""
-        return self._only(name, (int, float), "a number")  # type: ignore[no-any-return]
+        value = self._read().get(name)
+        if type(value) is int or type(value) is float:
+            return value
+        raise self._unexpected(name, "a number")
 
     def text(self, name: str) -> str:
         """Returns the text that an attribute has as its only value; bytes must be UTF-8."""
-        value = self._read().get(name, ())
+        value = self._read().get(name)
         if type(value) is bytes:
             with contextlib.suppress(UnicodeDecodeError):
                 return value.decode()
-        return self._only(name, (str,), "a text")  # type: ignore[no-any-return]
+        if type(value) is str:
+            return value
+        raise self._unexpected(name, "a text")
 
     def time(self, name: str) -> datetime:
         """Returns the time that an attribute has as its only value, in UTC."""
-        return self._only(name, (datetime,), "a time")  # type: ignore[no-any-return]
+        value = self._read().get(name)
+        if type(value) is datetime:
+            return value
+        raise self._unexpected(name, "a time")
 
     def boolean(self, name: str) -> bool:
         """Returns the truth value that an attribute has as its only value."""
-        return self._only(name, (bool,), "true or false")  # type: ignore[no-any-return]
-
-    def _only(self, name: str, kinds: tuple[type, ...], expected: str) -> Any:
-        """Returns the only value of an attribute. Raises AttributeValueError for another type."""
-        value = self._read().get(name, ())
-        if type(value) in kinds:
+        value = self._read().get(name)
+        if type(value) is bool:
             return value
-        found = value if type(value) is tuple else (value,)
-        raise AttributeValueError(name, found, expected)
+        raise self._unexpected(name, "true or false")
+
+    def _unexpected(self, name: str, expected: str) -> AttributeValueError:
+        value = self._read().get(name, ())
+        return AttributeValueError(name, value if type(value) is tuple else (value,), expected)
 
     def is_identical(self, other: "Notification") -> bool:
         """Whether the other equals this one and has an equal envelope."""
