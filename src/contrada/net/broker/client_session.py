@@ -65,6 +65,8 @@ FILTER_BYTES_PER_TURN: Final = 8 * 1024
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
 
+_ENCODED: Final = frozenset((bytes,))
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -100,8 +102,9 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         self.credit -= size
         return self._frame_of(batch)
 
-    def _frame_of(self, batch: Sequence[Any]) -> frames.Delivery | frames.MatchDelivery:
-        packed = list(map(encoding_of, batch))
+    def _frame_of(self, batch: list[Any]) -> frames.Delivery | frames.MatchDelivery:
+        # A list of encodings, as mostly, is sent as it is.
+        packed = batch if _ENCODED.issuperset(map(type, batch)) else [*map(encoding_of, batch)]
         self._session.latencies.observe(packed[0])
         is_undecided = UndecidedNotification in map(type, packed)
         if is_undecided:
