@@ -317,8 +317,8 @@ class ServerConnection(Wire):
         self._connection.send(frame)
 
     def write(self) -> None:
-        """Writes the output, at the end of the current turn."""
-        if not self._in_turn:
+        """Writes the output at the end of the current turn, or with queues that are due."""
+        if not self._in_turn and not self._flush_due:
             self._write_outgoing()
 
     def fail(self, error: FrameError) -> None:
@@ -503,6 +503,7 @@ class ServerConnection(Wire):
                 self._ready[feed] = None  # Behind the other queues, so that all have a turn.
             self._connection.send(frame)
             self._write_outgoing()
+        self._write_outgoing()  # Also where no queue had credit.
 
     def _close_transport(self) -> None:
         super()._close_transport()
