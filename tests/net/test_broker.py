@@ -137,34 +137,6 @@ async def test_bytes_are_forwarded_unchanged() -> None:
         await client.leave()
 
 
-@pytest.mark.parametrize("count", [1, 20], ids=["on receipt", "by a task"])
-@on_loop
-async def test_a_reply_and_a_delivery_to_one_connection_are_one_write(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that reads what it publishes would cost its broker two calls of the system."""
-    data = to_msgpack(Notification({"a": 1}))
-    written: list[bytes] = []
-    write = ServerConnection._write_outgoing
-
-    def note(self: ServerConnection) -> None:
-        written.append(b"".join(self._connection._outgoing))
-        write(self)
-
-    async with Broker(port=0) as broker:
-        asking = subscribe(2, 9, to_msgpack(Filter("a = 1")), 100_000)
-        client = await RawClient.to(broker, Hello("client"), asking)
-        assert isinstance(await client.hears(), Hello)
-        assert await client.hears() == Reply(2)
-        monkeypatch.setattr(ServerConnection, "_write_outgoing", note)
-        client.say(publish(3, 0, [data] * count))
-        heard = [await client.hears() for _ in range(2)]
-        assert {*map(type, heard)} == {Reply, Delivery}
-        (both,) = filter(None, written)
-        assert both.startswith(encode(Reply(3)))
-        await client.leave()
-
-
 @on_loop
 async def test_no_more_is_delivered_than_was_granted() -> None:
     """A client that reads slowly would be sent more than it can hold."""

@@ -5,12 +5,18 @@ from typing import Final
 
 import pytest
 
+from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, LimitError
+from contrada.net.broker.broker import Broker
+from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import Batch, PublishWindow
 from contrada.net.wire.frames import Request
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from tests.asynchronous import on_loop
+
+REPLY, DELIVERY = 32, 33
+"""Kinds of frames."""
 
 TWO: Final = ClientLimits(publish_notifications_max=3, publish_bytes_max=10, publish_frames_max=2)
 
@@ -104,3 +110,29 @@ async def test_those_before_an_oversized_one_are_sent() -> None:
     assert [*placed.values()] == [2]
     await asyncio.sleep(0)
     assert sent.counts() == [2]
+
+
+@pytest.mark.parametrize("count", [1, 20], ids=["on receipt", "by a task"])
+@on_loop
+async def test_a_reply_and_a_delivery_to_one_connection_are_one_write(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads what it publishes would cost its broker two calls of the system."""
+    written: list[bytes] = []
+    write = ServerConnection._write_outgoing
+
+    def note(self: ServerConnection) -> None:
+        written.append(b"".join(self._connection._outgoing))
+        write(self)
+
+    async with (
+        Broker(port=0) as broker,
+        connect(broker.address) as service,
+        service.subscribe("a = 1") as events,
+    ):
+        monkeypatch.setattr(ServerConnection, "_write_outgoing", note)
+        assert await service.publish_batch([{"a": 1}] * count) == count
+        assert (await anext(events))["a"] == 1
+        (both,) = filter(None, written)
+        assert [each[3] for each in (both, both[both.index(b"ct", 1) :])] == [REPLY, DELIVERY]
+        monkeypatch.undo()
