@@ -101,7 +101,9 @@ class ArrayEngine(Generic[K]):
             self._name_keys()
         self._segment.add(slot, members, programs)
         if self._members is not None:
-            self._members[key] = tuple(dict.fromkeys(members))
+            # Equal ones are one filter of the segment; to compare them here would decide languages.
+            is_one = len(members) == 1
+            self._members[key] = members if is_one else tuple(self._segment.filters_of(slot))
             if len(self._members) > MEMBERS_KEPT_MAX:
                 self._members = None
         if self._next is not None:

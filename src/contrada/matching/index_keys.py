@@ -1,23 +1,16 @@
 """`IndexKey`: properties of which every value of a set has one, so that filters can be found.
 
 An index key is a single value; or that a text begins with, ends with, contains or is something,
-with or without case. Both engines index filters by the keys of one of their sets. A value with the
-key need not be in the set: the filter is checked afterwards.
-
-The plain engine uses *places*, one of which every value of a set reaches: by its key, by a cell of
-a grid of numbers, by the end of an open interval, or by presence. So places may be wide, but never
-too narrow.
+with or without case. Filters are found by the keys of one of their sets. A value with the key need
+not be in the set: the filter is checked afterwards.
 """
 
-import math
-from typing import Any, Final, NamedTuple, TypeAlias
-from zlib import crc32
+from typing import Any, Final, NamedTuple
 
 from contrada.model import ValueSet
 from contrada.model.domains import line
-from contrada.model.domains.values import NUMBER, TEXT, TIME
+from contrada.model.domains.values import NUMBER, TEXT
 from contrada.model.languages.atoms import implied_atom
-from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 _LARGE: Final = 2**63
@@ -117,100 +110,5 @@ def _commonness(of: tuple[IndexKey, ...]) -> float:
 
 
 def _length(of: IndexKey) -> int:
-    """Returns about the bytes by which the engines look up a part of a text."""
+    """Returns about the bytes by which the index looks up a part of a text."""
     return min(len(of.of), 4 if of.kind == "contains" else 24)
-
-
-# --- places -------------------------------------------------------------------------------------
-
-
-PLAIN_PLACES_MAX: Final = 16
-"""Places of a filter in the plain engine. Beyond it: it is indexed by presence."""
-
-PART_BYTES_MAX: Final = 64
-"""Bytes of the beginning or end of a text by which the plain engine looks it up. Beyond it: the
-filters found are distinguished when they are checked."""
-
-SUBSTRING_BYTES: Final = 4
-"""Bytes of a substring by which it is looked up."""
-
-CELL_BITS: Final = (-40, 60)
-"""Cells of numbers have widths from two to the first of these up to two to the second."""
-
-ValuePlace: TypeAlias = tuple[Any, Any]
-"""The *shape* of a place, and the part of the value there. The shape of a whole value is its
-domain, so that the place is its key; that of an interval's open end is a text, beside its cut.
-Others are a cell with its domain and width, a part of a text, folded or not, with its length, and
-presence."""
-
-FROM, UNTIL = "from", "until"
-PRESENT: Final = ("present", None, 0)
-_ANYWHERE: Final[ValuePlace] = PRESENT, None
-
-
-def places_of(of: ValueSet) -> tuple[ValuePlace, ...]:
-    """Returns the places of a filter by a set without *absent*."""
-    index_keys = traits_of(of, PLAIN_PLACES_MAX)
-    if index_keys is not None:
-        return tuple(
-            dict.fromkeys(map(_place, index_keys))
-            if len(index_keys) > 1
-            else map(_place, index_keys)
-        )
-    if of.text is not None or len(of.line) > 2:
-        return (_ANYWHERE,)
-    start, end = of.line if len(of.line) == 2 else (of.line[0], ())
-    if len(start) == len(end) == 2 and start[0] == end[0] and start[0] in (NUMBER, TIME):
-        cells = _cells(start[0], start[1], end[1])
-        if cells:
-            return cells
-    if len(start) == 2:
-        return ((FROM, start),)
-    return ((UNTIL, end),) if len(end) == 2 else (_ANYWHERE,)
-
-
-def _cells(domain: int, start: Any, end: Any) -> tuple[ValuePlace, ...]:
-    """Returns the two or three cells, as wide as an interval, that it touches, if any."""
-    width = float(end) - float(start)
-    finest, widest = CELL_BITS
-    if not math.isfinite(width) or (bits := max(finest, math.frexp(width)[1])) > widest:
-        return ()
-    # Division by a power of two keeps the order of numbers, so a value between two of a cell is in
-    # the same cell.
-    scale = 2.0**bits
-    first, last = start // scale, end // scale
-    if last - first > 2:
-        return ()
-    shape = "cell", domain, scale
-    return tuple([(shape, first + i) for i in range(int(last - first) + 1)])
-
-
-def _place(of: IndexKey) -> ValuePlace:
-    """Returns the place of values with a key."""
-    kind, nocase, text = of
-    if kind == "is":
-        return text  # type: ignore[no-any-return]
-    if kind == "contains":
-        # Any piece of it would do. By a hash, filters with words in common spread over their
-        # pieces, which the first or the last ones would not.
-        size = min(len(text), SUBSTRING_BYTES)
-        text = min((text[i : i + size] for i in range(len(text) - size + 1)), key=crc32)
-    elif kind != "=":
-        text = text[:PART_BYTES_MAX] if kind == "prefix" else text[-PART_BYTES_MAX:]
-    return (kind, nocase, 0 if kind == "=" else len(text)), text
-
-
-def parts_of(shape: Any, key: Any) -> Any:
-    """Returns the parts of a value of a shape that is neither a domain nor an open interval's."""
-    kind, of, size = shape
-    domain, value = key
-    if kind == "cell":
-        return (value // size,) if domain == of else ()
-    if kind == "present":
-        return (None,)
-    if domain != TEXT:
-        return ()
-    text = fold(value) if of else value
-    if kind == "contains":
-        return {text[i : i + size] for i in range(len(text) - size + 1)}
-    return (text if kind == "=" else text[:size] if kind == "prefix" else text[-size:],)

@@ -9,13 +9,13 @@ checks all of them, and a notification is decoded at its first access.
 """
 
 from array import array
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, TypeAlias, final, overload
 
 import msgspec
 
-from contrada.errors import ContradaError, EncodingError, InvalidValueError
+from contrada.errors import ContradaError, EncodingError
 from contrada.matching.index_arrays import Arrays
 from contrada.matching.kernels import batch_validate
 from contrada.matching.kernels.batch_validate import PARTS
@@ -26,7 +26,7 @@ from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nested_objects import flatten_mapping
 from contrada.model.algebra.notification import UNSTAMPED, from_parts
 from contrada.model.codec import notification_from_msgpack
-from contrada.model.domains.values import Key, datetime_of, is_system_name, key_of
+from contrada.model.domains.values import datetime_of, is_system_name
 
 Attributes: TypeAlias = Mapping[str, Any]
 
@@ -95,32 +95,6 @@ def select_attributes(attributes: Attributes, asked: Container[str]) -> dict[str
     """Returns those attributes of a mapping that are asked for, without the system's."""
     flat, _ = flatten_mapping(attributes)
     return {n: each for n, each in flat.items() if n in asked and not is_system_name(n)}
-
-
-def select_keys(
-    given: Given | bytes, envelope: Envelope, asked: Collection[str], of_envelope: tuple[str, ...]
-) -> dict[str, tuple[Key, ...]]:
-    """Returns the keys of present attributes that are asked for, and these of the envelope."""
-    if isinstance(given, Notification):
-        known = given.keys_among(asked)
-    else:
-        is_span = isinstance(given, bytes)
-        attributes = decode_span(given) if isinstance(given, bytes) else flatten_mapping(given)[0]
-        try:
-            known = {
-                name: (key_of(value),)
-                for name, value in attributes.items()
-                if name in asked and (name[0] != "@" or is_span or not is_system_name(name))
-            }
-        except InvalidValueError:  # several values, or a refusal with a reason
-            return select_keys(
-                to_notification(given, envelope, asked), envelope, asked, of_envelope
-            )
-    if of_envelope:
-        if not isinstance(given, Notification):
-            given = Notification({}, envelope=envelope)
-        known |= {name: given.keys_of(name) for name in of_envelope}
-    return known
 
 
 def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> bytes:

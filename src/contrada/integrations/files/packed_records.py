@@ -4,7 +4,7 @@ The results equal those of the functions for one record. A row is *odd* if a val
 (null, several values, bytes, a text among numbers), or if it lacks the time of its envelope. Odd
 rows are left to these functions.
 
-As `contrada.integrations.files.value_columns`, this needs pyarrow, and Numba.
+As `contrada.integrations.files.value_columns`, this needs pyarrow.
 """
 
 from collections.abc import Callable, Iterable, Mapping

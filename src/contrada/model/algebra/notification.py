@@ -12,7 +12,7 @@ Source: PODC 2000 §2 and figure 2.
 """
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
@@ -322,12 +322,6 @@ class Notification(Product, Mapping[str, Values]):
             keys = ((TIME, self.envelope.at_us) if name == "@time" else ABSENT_KEY,)
         known[name] = keys
         return keys
-
-    def keys_among(self, asked: Collection[str]) -> dict[str, tuple[Key, ...]]:
-        """Returns the keys of those attributes that are present. Unlike `keys_of`, keeps none."""
-        held = self._read()
-        names = asked if len(asked) <= len(held) else held
-        return {name: keys_in(held[name]) for name in names if name in held and name in asked}
 
     @property
     def sets(self) -> Mapping[str, ValueSet]:
