@@ -1,13 +1,15 @@
 """The memory as plain Python has it, where every access is checked."""
 
 import ctypes
+import subprocess
+import sys
 from array import array
 from typing import Any
 
 import numpy as np
 import pytest
 
-from contrada.matching.kernels.memory import Rows
+from contrada.matching.kernels.memory import MAPPED_BYTES_MIN, Rows
 from contrada.matching.kernels.schema import Layout
 from tests.matching.engines import module
 
@@ -34,6 +36,28 @@ def test_rows_are_copied_as_a_whole() -> None:
     rows[0] = rows[1]
     rows[1].one = 8
     assert rows.numbers.tolist() == [3, 4, 8, 4]
+
+
+FORKED = """
+import os
+from contrada.matching.kernels.memory import Rows
+from contrada.matching.kernels.schema import Layout
+rows = Rows.zeros(Layout("B"), {count})
+if os.fork() == 0:
+    rows.numbers[0] = 7
+    os._exit(0)
+os.wait()
+print(rows.numbers[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+@pytest.mark.parametrize("count", [8, MAPPED_BYTES_MIN])
+def test_a_forked_process_writes_to_its_own_rows(count: int) -> None:
+    """A child that subscribes or matches would change the index of its parent."""
+    program = [sys.executable, "-c", FORKED.format(count=count)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
 
 
 @pytest.mark.parametrize("row", [-1, 3, 2**31])

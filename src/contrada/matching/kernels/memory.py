@@ -29,6 +29,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 MAPPED_BYTES_MIN: Final = 2**20
 """Bytes of an array from which on it is mapped: pages are only used when they are written."""
 
+_PRIVATE: Final[dict[str, int]] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
+"""Mapped arrays are those of one process: by default a forked one would share what it writes."""
+
 
 class _Row:
     """A row as kernels see it without compilation."""
@@ -65,7 +70,8 @@ class Rows:
     def zeros(cls, layout: Layout, count: int) -> "Rows":
         """Returns rows of zeros."""
         size = count * layout.row_bytes
-        return cls(layout, mmap.mmap(-1, size) if size >= MAPPED_BYTES_MIN else bytearray(size))
+        is_mapped = size >= MAPPED_BYTES_MIN
+        return cls(layout, mmap.mmap(-1, size, **_PRIVATE) if is_mapped else bytearray(size))
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
