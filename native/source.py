@@ -32,14 +32,13 @@ MODULES: Final = (
     "contrada.matching.kernels.match",
     "contrada.matching.kernels.update",
     "contrada.matching.kernels.key_lookup",
-    "contrada.matching.kernels.batch_validate",
     "contrada.matching.kernels.msgpack_writer",
     "contrada.matching.kernels.json_scanner",
     "contrada.matching.kernels.csv_scanner",
     "contrada.matching.kernels.pattern_runs",
     "contrada.matching.kernels.gossip_rounds",
 )
-CODEC: Final = "contrada.model.algebra.plain_codec"
+CODEC: Final = ("contrada.model.algebra.plain_encoder", "contrada.model.algebra.plain_scanner")
 DECORATORS: Final = ("kernel", "entry", "array_entry")
 
 # --- types ----------------------------------------------------------------------------------------
@@ -630,9 +629,12 @@ def native_source(*more: str) -> str:
 
 def codec_source() -> str:
     """Returns the source of the codec: it is Cython's Python already, with types of its own."""
-    module = importlib.import_module(CODEC)
-    text = Path(str(module.__file__)).read_text("utf-8")
-    return text.partition("\nfrom __future__ import annotations\n")[2]
+    lines: list[str] = []
+    for name in CODEC:
+        text = Path(str(importlib.import_module(name).__file__)).read_text("utf-8")
+        lines += text.partition("\nfrom __future__ import annotations\n")[2].splitlines()
+    of_each_other = tuple(f"from {name} import" for name in CODEC)
+    return "\n".join(line for line in lines if not line.startswith(of_each_other))
 
 
 if __name__ == "__main__":

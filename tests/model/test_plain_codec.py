@@ -1,46 +1,36 @@
 """The compiled codec of plain notifications, its source interpreted, and `model.codec` agree."""
 
-import importlib.util
 import math
+from array import array
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import contrada.model
 from contrada.errors import ContradaError
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, good_names, good_names_and_marks
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
 from contrada.model.native import NATIVE
+from tests import strategies
 from tests.model.test_codec import SPANS, TIMES
 
-SOURCE: Final = Path(contrada.model.__file__).parent / "algebra" / "plain_codec.py"
 NOW_US: Final = 1_764_000_000_000_000
 PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
 
 
-def interpreted() -> ModuleType:
-    """The source itself, also where a compiled form lies beside it."""
-    spec = importlib.util.spec_from_file_location("interpreted_plain_codec", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def forms() -> Iterator[ModuleType]:
-    """The source, and the compiled form if there is one."""
+def forms() -> Iterator[Any]:
+    """The sources, interpreted, and the compiled form if there is one."""
     pytest.importorskip("cython")
-    yield interpreted()
+    from contrada.model.algebra import plain_encoder, plain_scanner
+
+    yield SimpleNamespace(**(vars(plain_encoder) | vars(plain_scanner)))
     if NATIVE is not None:
         yield NATIVE
 
@@ -104,7 +94,7 @@ def is_plain(attributes: dict[Any, Any]) -> bool:
     )
 
 
-def packed(form: ModuleType, items: list[Any], first: int = 1) -> list[bytes]:
+def packed(form: Any, items: list[Any], first: int = 1) -> list[bytes]:
     """The encodings of the first items."""
     made: list[bytes] = form.pack_plain(items, 0, len(items), "p.", "p", first, NOW_US, good_names)
     return made
@@ -337,3 +327,74 @@ def test_its_constants_are_those_of_the_model() -> None:
     for form in FORMS:
         assert data.startswith(form.HEAD)
         assert data.endswith(form.TAIL + b"\xc4\x00\xa0")
+
+
+# --- batches ------------------------------------------------------------------------------------
+
+STAMPED = Envelope("an id", "publisher", 7, 1_700_000_000_000_000)
+
+
+def batch_parts(msg: bytes, form: Any, begin: int = 0) -> list[int] | None:
+    """The parts of a notification at a position."""
+    parts = array("q", bytes(8 * form.PARTS))
+    starts = array("q", (begin, len(msg)))
+    is_plain = form.plain_parts(bytearray(msg), starts, parts, good_names_and_marks)
+    return parts.tolist() if is_plain else None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_are_at_their_positions(form: Any) -> None:
+    """A notification would be known by another's name, or matched by other bytes."""
+    one = Notification({"a": 1, "b": "x"}, envelope=STAMPED)
+    before, data = b"before", to_msgpack(one)
+    parts = batch_parts(before + data, form, len(before))
+    assert parts is not None
+    span, time_us, *texts = parts
+    whole = before + data
+    assert whole[span:].startswith(one.span)
+    assert time_us == STAMPED.time_us
+    found = [whole[at : at + length] for at, length in zip(texts[::2], texts[1::2], strict=True)]
+    assert found == [b"an id", b"publisher"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bytes_that_are_cut_off_are_none(form: Any) -> None:
+    """The kernel would read the bytes behind the end as a part."""
+    data = to_msgpack(Notification({"a": 1, "b": "x", "c": 2.5, "d": None}, envelope=STAMPED))
+    assert batch_parts(data, form) is not None
+    for end in range(len(data)):
+        assert batch_parts(data[:end], form) is None
+    assert batch_parts(data + b"\x00", form) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_attributes_of_one_name_are_none(form: Any) -> None:
+    """Filters would look at one of them, and its subscriber at the other."""
+    data = to_msgpack(Notification({"aa": 1, "ab": 2}, envelope=STAMPED))
+    assert batch_parts(data, form) is not None
+    assert batch_parts(data.replace(b"ab", b"aa"), form) is None
+    assert batch_parts(data.replace(b"ab", b"@b"), form) is None
+    assert batch_parts(data.replace(b"ab", b"a\x7f"), form) is None
+
+
+@given(one=strategies.notifications(), at=st.integers(0, 400), byte=st.integers(0, 255))
+def test_both_forms_find_the_same_parts(one: Notification, at: int, byte: int) -> None:
+    """The source, tested where it is interpreted, would differ from the compiled form."""
+    data = bytearray(to_msgpack(one.with_envelope(STAMPED)))
+    data[at % len(data)] = byte
+    found = [batch_parts(bytes(data), form) for form in FORMS]
+    assert found == found[:1] * len(FORMS)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_publishers_of_a_batch_are_compared(form: Any) -> None:
+    """A notification of another publisher would pass under the name of the first."""
+    first, other = (
+        to_msgpack(Notification({"a": 1}, envelope=Envelope("i", name, 1, NOW_US)))
+        for name in ("p", "q")
+    )
+    for batch, expected in (((first, first), form.SAME), ((first, other), form.PLAIN)):
+        starts = array("q", (0, len(batch[0]), sum(map(len, batch))))
+        parts = array("q", bytes(8 * 2 * form.PARTS))
+        joined = bytearray().join(batch)
+        assert form.plain_parts(joined, starts, parts, good_names_and_marks) == expected

@@ -17,15 +17,13 @@ import msgspec
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.matching.index_arrays import Arrays
-from contrada.matching.kernels import batch_validate
-from contrada.matching.kernels.batch_validate import PARTS
 from contrada.matching.kernels.memory import Rows, address_of, numbers
 from contrada.matching.kernels.schema import COLUMN, NEED_FOUND, OK, UNREADABLE
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.nested_objects import flatten_mapping
 from contrada.model.algebra.notification import UNSTAMPED, from_parts
-from contrada.model.codec import notification_from_msgpack
+from contrada.model.codec import notification_from_msgpack, parts_of_batch
 from contrada.model.domains.values import datetime_of, is_system_name
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -121,11 +119,12 @@ BUNDLE_MIN: Final = 4
 PADDING: Final = bytes(16)
 """Bytes behind the last notification, so that a truncated header can be read."""
 
-_name_room: Final = (
-    memoryview(numbers(2 * batch_validate.NAMES_MAX))
-    .cast("B")
-    .cast("q", (batch_validate.NAMES_MAX, 2))
-)
+PARTS: Final = 6
+"""The parts of a notification: the position of its attributes, its time, and of the texts of id and
+publisher their position and length (`plain_scanner.plain_parts`)."""
+
+SAME: Final = 2
+"""All notifications of a batch are plain, and of one publisher."""
 
 
 @final
@@ -159,10 +158,9 @@ class Bundle(Sequence[Notification]):
             return None
         joined = bytearray().join((*encodings, PADDING))
         starts = array("q", accumulate(map(len, encodings), initial=0))
-        parts = numbers(batch_validate.PARTS * len(encodings))
-        found = batch_validate.are_plain(address_of(joined), starts, _name_room, parts)
-        is_of_one = found == batch_validate.SAME
-        return cls(encodings, joined, starts, parts, is_of_one) if found else None
+        parts = numbers(PARTS * len(encodings))
+        found = parts_of_batch(joined, starts, parts)
+        return cls(encodings, joined, starts, parts, found == SAME) if found else None
 
     def __len__(self) -> int:
         return len(self.encodings)

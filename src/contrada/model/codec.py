@@ -11,6 +11,7 @@ only its text, which needs a registered operator.
 
 import sys
 import typing
+from array import array
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
@@ -46,6 +47,7 @@ from contrada.model.native import NATIVE
 
 pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
 plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
+plain_parts: Final[Callable[..., int] | None] = getattr(NATIVE, "plain_parts", None)
 """The compiled codec of plain notifications; without it all are handled one by one."""
 
 VERSION: Final[typing.Literal[1]] = 1
@@ -256,6 +258,15 @@ def entries_to_read(encodings: list[bytes], begin: int, beside: int) -> list[tup
     if plain_entries is None:
         return []
     return plain_entries(encodings, begin, good_names_and_marks, Notification, beside)
+
+
+def parts_of_batch(joined: bytearray, starts: "array[int]", parts: "array[int]") -> int:
+    """Writes the parts of the notifications of a batch, as `plain_scanner.plain_parts`.
+
+    0 if one of them must be checked by itself, as one with marks of types; always without the
+    compiled codec.
+    """
+    return 0 if plain_parts is None else plain_parts(joined, starts, parts, set())
 
 
 def notification_to_read(data: bytes) -> Notification:

@@ -146,7 +146,7 @@ def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
     ).stdout.decode()
     assert said.count("\n") == 1
     assert "cannot import contrada" in said
-    assert "install contrada[spark,fast] there" in said
+    assert "install contrada[spark] there" in said
 
 
 def test_the_folder_is_among_the_users_caches(

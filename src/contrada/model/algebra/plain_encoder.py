@@ -1,0 +1,254 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# mypy: disable-error-code="untyped-decorator, type-arg, import-untyped, operator"
+"""`pack_plain`: encodes plain notifications in one pass, compiled into `contrada._native`.
+
+A notification is *plain* if it is as most are: single values, a complete envelope, best effort, the
+default priority and no lifetime. This module and `plain_scanner` handle no other, and refuse what
+they cannot decide: `model.codec` handles these one by one, raises the errors, and is the meaning.
+
+Invariant: bytes and decisions are those of `model.codec`. A test compares them, also where this
+source is interpreted. One buffer serves all calls, since no Python code of others runs in between.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import cython
+
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.domains.values import INT_MAX, INT_MIN
+
+if cython.compiled:
+    from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
+    from cython.cimports.libc.string import memcpy
+
+HEAD: Final = b"\x93\x01\xacnotification\x94"
+"""Version and kind, before the attributes."""
+
+TAIL: Final = b"\xc0\x04\xabbest-effort"
+"""The end of an envelope: no lifetime, priority, delivery."""
+
+PACKED_BYTES_MAX: Final = 65_536
+"""Bytes of a notification that is encoded here. Beyond it: `model.codec` encodes it."""
+
+_HEADER_BYTES: Final = 9
+
+# As integers of C; the names above are for Python.
+_room: cython.Py_ssize_t = PACKED_BYTES_MAX
+_attributes: cython.Py_ssize_t = ATTRIBUTES_MAX
+
+
+@cython.final
+@cython.cclass
+class PlainWriter:
+    """Bytes that are written, in a buffer that is used again."""
+
+    held: bytearray
+    out: cython.p_uchar
+    at: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.held = bytearray(PACKED_BYTES_MAX + _HEADER_BYTES)
+        self.out = self.held
+        self.at = 0
+
+    @cython.cfunc
+    def put_big_endian(self, value: cython.ulonglong, size: cython.Py_ssize_t) -> cython.void:
+        """Writes the last `size` bytes of a number."""
+        place: cython.Py_ssize_t
+        for place in range(size):
+            self.out[self.at + place] = (value >> (8 * (size - 1 - place))) & 0xFF
+        self.at += size
+
+    @cython.cfunc
+    def put_bytes(self, data: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.bint:
+        """Writes bytes. False where there is no room, for a header behind them too."""
+        if self.at + size > _room:
+            return False
+        if cython.compiled:
+            memcpy(self.out + self.at, data, size)
+        else:
+            self.out[self.at : self.at + size] = data
+        self.at += size
+        return True
+
+    @cython.cfunc
+    def put_header(
+        self, lead: cython.uchar, size: cython.Py_ssize_t, steps: cython.Py_ssize_t
+    ) -> cython.void:
+        """Writes a lead byte and a size of 1, 2 or 4 bytes; `steps` skips the shorter ones."""
+        while size >> (8 << steps) and steps < 2:
+            steps += 1
+        self.out[self.at] = lead + steps
+        self.at += 1
+        self.put_big_endian(size, 1 << steps)
+
+    @cython.cfunc
+    def put_text_head(self, size: cython.Py_ssize_t) -> cython.void:
+        """Writes the header of a text of so many bytes."""
+        if size < 32:
+            self.put_big_endian(0xA0 + size, 1)
+        else:
+            self.put_header(0xD9, size, 0)
+
+    @cython.cfunc
+    def put_text(self, text: str) -> cython.bint:
+        """Writes a text. Raises UnicodeEncodeError."""
+        data: cython.p_const_uchar
+        size: cython.Py_ssize_t = 0
+        if cython.compiled:
+            data = cython.cast(
+                cython.p_const_uchar, PyUnicode_AsUTF8AndSize(text, cython.address(size))
+            )
+        else:
+            data = text.encode()
+            size = len(data)
+        self.put_text_head(size)
+        return self.put_bytes(data, size)
+
+    @cython.cfunc
+    def put_int(self, value: cython.longlong) -> cython.void:
+        """Writes an integer in its shortest form."""
+        steps: cython.Py_ssize_t = 0
+        if -32 <= value <= 127:
+            self.out[self.at] = value & 0xFF
+            self.at += 1
+            return
+        if value >= 0:
+            while steps < 3 and value >> (8 << steps):
+                steps += 1
+            self.out[self.at] = 0xCC + steps
+        else:
+            while steps < 3 and value >> ((8 << steps) - 1) != -1:
+                steps += 1
+            self.out[self.at] = 0xD0 + steps
+        self.at += 1
+        self.put_big_endian(value, 1 << steps)
+
+    @cython.cfunc
+    def put_value(self, value: object) -> cython.bint:
+        """Writes a single value; False for another. Raises OverflowError, UnicodeEncodeError."""
+        kind: object = type(value)
+        number: cython.double
+        bits: cython.ulonglong = 0
+        if kind is str:
+            return self.put_text(value)
+        if kind is int:
+            if not cython.compiled and not INT_MIN <= value <= INT_MAX:
+                raise OverflowError
+            self.put_int(value)
+        elif kind is float:
+            self.put_big_endian(0xCB, 1)
+            number = value
+            if cython.compiled:
+                memcpy(cython.address(bits), cython.address(number), 8)
+            else:
+                (bits,) = struct.unpack("<Q", struct.pack("<d", number))
+            self.put_big_endian(bits, 8)
+        elif value is None:
+            self.put_big_endian(0xC0, 1)
+        elif kind is bool:
+            self.put_big_endian(0xC3 if value is True else 0xC2, 1)
+        elif kind is bytes:
+            self.put_header(0xC4, len(cython.cast(bytes, value)), 0)
+            return self.put_bytes(value, len(cython.cast(bytes, value)))
+        else:
+            return False
+        return self.at <= _room
+
+    @cython.cfunc
+    def put_attributes(self, attributes: dict, good: set) -> cython.bint:
+        """Writes head and attributes. False where a name or a value must be looked at singly."""
+        count: cython.Py_ssize_t = len(attributes)
+        if count > _attributes:
+            return False
+        self.at = 0
+        self.put_bytes(HEAD, len(HEAD))
+        if count < 16:
+            self.put_big_endian(0x80 + count, 1)
+        else:
+            self.put_header(0xDD, count, 1)
+        for name, value in attributes.items():
+            # A member of an enumeration equals its text, and is another type.
+            if type(name) is not str or name not in good:
+                return False
+            if not self.put_text(name) or not self.put_value(value):
+                return False
+        return True
+
+    @cython.cfunc
+    def put_envelope(
+        self, prefix: bytes, publisher: bytes, sequence: cython.longlong, time_us: cython.longlong
+    ) -> cython.bint:
+        """Writes the envelope, and no body."""
+        digits: cython.Py_ssize_t = 1
+        left: cython.longlong = sequence
+        size: cython.Py_ssize_t
+        place: cython.Py_ssize_t
+        while left > 9:
+            left //= 10
+            digits += 1
+        self.put_big_endian(0x97, 1)
+        size = len(prefix) + digits
+        self.put_text_head(size)
+        if not self.put_bytes(prefix, len(prefix)) or self.at + digits > _room:
+            return False
+        left = sequence
+        for place in range(digits):
+            self.out[self.at + digits - 1 - place] = 48 + left % 10
+            left //= 10
+        self.at += digits
+        size = len(publisher)
+        self.put_text_head(size)
+        if not self.put_bytes(publisher, size) or self.at + 64 > _room:
+            return False
+        self.put_int(sequence)
+        self.put_int(time_us)
+        return self.put_bytes(_END, len(_END))
+
+
+_END: bytes = TAIL + b"\xc4\x00\xa0"
+_writer: PlainWriter = PlainWriter()
+
+
+def pack_plain(
+    items: list[Any],
+    begin: int,
+    most: int,
+    prefix: str,
+    publisher: str,
+    sequence: int,
+    time_us: int,
+    good: set[str],
+) -> list[bytes]:
+    """Returns the encodings of the first plain mappings of a list from `begin`, at most `most`.
+
+    The id of each is the prefix and its number, from `sequence` on; names in `good` are valid.
+    Cost: 0.3 microseconds for six attributes.
+    """
+    found: list = []
+    at: cython.Py_ssize_t
+    first: cython.Py_ssize_t = begin
+    end: cython.Py_ssize_t = min(first + most, len(items))
+    number: cython.longlong = sequence
+    stamp_us: cython.longlong = time_us
+    writer: PlainWriter = _writer
+    before: bytes = prefix.encode()
+    name: bytes = publisher.encode()
+    item: object
+    for at in range(first, end):
+        item = items[at]
+        if type(item) is not dict:
+            break
+        try:
+            if not writer.put_attributes(item, good):
+                break
+            if not writer.put_envelope(before, name, number, stamp_us):
+                break
+        except (OverflowError, UnicodeEncodeError):
+            break
+        found.append(bytes(writer.out[: writer.at]))
+        number += 1
+    return found
