@@ -11,7 +11,8 @@ GROUP  ?= $(or $(shell cat $(VENV)/.group 2>/dev/null),dev)
 STAMP  := $(VENV)/.installed-$(GROUP)
 PIN    := requirements/$(GROUP).txt
 # The sources of contrada._native: it is compiled again after a change.
-NATIVE := hatch_build.py $(wildcard native/* src/contrada/matching/kernels/*.py)
+NATIVE := hatch_build.py $(wildcard native/* src/contrada/matching/kernels/*.py) \
+	src/contrada/model/algebra/plain_codec.py
 
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
