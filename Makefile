@@ -12,7 +12,7 @@ STAMP  := $(VENV)/.installed-$(GROUP)
 PIN    := requirements/$(GROUP).txt
 # The sources of contrada._native: it is compiled again after a change.
 NATIVE := hatch_build.py $(wildcard native/* src/contrada/matching/kernels/*.py) \
-	src/contrada/model/algebra/plain_codec.py
+	$(wildcard src/contrada/model/algebra/plain_*.py)
 
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
