@@ -93,9 +93,11 @@ def test_a_map_of_any_width_gets_an_envelope(count: int) -> None:
     assert found["@publisher"] == "p"
 
 
-@pytest.mark.parametrize("span", [b"", b"\x01", b"\x91\x01", b"\xc1"])
+@pytest.mark.parametrize(
+    "span", [b"", b"\x01", b"\x91\x01", b"\xc1", b"\xde\x00", b"\xdf\x00", b"\xdf" + b"\xff" * 4]
+)
 def test_other_values_than_maps_are_left_to_the_reader(span: bytes) -> None:
-    """Bytes that are no map would become one."""
+    """Bytes that are no map, or half of its header, would become one; or an error of Python."""
     assert with_envelope(span, UNSTAMPED, NAMES) == span
 
 

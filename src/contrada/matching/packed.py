@@ -105,6 +105,8 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
         count = int.from_bytes(span[1:begin], "big")
     else:
         return span  # no map: its reader will raise
+    if len(span) < begin or count + len(names) >= 2**32:
+        return span  # A truncated header must not become a whole one, and no map is so large.
     more = encode({name: _ENVELOPE[name](envelope) for name in names})
     head = b"\xdf" + (count + len(names)).to_bytes(4, "big")
     return head + span[begin:] + more[1:]

@@ -36,6 +36,7 @@ NULL, BOOL, NAN, NUMBER, TIME, TEXT = 1, 2, 3, 4, 5, 6
 KIND_POINT, KIND_TEXT, KIND_PREFIX, KIND_SUFFIX, KIND_GRAM = 1, 2, 3, 5, 7
 KIND_TEXT_NOCASE = 9
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+HEADER_BYTES_MAX = 15
 EXACT_MAX = 2**53
 BOOLEAN, INT8, INT16, INT32, INT64 = (KINDS[f] for f in ("bool", "int8", "int16", "int32", "int64"))
 UINT16, UINT32, FLOAT, DOUBLE = (KINDS[f] for f in ("uint16", "uint32", "float", "double"))
@@ -162,11 +163,31 @@ def big_endian(msg: Bytes, pos: int, size: int) -> int:
 
 
 @kernel
+def header_bytes(lead: int) -> int:
+    """Returns the bytes of a header that begins with this byte, at least 0xC4; of a time, if it can
+    be one.
+    """
+    if 0xC4 <= lead <= 0xC6:
+        return 1 + (1 << (lead - 0xC4))
+    if 0xCC <= lead <= 0xD3:
+        return 1 + (1 << (lead & 3))
+    if 0xD9 <= lead <= 0xDB:
+        return 1 + (1 << (lead - 0xD9))
+    if lead >= 0xDC:
+        return 3 if lead == 0xDC or lead == 0xDE else 5
+    if lead == 0xCB:
+        return 9
+    if lead == 0xD6:
+        return 6
+    return HEADER_BYTES_MAX if lead == 0xC7 else 10 if lead == 0xD7 else 1
+
+
+@kernel
 def header(msg: Bytes, pos: int) -> tuple[int, int, int]:
     """Returns the header at a position of a msgpack text: (kind, number or length, next position).
 
     Kinds: 0 nil, 1 bool, 2 integer, 3 double, 4 text, 5 array, 6 map, 7 time, 8 unsigned too large,
-    9 anything else. A time is rounded to microseconds as in the decoder.
+    9 anything else, also a truncated header. A time is rounded to microseconds as in the decoder.
     """
     b = msg[pos]
     if b <= 0x7F:
@@ -183,6 +204,8 @@ def header(msg: Bytes, pos: int) -> tuple[int, int, int]:
         return 0, 0, pos + 1
     if b == 0xC2 or b == 0xC3:
         return 1, b - 0xC2, pos + 1
+    if pos + HEADER_BYTES_MAX > len(msg) and pos + header_bytes(b) > len(msg):
+        return 9, 0, pos
     if b == 0xCB:
         return 3, big_endian(msg, pos + 1, 8), pos + 9
     if 0xCC <= b <= 0xCF:
@@ -251,8 +274,7 @@ def begin(m: Memory) -> None:
 def load(msg: Bytes, m: Memory) -> int:
     """Loads a notification's values into the scratch. Answers OK, NEED_… or UNREADABLE.
 
-    Truncated bytes, or those that are no msgpack, are never read beyond their end by more than a
-    header.
+    Truncated bytes, or those that are no msgpack, are never read beyond their end.
     """
     if m.counters[0].epoch >= EPOCHS_MAX:
         return NEED_STAMPS
@@ -287,6 +309,8 @@ def load(msg: Bytes, m: Memory) -> int:
 @kernel
 def load_values(msg: Bytes, pos: int, attr: int, m: Memory) -> int:
     """Loads one attribute's value or values; the position after them, or the status."""
+    if pos >= len(msg):
+        return UNREADABLE
     kind, number, after = header(msg, pos)
     count = 1
     if kind == 5:
