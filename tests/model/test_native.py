@@ -1,13 +1,17 @@
 """The compiled module, and the sources that run in its place."""
 
 import logging
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from contrada.model import native
 from contrada.model.native import INTERPRETED_VARIABLE, load_native, source_digest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,20 @@ def test_the_module_of_these_sources_is_used(
         monkeypatch.setitem(sys.modules, "contrada._native", found)
         assert load_native() is found
     assert not caplog.records
+
+
+def test_all_compiled_modules_are_in_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change of a module that is missing there would leave the one before in use."""
+    text = (ROOT / "native" / "source.py").read_text("utf-8")
+    compiled = set(re.findall(r'^ .*"(contrada\.matching\.kernels\.\w+)"', text, re.MULTILINE))
+    compiled |= set(re.findall(r'"(contrada\.model\.algebra\.\w+)"', text))
+    read: set[str] = set()
+
+    def reading(path: Path) -> bytes:
+        read.add(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
+        return b""
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    source_digest()
+    assert len(compiled) > 10
+    assert read >= compiled

@@ -34,7 +34,7 @@ def source_digest() -> str:
     package = Path(__file__).parents[1]
     kernels = sorted((package / "matching" / "kernels").glob("*.py"))
     texts = [
-        each.read_bytes() for each in (*kernels, *package.glob("model/algebra/plain_codec.py"))
+        each.read_bytes() for each in (*kernels, *sorted(package.glob("model/algebra/plain_*.py")))
     ]
     return hashlib.sha256(b"\0".join(texts)).hexdigest() if texts else ""
 
