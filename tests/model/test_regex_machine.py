@@ -1,4 +1,4 @@
-"""Relations on sets of states as shifts and stars, against the pairs that they are made of."""
+"""The relations of a machine as shifts and stars, against their pairs; its cost."""
 
 import time
 from itertools import chain
@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from contrada.errors import InvalidFilterError, LimitError
 from contrada.model.algebra import sets
-from contrada.model.languages import regex_syntax, state_relations
-from contrada.model.languages.regex_machine import Machine
-from contrada.model.languages.state_relations import Closure, Relation
+from contrada.model.languages import regex_machine, regex_syntax
+from contrada.model.languages.regex_machine import Closure, Machine, Relation
 
 SECONDS_MAX = 10.0
 """Far more than any of these needs on a busy machine, far less than a step for each state."""
@@ -60,7 +59,7 @@ def test_regular_expressions_take_few_operations() -> None:
 
 def test_a_closure_of_too_many_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An expression could fill the memory before its machine is there."""
-    monkeypatch.setattr(state_relations, "CLOSURE_PAIRS_MAX", 100)
+    monkeypatch.setattr(regex_machine, "CLOSURE_PAIRS_MAX", 100)
     with pytest.raises(LimitError):
         Closure({n: tuple(range(n)) for n in range(20)})
 
