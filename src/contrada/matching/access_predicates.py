@@ -3,7 +3,9 @@
 Every notification that a filter matches must reach the filter's place. Places are, from the most to
 the least selective in general: one value (or each of a few); a text's beginning, end, or some bytes
 of it; nodes of a tree of ranges; the presence of an attribute; everywhere. If all of them are poor,
-a filter of many ranges has a bit in a pool instead.
+a filter of many ranges has a bit in a pool instead. The hashed places are those of *index keys*:
+every value of a set has one of its keys. A value with the key need not be in the set, since the
+filter is checked afterwards.
 
 The share of notifications that reach a place is estimated: from statistics of past ones, once there
 are enough, and else from the number of different constants that all filters have for the attribute.
@@ -15,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from contrada.matching.filter_compiler import CompiledConstraint, number_key
 from contrada.matching.index_arrays import Arrays, Cheapest
-from contrada.matching.index_keys import IndexKey, prefix_of, traits_of
 from contrada.matching.kernels.bucket_lookup import (
     GRAM_BYTES_MAX,
     LENGTHS_MAX,
@@ -55,6 +56,8 @@ from contrada.model import Filter, ValueSet
 from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NUMBER, TEXT, Key
+from contrada.model.languages.atoms import implied_atom
+from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 PLACES_MAX: Final = 64
 """Places of one filter, for its alternatives. Beyond it: it is assigned to a range, to presence, or
@@ -166,6 +169,110 @@ def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
     counted = arrays.distinct_count(arrays.sketch_of(attr, place.column, place.length))
     by_count = 1.0 / (counted + POINTS_EXPECTED)
     return min(by_count, 1.0 / (2 + 8 * place.length)) if place.length else by_count
+
+
+# --- index keys ---------------------------------------------------------------------------------
+
+
+_LARGE: Final = 2**63
+"""Half-open intervals that begin between minus this number and it hold too many values."""
+
+KINDS: Final = ("=", "prefix", "suffix", "contains")
+
+
+class IndexKey(NamedTuple):
+    """One key: `is` a value, or one of KINDS, with a text, folded for `nocase`."""
+
+    kind: str
+    nocase: bool
+    of: Any
+
+
+def traits_of(of: ValueSet, most: int) -> tuple[IndexKey, ...] | None:
+    """Returns the keys of a set; None if some values have none, or for more than `most`."""
+    found = _of_cuts(of.line, most)
+    if found is not None and of.text is not None:
+        within = _of_language(of.text, most)
+        found = None if within is None else found + within
+    return None if found is None or len(found) > most else found
+
+
+def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
+    """Returns the prefix of all texts of an interval, or None."""
+    if len(start) == 1 or start[0] != TEXT:
+        return None
+    prefix: bytes = start[1]  # type: ignore[assignment]
+    expected = (start,) if end is None else (start, end)
+    return prefix if line.starting_with(prefix) == expected else None
+
+
+def _of_cuts(cuts: line.Cuts, most: int) -> tuple[IndexKey, ...] | None:
+    """Returns single values, and prefixes."""
+    if not cuts:  # the usual case of a set that has a language, for speed
+        return ()
+    if len(cuts) > 2 * most:
+        return None
+    if len(cuts) == 2:  # mostly one text, or numbers from a bound on, for speed
+        low, high = cuts
+        if low[0] == TEXT and len(low) == 2 and high == line.cut_after(low):
+            return (IndexKey("is", False, low),)
+        if low[0] == NUMBER and len(low) + len(high) == 3:
+            bound: Any = low[1] if len(low) == 2 else high[-1]
+            if abs(bound) < _LARGE:
+                return None
+    found: list[IndexKey] = []
+    for start, end in line.pieces(cuts):
+        prefix = prefix_of(start, end)
+        if prefix is not None:
+            found.append(IndexKey("prefix", False, prefix))
+            continue
+        while start != end:
+            if end is None or len(found) >= most:
+                return None
+            key = line.first_key(start)
+            start = line.cut_after(key)
+            if start > end or (start != end and key[0] in (NUMBER, TEXT)):
+                return None  # it has more values than anybody would count
+            found.append(IndexKey("is", False, key))
+    return tuple(found)
+
+
+def _of_language(of: Language, most: int) -> tuple[IndexKey, ...] | None:
+    if isinstance(of, Pieces):
+        return _of_cuts(of.cuts, most)
+    if isinstance(of, Literal):
+        return _of_literal(of)
+    parts = [_of_language(part, most) for part in of.parts]
+    known = [part for part in parts if part is not None]
+    if isinstance(of, Every):
+        return min(known, key=_expected_share, default=None)
+    assert isinstance(of, Some)
+    if len(known) < len(parts):
+        return None
+    return tuple(dict.fromkeys(index_key for part in known for index_key in part))
+
+
+def _of_literal(of: Literal) -> tuple[IndexKey, ...] | None:
+    operator, constant = of.atom
+    if not of.positive or not constant:
+        return None
+    kind = operator.removesuffix(" nocase")
+    if kind not in KINDS:
+        implied = implied_atom(of.atom)
+        if implied is None or implied.operator.removesuffix(" nocase") not in KINDS:
+            return None
+        return _of_literal(Literal(implied, True))
+    return (IndexKey(kind, operator != kind, constant),)
+
+
+def _expected_share(of: tuple[IndexKey, ...]) -> float:
+    """Returns about the share of texts with one of these keys: a long part of a text is rare."""
+    return sum(0.01 if each.kind in ("is", "=") else 1 / (2 + 8 * _length(each)) for each in of)
+
+
+def _length(of: IndexKey) -> int:
+    """Returns about the bytes by which the index looks up a part of a text."""
+    return min(len(of.of), 4 if of.kind == "contains" else 24)
 
 
 # --- hashed places ------------------------------------------------------------------------------
