@@ -36,7 +36,10 @@ NULL, BOOL, NAN, NUMBER, TIME, TEXT = 1, 2, 3, 4, 5, 6
 KIND_POINT, KIND_TEXT, KIND_PREFIX, KIND_SUFFIX, KIND_GRAM = 1, 2, 3, 5, 7
 KIND_TEXT_NOCASE = 9
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
-HEADER_BYTES_MAX = 15
+HEADER_BYTES: Bytes = bytes.fromhex(
+    "010101010203050f0101010902030509020305090101060a0102030503050305"
+)
+"""Of the headers from 0xC0 to 0xDF; of a time, if it can be one."""
 EXACT_MAX = 2**53
 BOOLEAN, INT8, INT16, INT32, INT64 = (KINDS[f] for f in ("bool", "int8", "int16", "int32", "int64"))
 UINT16, UINT32, FLOAT, DOUBLE = (KINDS[f] for f in ("uint16", "uint32", "float", "double"))
@@ -163,26 +166,6 @@ def big_endian(msg: Bytes, pos: int, size: int) -> int:
 
 
 @kernel
-def header_bytes(lead: int) -> int:
-    """Returns the bytes of a header that begins with this byte, at least 0xC4; of a time, if it can
-    be one.
-    """
-    if 0xC4 <= lead <= 0xC6:
-        return 1 + (1 << (lead - 0xC4))
-    if 0xCC <= lead <= 0xD3:
-        return 1 + (1 << (lead & 3))
-    if 0xD9 <= lead <= 0xDB:
-        return 1 + (1 << (lead - 0xD9))
-    if lead >= 0xDC:
-        return 3 if lead == 0xDC or lead == 0xDE else 5
-    if lead == 0xCB:
-        return 9
-    if lead == 0xD6:
-        return 6
-    return HEADER_BYTES_MAX if lead == 0xC7 else 10 if lead == 0xD7 else 1
-
-
-@kernel
 def header(msg: Bytes, pos: int) -> tuple[int, int, int]:
     """Returns the header at a position of a msgpack text: (kind, number or length, next position).
 
@@ -204,7 +187,7 @@ def header(msg: Bytes, pos: int) -> tuple[int, int, int]:
         return 0, 0, pos + 1
     if b == 0xC2 or b == 0xC3:
         return 1, b - 0xC2, pos + 1
-    if pos + HEADER_BYTES_MAX > len(msg) and pos + header_bytes(b) > len(msg):
+    if pos + HEADER_BYTES[b - 0xC0] > len(msg):
         return 9, 0, pos
     if b == 0xCB:
         return 3, big_endian(msg, pos + 1, 8), pos + 9
