@@ -35,7 +35,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz machines kills coverage hooks bench sync limits audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz sanitize machines kills coverage hooks bench sync limits wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ churn: $(STAMP) ## clients that come and go at two brokers for SECONDS=3600; fai
 fuzz: $(STAMP) ## feed brokers FRAMES=10000000 that are nearly good, in an hour; SEED=n does it again
 	@$(BIN)/python -m tests.net.fuzz $(or $(FRAMES),10000000) $(SEED)
 
+sanitize: $(STAMP) ## feed contrada._native INPUTS=10000000 with address and undefined-behaviour sanitizers; SEED=n
+	@$(BIN)/python -m tests.matching.sanitizers $(or $(INPUTS),10000000) $(SEED)
+
 machines: $(STAMP) ## 500 long runs of clients and a broker that do anything in any order
 	@CONTRADA_MACHINES=500 $(BIN)/python -m pytest -q -o timeout=0 tests/net/test_machines.py
 
@@ -121,6 +124,12 @@ sync: $(STAMP) ## make src/contrada/service/sync.py from the asynchronous interf
 
 limits: $(STAMP) ## make docs/limits.md from the constants and their docstrings
 	@$(BIN)/python -m tests.limits
+
+wheel: $(STAMP) ## build the wheel and the sdist in dist/, and try an installation of each
+	@$(BIN)/python -m tests.demo.packages
+
+wheels: ## build the wheels of all platforms in containers by cibuildwheel, in dist/; needs docker
+	@scripts/build_wheels.sh "$(PYTHON)"
 
 audit: $(STAMP) ## known faults of what is pinned, and secrets in what is tracked; needs the network
 	@scripts/audit.sh $(BIN)
@@ -145,12 +154,13 @@ COMPILE = CUSTOM_COMPILE_COMMAND="make lock" build/lock/bin/pip-compile --quiet 
 	--generate-hashes --allow-unsafe --strip-extras --no-emit-index-url \
 	--no-emit-find-links --no-emit-trusted-host
 
-lock: ## pin requirements/core.in and dev.in anew, with hashes
+lock: ## pin requirements/core.in, dev.in and wheels.in anew, with hashes
 	@scripts/check_python.sh "$(PYTHON)"
 	"$(PYTHON)" -m venv build/lock && build/lock/bin/pip install --quiet pip-tools
 	$(COMPILE) --upgrade --output-file requirements/dev.txt requirements/dev.in
 	$(COMPILE) --upgrade --constraint requirements/dev.txt \
 		--output-file requirements/core.txt requirements/core.in
+	$(COMPILE) --upgrade --output-file requirements/wheels.txt requirements/wheels.in
 
 clean: ## remove what was made, also .venv
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis \

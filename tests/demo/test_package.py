@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -65,6 +66,17 @@ def test_hooks_and_workflows_are_valid() -> None:
     assert [each["repo"] for each in hooks["repos"]] == ["local"], "nothing is downloaded"
     workflow = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text("utf-8"))
     commands = [step.get("run") for each in workflow["jobs"].values() for step in each["steps"]]
-    assert "make test" in commands
+    assert {"make test", "make wheels", "make wheel GROUP=core"} <= set(commands)
     versions = re.findall(r"Python :: (3\.\d+)\"", (REPOSITORY / "pyproject.toml").read_text())
     assert workflow["jobs"]["python"]["strategy"]["matrix"]["python-version"] == versions
+
+
+def test_wheels_are_built_for_all_supported_pythons() -> None:
+    """Users of one Python would get a build from source, or an interpreted package."""
+    text = (REPOSITORY / "pyproject.toml").read_text("utf-8")
+    versions = re.findall(r"Python :: 3\.(\d+)\"", text)
+    of_wheels = tomllib.loads(text)["tool"]["cibuildwheel"]
+    assert of_wheels["build"] == [f"cp3{version}-manylinux_*" for version in versions]
+    assert of_wheels["environment"] == {"CONTRADA_REQUIRE_NATIVE": "1"}
+    program = of_wheels["test-command"].partition("{project}/")[2].split()[0]
+    assert (REPOSITORY / program).is_file()
