@@ -53,10 +53,10 @@ def test_a_large_array_is_hardly_copied_again(monkeypatch: pytest.MonkeyPatch) -
     assert len(grown(small, len(large))) < 2 * len(large), "it is small enough"
     promised = mmap.mmap
 
-    def mapped(file: int, size: int) -> Any:
+    def mapped(file: int, size: int, **options: int) -> Any:
         if size > 2 * len(large):
             raise OSError("no memory")
-        return promised(file, size)
+        return promised(file, size, **options)
 
     monkeypatch.setattr(mmap, "mmap", mapped)
     bigger = grown(large, len(large) + 1)
