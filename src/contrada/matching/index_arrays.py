@@ -70,6 +70,10 @@ _FIRST: Final = {
     "seed": 1,
     "stack": 64,
     "rooms": ROOMS,
+    "trees": 1,
+    "pivots": 1,
+    "pools": 1,
+    "pool_attrs": 1,
     "pending": PENDING,
     "out": 2 * PENDING,
 }

@@ -60,11 +60,8 @@ class Rows:
     def __init__(self, layout: Layout, buffer: Any) -> None:
         """The buffer has whole rows."""
         self.numbers: memoryview = memoryview(buffer).cast("B").cast(layout.code)  # type: ignore[call-overload]
-        width = max(1, len(layout.fields))
         self.layout = layout
-        self._count = len(self.numbers) // width
-        for place, name in enumerate(layout.fields):
-            setattr(self, name, self.numbers[place::width])
+        self._count = len(self.numbers) // max(1, len(layout.fields))
 
     @classmethod
     def zeros(cls, layout: Layout, count: int) -> "Rows":
@@ -74,7 +71,16 @@ class Rows:
         return cls(layout, mmap.mmap(-1, size, **_PRIVATE) if is_mapped else bytearray(size))
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        """Returns the numbers of a field; they are kept from the first access on.
+
+        Most fields are only read by kernels: the views of all took half the bytes of a small index.
+        """
+        fields = self.layout.fields
+        if name not in fields:
+            raise AttributeError(name)
+        found = self.numbers[fields.index(name) :: len(fields)]
+        setattr(self, name, found)
+        return found
 
     def __len__(self) -> int:
         return self._count

@@ -11,6 +11,8 @@ This is the only definition: kernels read `m.buckets[row].length`, Python
 import hashlib
 from typing import Any, Final, NamedTuple, TypeAlias
 
+_NUMBER_BYTES: Final = {"B": 1, "i": 4, "q": 8}
+
 
 class Layout(NamedTuple):
     """The layout of a row: integers of one size, by their code in `struct`, and their names.
@@ -24,7 +26,7 @@ class Layout(NamedTuple):
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
-        return {"B": 1, "i": 4, "q": 8}[self.code] * max(1, len(self.fields))
+        return _NUMBER_BYTES[self.code] * (len(self.fields) or 1)
 
 
 _I1, _I4, _I8 = Layout("B"), Layout("i"), Layout("q")
