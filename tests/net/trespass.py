@@ -100,7 +100,7 @@ LINKED: Final = ("far", "end")
 SECRETS: Final = {name: new_token(name) for name in (*NAMES, "end", "free")}
 UNKNOWN: Final = Filter.of_sets({"s": ct.ValueSet(EMPTY, Literal(Atom("unknown", b"a"), True))})
 """With an operator that nobody has registered."""
-WAIT_S: Final = 0.3
+WAIT_S: Final = 1.0
 """Seconds of a query: many sources are silent."""
 
 
