@@ -27,8 +27,8 @@ from contrada.errors import LimitError
 from contrada.gossip.parameters import Parameters, check_correlation, check_interest
 from contrada.gossip.rounds import exchanges_digests, expected_rounds, tuned_audience
 from contrada.lab.gossip_rounds.random_draws import chosen, draws, key_of, mixed, threshold
-from contrada.lab.gossip_rounds.round_arrays import INFECTED, UP, WANTED, Counts, State, gossip
 from contrada.lab.simulation.process_pool import in_processes
+from contrada.matching.kernels.gossip_rounds import INFECTED, UP, WANTED, gossip
 
 GOSSIPERS_MAX: Final = 20_000_000
 """Participants of a simulated group. Beyond it: the run is refused."""
@@ -37,6 +37,9 @@ _INTEREST, _CRASHES, _PUBLISHER, _LEVEL, _TOLD, _TASTE, _FOLLOWS = range(7)
 """What a run draws for."""
 
 Bits = NDArray[np.bool_]
+Counts = NDArray[np.int64]
+State = NDArray[np.uint8]
+"""Groups × members, each with the bits of `gossip_rounds`: interested, running, infected."""
 
 
 class GossipProtocol(StrEnum):
@@ -251,9 +254,11 @@ class _DisseminationRun:
         if bottom and plan.flood_bottom:
             rounds = np.minimum(hits, 1)
             return rounds, last, self._tell(level, state, hits, rounds, last, 1 - group.loss)
-        outsider = self._outsider(level)
-        bound, key = threshold(group.loss), self._key(_LEVEL, level)
-        sent = gossip(state, rounds, last, key, outsider, group.fanout, bound)
+        sent = gossip(
+            *(state.reshape(-1), size, rounds, last, self._key(_LEVEL, level)),
+            *(self._outsider(level), threshold(group.loss)),
+            *(np.empty(size + 1, np.int64), np.empty(group.fanout, np.int64)),
+        )
         sizes = range((group.digest or 0) + 1)
         small = np.array([exchanges_digests(group, each) for each in sizes])
         extra = small[np.minimum(hits, group.digest or 0)]
