@@ -25,9 +25,8 @@ from typing import Final
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
 from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
-from contrada.lab.simulation.oracle import Outcome, Violation, judge
+from contrada.lab.simulation.oracle import Outcome, Violation, judge, judge_delivery
 from contrada.lab.simulation.run_records import (
     Cause,
     Change,
@@ -275,10 +274,7 @@ def judged(
     for each in real.history.subscriptions:
         each.client = f"{each.client}/{each.message.identity}"
     outcome = judge(real)
-    kept = DeliveryVerdict()
     outcome.violations += told.violations
-    outcome.violations += judge_delivery(told.promises, kept)
-    outcome.published += len(told.promises.sent) - len(real.history.published)
-    outcome.must += kept.must
-    outcome.delivered += kept.read
+    outcome.violations += judge_delivery(told.promises, outcome)
+    outcome.published -= len(real.history.published)
     return outcome

@@ -6,7 +6,7 @@ loses them, or a part of them. Clients publish with numbers of their own, and re
 publications when they reconnect; they read durable subscriptions from any server, acknowledge at
 once or late, and identify records by position.
 
-All records for `delivery_checkers` are kept, see `delivery_history`.
+All records for `judge_delivery` are kept, see `delivery_history`.
 """
 
 import random

@@ -16,8 +16,7 @@ import msgspec
 
 from contrada.delivery.durable_log import Retention
 from contrada.lab.simulation import script_steps as steps
-from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
-from contrada.lab.simulation.oracle import Outcome, Violation, judge
+from contrada.lab.simulation.oracle import Outcome, Violation, judge, judge_delivery
 from contrada.lab.simulation.pattern_oracle import judge_matches
 from contrada.lab.simulation.simulated_delivery import SimulatedDelivery
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
@@ -47,11 +46,7 @@ def run(script: steps.Script) -> Outcome:
         broken = list(_run(script, network))
         outcome = judge(network)
         if network.delivery is not None:
-            kept = DeliveryVerdict()
-            outcome.violations += judge_delivery(network.delivery, kept)
-            outcome.published += len(network.delivery.sent)
-            outcome.must += kept.must
-            outcome.delivered += kept.read
+            outcome.violations += judge_delivery(network.delivery, outcome)
         judge_matches(network, outcome)
     except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
         place = traceback.extract_tb(error.__traceback__)[-1]

@@ -23,8 +23,8 @@ from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publishers import Publisher, PublisherPasts, Publishers
 from contrada.delivery.streams import Incoming
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_checkers import DeliveryVerdict, judge_delivery
 from contrada.lab.simulation.delivery_history import DurableSpan, Sent
+from contrada.lab.simulation.oracle import Outcome, judge_delivery
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.script_maker import CALM, ROUGH, make_script
 from contrada.lab.simulation.script_steps import (
@@ -425,7 +425,7 @@ def check_reads(
     delivery.crashes = list(crashes)
     for reader, ids in logs.items():
         delivery.reads[reader].records = dict(enumerate(ids, 1))
-    return [each.what for each in judge_delivery(delivery, DeliveryVerdict())]
+    return [each.what for each in judge_delivery(delivery, Outcome())]
 
 
 def no_lines(broker: int, to: str, message: object) -> None:
@@ -548,4 +548,4 @@ def test_only_a_crash_excuses_acknowledged_records() -> None:
         schedule.run(crash_us)
         delivery.crash(broker, keeps_store=True)
         delivery.note_read("r", X, 1, ONE.id, is_replay=False)
-        assert [each.what for each in judge_delivery(delivery, DeliveryVerdict())] == what
+        assert [each.what for each in judge_delivery(delivery, Outcome())] == what
