@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_maker import make_script, weave
 from contrada.lab.simulation.script_steps import (
     AddFilter,
     Connect,
@@ -14,7 +14,6 @@ from contrada.lab.simulation.script_steps import (
     Script,
     Step,
 )
-from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
 from contrada.lab.simulation.world import run
 from contrada.routing.links.link_states import LinkStates

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contrada.lab.simulation import simulated_network
-from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_maker import make_script, weave
 from contrada.lab.simulation.script_steps import (
     AddOffer,
     AddPattern,
@@ -19,7 +19,6 @@ from contrada.lab.simulation.script_steps import (
     Script,
     Step,
 )
-from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.simulated_line import Faults
 from contrada.lab.simulation.simulated_network import SLACK_US
 from contrada.lab.simulation.world import run

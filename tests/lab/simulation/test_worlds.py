@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.durable_log import Retention
 from contrada.lab.simulation import simulated_network
-from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_maker import make_script, weave
 from contrada.lab.simulation.script_steps import Kind, from_text, to_text
-from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.simulated_network import SimulatedNetwork
 from contrada.lab.simulation.world import network_of, run
 from contrada.lab.simulation.worlds import kinds, shrink
@@ -146,9 +145,8 @@ def test_a_broken_router_is_found_with_a_short_script(
 
 DIGEST = """
 from contrada.routing.router import Strategy
-from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_maker import make_script, weave
 from contrada.lab.simulation.script_steps import Kind
-from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.world import network_of, run, _run
 import hashlib
 for shape in ("hierarchical", "general"):

@@ -7,9 +7,8 @@ from typing import Final, get_args
 
 from contrada.lab.simulation.oracle import Outcome
 from contrada.lab.simulation.process_pool import in_processes
-from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_maker import make_script, weave
 from contrada.lab.simulation.script_steps import Kind, NetworkShape, Script, Step, to_text
-from contrada.lab.simulation.script_weaver import weave
 from contrada.lab.simulation.world import run
 from contrada.routing.router import Strategy
 

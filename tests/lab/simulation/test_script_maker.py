@@ -2,7 +2,7 @@
 
 import pytest
 
-from contrada.lab.simulation.script_maker import make_script
+from contrada.lab.simulation.script_maker import WOVEN_COST_MAX, make_script, weave
 from contrada.lab.simulation.script_steps import (
     AddPattern,
     AdvanceTime,
@@ -12,7 +12,6 @@ from contrada.lab.simulation.script_steps import (
     from_text,
     to_text,
 )
-from contrada.lab.simulation.script_weaver import WOVEN_COST_MAX, weave
 from contrada.model import Pattern
 from contrada.routing.router import Strategy
 
