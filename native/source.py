@@ -623,8 +623,8 @@ def native_source(*more: str) -> str:
     c = "\n".join([(HERE / "operations.h").read_text("utf-8"), *c_rows, *c_constants])
     known = [*_ARRAYS_IN_CYTHON.splitlines(), *rows, *cython_constants]
     external = f'cdef extern from * nogil:\n    """\n{c}\n    """\n{_indented(known)}'
-    layouts = f"LAYOUTS = {schema.layouts()!r}\nSOURCES = {source_digest()!r}"
-    text = "\n\n".join([_HEAD, external, _BUFFERS, layouts, "\n".join(bodies), codec_source()])
+    sources = f"SOURCES = {source_digest()!r}"
+    text = "\n\n".join([_HEAD, external, _BUFFERS, sources, "\n".join(bodies), codec_source()])
     return f"{text}\nSOURCE = {hashlib.sha256(text.encode()).hexdigest()!r}\n"
 
 

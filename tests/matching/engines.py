@@ -21,9 +21,8 @@ import contrada as ct
 import hatch_build
 from contrada.matching.array_engine import ArrayEngine
 from contrada.matching.index_limits import IndexLimits
-from contrada.matching.kernels.native import NATIVE
 from contrada.matching.kernels.schema import NEED_TEXT, NEED_VALUES
-from contrada.model.native import INTERPRETED_VARIABLE
+from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,8 +7,9 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidNotificationError
-from contrada.matching.array_engine import UNITS_PER_MATCH, UNITS_PER_UPDATE
+from contrada.matching.array_engine import UNITS_PER_MATCH, UNITS_PER_UPDATE, ArrayEngine
 from contrada.matching.kernels.schema import EPOCHS_MAX
+from contrada.matching.packed import spans_of
 from contrada.model.algebra.notification import Envelope
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from tests.matching.engines import COMPILED, arrays_of, module, new_index
@@ -279,3 +280,25 @@ def test_replaced_segments_are_freed_in_parts(compiled: Any) -> None:
     assert steps >= 20, "1,000 texts, 100 at a time, and the arrays one by one"
     assert index.match({"a": "text7"}) == [7]
     index.validate()
+
+
+def test_an_operator_that_updates_the_index_frees_no_arrays_in_use() -> None:
+    """A batch would go on in memory that was freed, where one of its rows ends a renewal."""
+    engine: ArrayEngine[int] = ArrayEngine()
+    engine.add(1, (ct.Filter("a = 1"),))
+    engine.begin_renewal()
+    before = engine._segment
+    seen: list[bool] = []
+
+    def update(row: int) -> list[int]:
+        engine.add(2 + row, (ct.Filter(f"b = {row}"),))
+        seen.append(engine._segment is before)
+        return [row]
+
+    bad = spans_of([b"\xc1", b"\xc1"])  # The kernel leaves both rows to the model.
+    assert [list(each) for each in engine._matched(bad, update)] == [[0, 1, 2], [0, 1]]
+    assert seen == [True, True]
+    while engine.maintain():
+        pass
+    assert engine._segment is not before
+    assert sorted(engine) == [1, 2, 3]

@@ -10,8 +10,8 @@ import pytest
 
 import hatch_build
 from contrada.matching.index_arrays import Arrays
-from contrada.matching.kernels.native import NATIVE
 from contrada.matching.kernels.schema import ARRAYS
+from contrada.model.native import NATIVE
 from tests.matching.engines import ROOT, compiled_kernels, needs_native
 
 pytestmark = needs_native

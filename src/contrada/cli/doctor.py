@@ -19,9 +19,8 @@ from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
-from contrada.matching.kernels.native import NATIVE
 from contrada.model.extensions.extended_type import load
-from contrada.model.native import INTERPRETED_VARIABLE
+from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.client.tcp_service import TcpService

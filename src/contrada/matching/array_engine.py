@@ -355,7 +355,13 @@ class ArrayEngine(Generic[K]):
     # --- upkeep -------------------------------------------------------------------------------
 
     def maintain(self, units: int = 64) -> bool:
-        """Does a bounded part of maintenance; returns whether more is left. A unit is one key."""
+        """Does a bounded part of maintenance; returns whether more is left. A unit is one key.
+
+        Nothing is done during a batch: an operator that updates the index must not free arrays in
+        use.
+        """
+        if self._in_batch:
+            return False
         if self._last is not None and self._last.dissolve(units):
             return True
         self._last = None

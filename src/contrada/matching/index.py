@@ -16,7 +16,6 @@ from warnings import warn
 from contrada.errors import EncodingError
 from contrada.matching.array_engine import ArrayEngine, FoundKeys
 from contrada.matching.index_limits import IndexLimits
-from contrada.matching.kernels.native import NATIVE
 from contrada.matching.packed import EMPTY_SPAN, Bundle, Given, to_whole_notification
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product, Selection
 from contrada.model.algebra.filter import Selects, selection
@@ -24,6 +23,7 @@ from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import product_meets
 from contrada.model.algebra.relations import covers, witness
 from contrada.model.languages.work_budget import Unbounded
+from contrada.model.native import NATIVE
 from contrada.model.rule import Rule, residue_accepts
 
 K = TypeVar("K", bound=Hashable)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contrada.matching.kernels import match, update
 from contrada.matching.kernels.memory import Rows
-from contrada.matching.kernels.native import NATIVE
 from contrada.matching.kernels.schema import (
     ARRAYS,
     ATTR_MASK,
@@ -33,6 +32,7 @@ from contrada.matching.kernels.schema import (
 )
 from contrada.matching.kernels.scratch import gram_bit
 from contrada.model.languages.work_budget import budget, spend
+from contrada.model.native import NATIVE
 
 COPIED_BYTES_MAX: Final = 2**21
 """Bytes of an array of an index. Beyond it: its growth reserves 64 times the room, if the system

@@ -14,10 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from contrada.integrations.spark import Base, covering, detect, match, profile, to_notifications
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms import worker_code
-from contrada.matching.kernels.native import NATIVE
 from contrada.model import Notification
 from contrada.model.codec import to_msgpack
-from contrada.model.native import INTERPRETED_VARIABLE
+from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 
 PATTERN: Final = "n = 1 -> n = 2"
 MANY: Final = {f"{n}": f"n > {n}" for n in range(20)}

@@ -2,5 +2,5 @@
 
 `schema` lists the contents of the arrays, `memory` defines a kernel. `scratch` loads a notification
 into the scratch, `bucket_lookup` finds its buckets, `evaluate` and `match` find the matching
-filters there, and `update` assigns filters to buckets. `native` loads the compiled module.
+filters there, and `update` assigns filters to buckets.
 """

@@ -21,8 +21,8 @@ from array import array
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from contrada.matching.kernels.native import NATIVE
 from contrada.matching.kernels.schema import Bytes, Layout, Marks
+from contrada.model.native import NATIVE
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

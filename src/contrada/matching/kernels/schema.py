@@ -8,7 +8,6 @@ This is the only definition: kernels read `m.buckets[row].length`, Python
 `arrays.buckets.length[row]`. The compiled kernels have the same rows as structures in C.
 """
 
-import hashlib
 from typing import Any, Final, NamedTuple, TypeAlias
 
 _NUMBER_BYTES: Final = {"B": 1, "i": 4, "q": 8}
@@ -216,11 +215,6 @@ SCRATCH: Final[dict[str, Layout]] = {
 """One notification, and its matches. Belongs to one process."""
 
 ARRAYS: Final = STORE | SCRATCH
-
-
-def layouts() -> str:
-    """Returns a hash of all layouts: compiled kernels must have the same."""
-    return hashlib.sha256(repr((*ARRAYS.items(), COLUMN)).encode()).hexdigest()
 
 
 # Types of arguments of kernels: Python passes anything with such numbers in memory in sequence.

@@ -29,11 +29,11 @@ from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.integrations.spark.transforms.worker_code import check_compiled
 from contrada.matching.index import Index, Residues
 from contrada.matching.index_file import MAGIC
-from contrada.matching.kernels.native import NATIVE
 from contrada.model import Filter, FilterSet, from_msgpack, to_msgpack
 from contrada.model.algebra.filter import selection
 from contrada.model.domains.values import ABSENT_KEY, is_system_name
 from contrada.model.extensions import load, loaded
+from contrada.model.native import NATIVE
 from contrada.model.rule import Rule
 
 SHARD_FILTERS_MAX: Final = 2_000_000

@@ -11,8 +11,7 @@ from typing import Any, Final
 from pyspark import cloudpickle
 
 from contrada.errors import MissingRequirementError
-from contrada.matching.kernels.native import NATIVE
-from contrada.model.native import INTERPRETED_VARIABLE
+from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 
 SHIPPED_KEPT_MAX: Final = 16
 """Cached functions in a worker. Beyond it: the least recently used one is decoded again."""
