@@ -24,8 +24,7 @@ import pytest
 import contrada as ct
 from contrada.model.algebra import relations
 from contrada.model.algebra.operators import operator
-from contrada.model.extensions.term_parser import parse_term
-from contrada.model.extensions.terms import unify
+from contrada.model.extensions.terms import parse_term, unify
 from contrada.model.languages import decision
 
 FILES = sorted(Path(__file__).parent.glob("*.jsonl"))

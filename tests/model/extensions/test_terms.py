@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import LimitError, ParseError
-from contrada.model.extensions.term_parser import TERM_BYTES_MAX, decode, parse_term
 from contrada.model.extensions.terms import (
+    TERM_BYTES_MAX,
     TERM_DEPTH_MAX,
     Function,
     Number,
     String,
     Term,
     Variable,
+    decode,
     encode,
     match,
     on_side,
+    parse_term,
     unify,
 )
 

@@ -1,4 +1,4 @@
-"""Terms: functional expressions with variables, unification and matching. See `term_parser`, too.
+"""`Term`: functional expressions with variables; their text, unification and matching.
 
 A term is a number, a string, a variable or a function of terms (without arguments: a name).
 Variables are local to their expression. This project defines the points that the grammar leaves
@@ -8,14 +8,25 @@ and a name are never equal; a variable never equals a term that contains it (occ
 Source: CU-CS-946-03 §7.2, figure 5, table 2, figure 7.
 """
 
+import pkgutil
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from contrada.errors import LimitError
+from contrada.errors import LimitError, ParseError
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+
+TERM_BYTES_MAX: Final = 16_384
+"""Bytes of a term. Beyond it: a constant is refused, a value does not match."""
 
 TERM_DEPTH_MAX: Final = 100
 """Functions within functions. Beyond it: a constant is refused, a value does not match."""
+
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,61 @@ Term: TypeAlias = Number | String | Variable | Function
 def encode(term: Term) -> bytes:
     """Returns the text of a term, in pre-order. Source: CU-CS-946-03 §7.2 (serialization)."""
     return str(term).encode()
+
+
+def parse_term(text: str) -> Term:
+    """Parses a term. Raises ParseError, and LimitError for its size or depth. Cost: linear."""
+    from lark import UnexpectedCharacters, UnexpectedToken  # Not before: lark loads slowly.
+
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ParseError(1, error.start + 1, "a lone surrogate", "a term") from None
+    if size > TERM_BYTES_MAX:
+        raise LimitError("TERM_BYTES_MAX", TERM_BYTES_MAX, size)
+    try:
+        return _parser().parse(text)  # type: ignore[return-value]
+    except UnexpectedToken as error:
+        at_end = error.token.type == "$END"
+        found = "the end of the text" if at_end else repr(str(error.token))
+        raise ParseError(max(error.line, 1), max(error.column, 1), found, "a term") from None
+    except UnexpectedCharacters as error:
+        found = repr(text[error.pos_in_stream :][:20])
+        raise ParseError(error.line, error.column, found, "a term") from None
+
+
+def decode(serialised: bytes) -> Term:
+    """Decodes a term. Raises ParseError, LimitError as `parse_term`."""
+    try:
+        return parse_term(serialised.decode())
+    except UnicodeDecodeError as error:
+        raise ParseError(1, error.start + 1, "bytes that are not UTF-8", "a term") from None
+
+
+@cache
+def _parser() -> "Lark":
+    from lark import Lark, Transformer, v_args
+
+    @v_args(inline=True)
+    class _TermBuilder(Transformer["Token", Term]):
+        """Makes terms, bottom up, while lark parses."""
+
+        def unifyterm(self, name: "Token", *arguments: Term | None) -> Term:
+            return Function(str(name), tuple(term for term in arguments if term is not None))
+
+        def number(self, token: "Token") -> Term:
+            digits = token.lstrip("+-").lstrip("0") or "0"
+            return Number(f"-{digits}" if token[0] == "-" and digits != "0" else digits)
+
+        def string(self, token: "Token") -> Term:
+            return String(_ESCAPE.sub(r"\1", token[1:-1]))
+
+        def variable(self, token: "Token") -> Term:
+            return Variable(str(token[1:]))
+
+    grammar = pkgutil.get_data(__name__, "unify.lark")
+    assert grammar is not None
+    return Lark(grammar.decode(), start="unifyexpr", parser="lalr", transformer=_TermBuilder())
 
 
 def unify(a: Term, b: Term) -> dict[Variable, Term] | None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from contrada.errors import InvalidFilterError, LimitError, ParseError
 from contrada.model.extensions.extended_type import ExtendedOperator, ExtendedType
-from contrada.model.extensions.terms import Term, match, unify
+from contrada.model.extensions.terms import TERM_BYTES_MAX, Term, decode, match, unify
 from contrada.model.languages.atoms import Atom
 from contrada.model.languages.work_budget import spend
 
@@ -71,11 +71,6 @@ class UnifyType(ExtendedType):
 
 @lru_cache(maxsize=TERMS_CACHED_MAX)
 def _term(serialised: bytes) -> Term:
-    from contrada.model.extensions.term_parser import (  # not before: it loads lark
-        TERM_BYTES_MAX,
-        decode,
-    )
-
     if len(serialised) <= TERM_BYTES_MAX:  # A longer one is refused unread.
         spend(_READING_WORK * len(serialised))
     return decode(serialised)

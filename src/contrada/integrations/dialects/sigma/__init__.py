@@ -1,7 +1,7 @@
 """Sigma rules as filter sets: from YAML, and in a prepared form.
 
-`sigma_values` holds values and modifiers, `sigma_condition` conditions, `log_sources` log sources
-and names of attributes, `sigma_rules` whole rules.
+`sigma_values` holds values and modifiers, `log_sources` log sources and names of attributes,
+`sigma_rules` conditions and whole rules.
 
 Source: Sigma specification 2.1.0.
 """
