@@ -28,8 +28,6 @@ static inline int64_t first_marked(uint64_t marks) {
 
 static inline uint64_t without_first(uint64_t marks) { return marks & (marks - 1); }
 
-static inline int64_t byte_at(Bytes data, int64_t at) { return data.at[at]; }
-
 static inline int64_t plain_bytes(Bytes data, int64_t at) {
     uint64_t word = word_at(data, at);
     uint64_t quote = word ^ (0x22 * ONES), slash = word ^ (0x5C * ONES);

@@ -68,7 +68,6 @@ BUNDLES: Final[dict[str, dict[str, str]]] = {}
 
 OPERATIONS: Final = {
     "double_bits": INT,
-    "byte_at": INT,
     "plain_bytes": INT,
     "sign_marks": MARKS,
     "first_marked": INT,
@@ -498,7 +497,6 @@ ctypedef struct Grid:
     int64_t size
     int64_t columns
 int64_t double_bits(double)
-int64_t byte_at(Bytes, int64_t)
 int64_t plain_bytes(Bytes, int64_t)
 uint64_t sign_marks(Bytes, int64_t, int64_t, int64_t)
 int64_t first_marked(uint64_t)

@@ -22,7 +22,6 @@ from contrada.matching.kernels.json_scanner import (
 from contrada.matching.kernels.memory import (
     are_same,
     array_entry,
-    byte_at,
     first_marked,
     kernel,
     sign_marks,
@@ -82,17 +81,17 @@ def note_cells(
         begin = at
         last, base, marks = next_sign(data, base, marks, sign, other)
         after = last
-        if last == at and byte_at(data, at) == quote:
+        if last == at and data[at] == quote:
             begin = at + 1
             last, base, marks = next_sign(data, base, marks, sign, other)
-            while byte_at(data, last) == sign:
+            while data[last] == sign:
                 last, base, marks = next_sign(data, base, marks, sign, other)
-            if byte_at(data, last) != quote:
+            if data[last] != quote:
                 return False
             after, base, marks = next_sign(data, base, marks, sign, other)
             if after != last + 1:
                 return False
-        if byte_at(data, after) != (sign if cell < len(places) - 1 else 0x0A):
+        if data[after] != (sign if cell < len(places) - 1 else 0x0A):
             return False
         place = places[cell]
         if place >= 0:
@@ -145,7 +144,7 @@ def cells_of(
     for row in range(len(begins)):
         begin, end, kind, bits = begins[row], lasts[row], NONE, 0
         if begin >= 0:
-            first = byte_at(data, begin)
+            first = data[begin]
             kind = OTHER
             if first == MINUS or ZERO <= first <= NINE:
                 if past_number(data, begin) == end:

@@ -15,7 +15,6 @@ there again they are read in the same way without a further check.
 from contrada.matching.kernels.memory import (
     are_same,
     array_entry,
-    byte_at,
     digits_at,
     double_bits,
     kernel,
@@ -62,7 +61,7 @@ NOT_KEPT, REFUSED = -1, -2
 @kernel
 def past_blanks(data: Bytes, at: int) -> int:
     """Returns the position of the next byte that is not blank."""
-    while byte_at(data, at) == 0x20 or byte_at(data, at) == 0x09:
+    while data[at] == 0x20 or data[at] == 0x09:
         at += 1
     return at
 
@@ -75,7 +74,7 @@ def past_text(data: Bytes, at: int) -> int:
     while step == 8:
         step = plain_bytes(data, at)
         at += step
-    return at + 1 if byte_at(data, at) == QUOTE else -1
+    return at + 1 if data[at] == QUOTE else -1
 
 
 @kernel
@@ -92,19 +91,19 @@ def past_digits(data: Bytes, at: int) -> int:
 @kernel
 def past_number(data: Bytes, begin: int) -> int:
     """Returns the end of a number; -1 if it is none, or may be too large."""
-    at = begin + 1 if byte_at(data, begin) == MINUS else begin
+    at = begin + 1 if data[begin] == MINUS else begin
     whole = past_digits(data, at)
-    if whole == at or (byte_at(data, at) == ZERO and whole > at + 1):
+    if whole == at or (data[at] == ZERO and whole > at + 1):
         return -1
     is_integer, digits, at = True, whole - at, whole
-    if byte_at(data, at) == POINT:
+    if data[at] == POINT:
         end = past_digits(data, at + 1)
         if end == at + 1:
             return -1
         is_integer, at = False, end
-    if byte_at(data, at) | 0x20 == 0x65:
+    if data[at] | 0x20 == 0x65:
         at += 1
-        if byte_at(data, at) == 0x2B or byte_at(data, at) == MINUS:
+        if data[at] == 0x2B or data[at] == MINUS:
             at += 1
         end = past_digits(data, at)
         if end == at or end > at + 2:
@@ -118,26 +117,26 @@ def past_number(data: Bytes, begin: int) -> int:
 @kernel
 def past_word(data: Bytes, at: int) -> int:
     """Returns the end of `true`, `false` or `null`; -1 without one."""
-    first, second, third = byte_at(data, at), 0, 0
+    first, second, third = data[at], 0, 0
     if first > 0x20:
-        second = byte_at(data, at + 1)
+        second = data[at + 1]
     if second > 0x20:
-        third = byte_at(data, at + 2)
+        third = data[at + 2]
     if third <= 0x20:
         return -1
-    fourth = byte_at(data, at + 3)
+    fourth = data[at + 3]
     if first == 0x74 and second == 0x72 and third == 0x75 and fourth == 0x65:
         return at + 4
     if first == 0x6E and second == 0x75 and third == 0x6C and fourth == 0x6C:
         return at + 4
     is_false = first == 0x66 and second == 0x61 and third == 0x6C and fourth == 0x73
-    return at + 5 if is_false and byte_at(data, at + 4) == 0x65 else -1
+    return at + 5 if is_false and data[at + 4] == 0x65 else -1
 
 
 @kernel
 def past_value(data: Bytes, at: int) -> int:
     """Returns the end of a scalar; -1 for a value that is not read here."""
-    first = byte_at(data, at)
+    first = data[at]
     if first == QUOTE:
         return past_text(data, at + 1)
     if first == MINUS or ZERO <= first <= NINE:
@@ -152,7 +151,7 @@ def place_of(
     """Returns the number of a name; below 0 it gives the place of the table for a new one."""
     found = 0
     for at in range(begin, end):
-        found = (found * 31 + byte_at(data, at)) & 0x7FFFFFFF
+        found = (found * 31 + data[at]) & 0x7FFFFFFF
     mask = len(table) - 1
     place = found & mask
     while table[place] >= 0:
@@ -184,9 +183,9 @@ def past_lead(
     an empty object.
     """
     at = past_blanks(data, begin + 1)
-    if byte_at(data, at) == CLOSE and byte_at(data, begin) == OPEN:
+    if data[at] == CLOSE and data[begin] == OPEN:
         return -3, at
-    end = past_text(data, at + 1) if byte_at(data, at) == QUOTE else -1
+    end = past_text(data, at + 1) if data[at] == QUOTE else -1
     if end < 0:
         return -1, at
     name = place_of(data, at + 1, end - 1, table, name_starts, names)
@@ -194,7 +193,7 @@ def past_lead(
         state[0], state[1], state[2] = at + 1, end - 1, -1 - name
         return -2, at
     at = past_blanks(data, end)
-    if byte_at(data, at) != COLON:
+    if data[at] != COLON:
         return -1, at
     at = past_blanks(data, at + 1)
     if at - begin <= LEAD_BYTES_MAX:
@@ -234,8 +233,8 @@ def scan(
         # Lines are numbered over all calls, so that `seen` need not be emptied for each.
         state[3] += 1
         number = state[3]
-        is_good, before = byte_at(data, at) == OPEN, len(lead_sizes) - 1
-        while is_good and byte_at(data, at) != CLOSE:
+        is_good, before = data[at] == OPEN, len(lead_sizes) - 1
+        while is_good and data[at] != CLOSE:
             name = following[before]
             size = lead_sizes[name]
             if size and are_same(data, at, lead, name * LEAD_BYTES, size):
@@ -260,7 +259,7 @@ def scan(
                 begins[column, line] = at
                 lasts[column, line] = end
             before, at = name, past_blanks(data, end)
-            is_good = byte_at(data, at) == COMMA or byte_at(data, at) == CLOSE
+            is_good = data[at] == COMMA or data[at] == CLOSE
         is_doubtful[line] = not is_good or past_blanks(data, at + 1) != ends[line]
         line += 1
     return line
@@ -273,28 +272,28 @@ def number_of(data: Bytes, at: int, end: int) -> tuple[int, int]:
     Up to 2^53 integers are doubles, and up to 22 powers of ten are: one division or product of
     these is the nearest double.
     """
-    is_negative = byte_at(data, at) == MINUS
+    is_negative = data[at] == MINUS
     at += 1 if is_negative else 0
     found, digits, power, is_integer = 0, 0, 0, True
-    while at < end and byte_at(data, at) | 0x20 != 0x65:
-        if byte_at(data, at) == POINT:
+    while at < end and data[at] | 0x20 != 0x65:
+        if data[at] == POINT:
             is_integer = False
         else:
             digits += 1
             if digits > DIGITS_MAX:
                 return HARD, 0
-            found = 10 * found + byte_at(data, at) - ZERO
+            found = 10 * found + data[at] - ZERO
             power -= 0 if is_integer else 1
         at += 1
     if is_integer and at == end:
         return INT, -found if is_negative else found
     if at < end:
         at += 1
-        is_below = byte_at(data, at) == MINUS
+        is_below = data[at] == MINUS
         exponent = 0
         for place in range(at, end):  # a sign is below the digits, and passed over
-            if byte_at(data, place) >= ZERO:
-                exponent = 10 * exponent + byte_at(data, place) - ZERO
+            if data[place] >= ZERO:
+                exponent = 10 * exponent + data[place] - ZERO
         power += -exponent if is_below else exponent
     if found > EXACT_MAX or not -POWER_MAX <= power <= POWER_MAX:
         return HARD, 0
@@ -311,7 +310,7 @@ def values_of(data: Bytes, begins: Ints, lasts: Ints, kinds: Bytes, values: Ints
     found = 0
     for row in range(len(begins)):
         begin, kind, bits = begins[row], NONE, 0
-        first = byte_at(data, begin) if begin >= 0 else 0
+        first = data[begin] if begin >= 0 else 0
         if first == QUOTE:
             kind = TEXT
         elif first == 0x6E:
@@ -330,7 +329,7 @@ def digits_of(data: Bytes, at: int, count: int) -> int:
     """The number of `count` digits, -1 if there are other bytes among them; no LF is passed."""
     found = 0
     for place in range(at, at + count):
-        digit = byte_at(data, place) - ZERO
+        digit = data[place] - ZERO
         if digit < 0 or digit > 9:
             return -1
         found = 10 * found + digit
@@ -341,10 +340,10 @@ def digits_of(data: Bytes, at: int, count: int) -> int:
 def day_of(data: Bytes, at: int) -> int:
     """Returns the days from 1970 to a date, `2013-01-31`; NO_TIME without one."""
     year = digits_of(data, at, 4)
-    if year < 1 or byte_at(data, at + 4) != MINUS:
+    if year < 1 or data[at + 4] != MINUS:
         return NO_TIME
     month = digits_of(data, at + 5, 2)
-    if month < 1 or month > 12 or byte_at(data, at + 7) != MINUS:
+    if month < 1 or month > 12 or data[at + 7] != MINUS:
         return NO_TIME
     day = digits_of(data, at + 8, 2)
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
@@ -367,22 +366,22 @@ def time_of(data: Bytes, at: int, end: int, has_zone: bool) -> int:
     day = day_of(data, at) if end - at >= 10 else NO_TIME
     if day == NO_TIME or end - at == 10:
         return NO_TIME if day == NO_TIME or has_zone else day * DAY_US
-    sign = byte_at(data, at + 10)
-    if end - at < 17 or (sign != 0x54 and sign != 0x20) or byte_at(data, end - 1) != 0x5A:
+    sign = data[at + 10]
+    if end - at < 17 or (sign != 0x54 and sign != 0x20) or data[end - 1] != 0x5A:
         return NO_TIME
     hour, minute, second = digits_of(data, at + 11, 2), digits_of(data, at + 14, 2), 0
-    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or byte_at(data, at + 13) != COLON:
+    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or data[at + 13] != COLON:
         return NO_TIME
     found, at, end = (60 * hour + minute) * 60_000_000, at + 16, end - 1
     if at < end:
         second = digits_of(data, at + 1, 2) if end - at >= 3 else -1
-        if byte_at(data, at) != COLON or second < 0 or second > 59:
+        if data[at] != COLON or second < 0 or second > 59:
             return NO_TIME
         found, at = found + 1_000_000 * second, at + 3
     if at < end:
         count = end - at - 1
         parts = digits_of(data, at + 1, count) if 1 <= count <= 6 else -1
-        if byte_at(data, at) != POINT or parts < 0:
+        if data[at] != POINT or parts < 0:
             return NO_TIME
         found += parts * TENTHS[count]
     return day * DAY_US + found
@@ -400,7 +399,7 @@ def times_of(
         begin, end = begins[row] + quote_bytes, lasts[row] - quote_bytes
         values[row] = 0
         if begins[row] >= 0:
-            if quote_bytes and byte_at(data, begin - 1) != QUOTE:
+            if quote_bytes and data[begin - 1] != QUOTE:
                 return False
             values[row] = time_of(data, begin, end, has_zone)
             if values[row] == NO_TIME:

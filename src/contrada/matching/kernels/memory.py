@@ -180,11 +180,6 @@ def bytes_at(address: int, length: int) -> Bytes:
     return memoryview((ctypes.c_uint8 * length).from_address(address)).cast("B")
 
 
-def byte_at(data: Bytes, at: int) -> int:
-    """Returns a byte of an array, at a position that is not negative."""
-    return data[at]
-
-
 def plain_bytes(data: Bytes, at: int) -> int:
     """Returns the number of bytes, of eight, before a quote, a backslash or a control character."""
     found = enumerate(data[at : at + 8])
