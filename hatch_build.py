@@ -69,10 +69,12 @@ def compiled_native(root: Path, *modules: str) -> Path:
 
 def native_source(root: Path, *modules: str) -> str:
     """Returns the source of the module, in Cython."""
-    program = [sys.executable, str(root / "native" / "source.py"), *modules]
+    program = [sys.executable, "-m", "native.source", *modules]
     paths = os.pathsep.join((str(root / "src"), str(root)))
     environment = {**os.environ, "PYTHONPATH": paths, "CONTRADA_INTERPRETED": "1"}
-    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        program, capture_output=True, text=True, check=False, env=environment, cwd=root
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return done.stdout

@@ -218,42 +218,6 @@ def of_spans() -> Measurement:
     return Measurement(own, "columns", other)
 
 
-# --- the plain engine -----------------------------------------------------------------------------
-
-
-def of_plain(size: int) -> Measurement:
-    """Seconds per match of the plain engine, beside the compiled one."""
-    workload = workloads.equalities(10_000)
-    plain: Index[int] = Index()
-    compiled: Index[int] = Index()
-    for number, each in enumerate(itertools.islice(workload.filters(), size)):
-        plain.add(number, each)
-        compiled.add(number, each)
-    some = workload.notifications[:500]
-    for given in some:
-        assert sorted(plain.match(given)) == sorted(compiled.match(given))
-    own = [seconds_each(plain.match, some) for _ in range(SAMPLES)]
-    return Measurement(own, "compiled", [seconds_each(compiled.match, some) for _ in own])
-
-
-_OF_PLAIN: Final = "filters of two equalities on four attributes, without Numba"
-
-
-@figure(name="matching/plain-100", unit="us", workload=f"100 {_OF_PLAIN}")
-def of_plain_100() -> Measurement:
-    return of_plain(100)
-
-
-@figure(name="matching/plain-1000", unit="us", workload=f"1,000 {_OF_PLAIN}")
-def of_plain_1000() -> Measurement:
-    return of_plain(1_000)
-
-
-@figure(name="matching/plain-10000", unit="us", workload=f"10,000 {_OF_PLAIN}")
-def of_plain_10000() -> Measurement:
-    return of_plain(10_000)
-
-
 # --- growth ---------------------------------------------------------------------------------------
 
 

@@ -1,14 +1,7 @@
-/* Operations of kernels that are one or few instructions, and the arrays that kernels read.
+/* Operations of kernels that are one or few instructions, on the arrays that `source.py` declares.
    `contrada.matching.kernels.memory` has the same in Python, with their meaning. */
 
-#include <stdint.h>
 #include <string.h>
-
-typedef struct { uint8_t *at; int64_t size; } Bytes;
-typedef struct { int32_t *at; int64_t size; } RowNumbers;
-typedef struct { int64_t *at; int64_t size; } Ints;
-typedef struct { double *at; int64_t size; } Doubles;
-typedef struct { int64_t *at; int64_t size; int64_t columns; } Grid;
 
 /* A byte is marked by its highest bit. */
 #define ONES 0x0101010101010101u

@@ -15,7 +15,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = (
-    *("src", "tests", "bench", "examples", "deploy", "docs", "scripts", "requirements"),
+    *("src", "tests", "bench", "examples", "deploy", "docs", "native", "scripts"),
+    "requirements",
     *(".ci", ".github"),
 )
 NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".so", ".zip"}

@@ -162,7 +162,8 @@ def wrong(h: int, m: Memory) -> int:
 """
     (tmp_path / "wrong_kernels.py").write_text(source)
     done = subprocess.run(
-        [sys.executable, ROOT / "native" / "source.py", "wrong_kernels"],
+        [sys.executable, "-m", "native.source", "wrong_kernels"],
+        cwd=ROOT,
         env={"PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}", "PYTHONWARNINGS": "error"},
         capture_output=True,
         text=True,

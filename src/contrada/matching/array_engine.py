@@ -4,7 +4,6 @@ It maps keys to slots, and slots to the filters of a segment (see `segment`). `m
 segment in bounded pieces: if much of it is unused, a second segment is filled beside the first,
 with places chosen by the statistics, and replaces it when it is complete. A match that checked many
 filters reassigns some of them (see `assignment`). Matching continues meanwhile and is always exact.
-
 """
 
 from array import array

@@ -118,8 +118,8 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
 BUNDLE_MIN: Final = 4
 """Notifications of a bundle, at least: for fewer a call costs more than it saves."""
 
-PADDING: Final = bytes(16)
-"""Bytes behind the last notification, so that a truncated header can be read."""
+_END: Final = b"\0"
+"""Behind the last notification: memory of no bytes has no address, which means columns."""
 
 PARTS: Final = 6
 """The parts of a notification: the position of its attributes, its time, and of the texts of id and
@@ -158,7 +158,7 @@ class Bundle(Sequence[Notification]):
         """Returns a bundle of these; None if they are few, or one of them is unusual."""
         if len(encodings) < BUNDLE_MIN:
             return None
-        joined = bytearray().join((*encodings, PADDING))
+        joined = bytearray().join((*encodings, _END))
         starts = array("q", accumulate(map(len, encodings), initial=0))
         parts = numbers(PARTS * len(encodings))
         found = parts_of_batch(joined, starts, parts)
@@ -239,7 +239,7 @@ class PackedBatch:
 def spans_of(spans: Sequence[bytes]) -> PackedBatch:
     """Joins spans. Cost: a copy of them."""
     starts = array("q", accumulate(map(len, spans), initial=0))
-    joined = bytearray().join((*spans, PADDING))
+    joined = bytearray().join((*spans, _END))
     return PackedBatch(address_of(joined), starts, joined)
 
 

@@ -213,22 +213,25 @@ class PlainScanner:
         return True
 
     @cython.cfunc
+    def is_same(
+        self, one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Whether so many bytes are the same at two positions."""
+        data: cython.p_const_uchar = self.data
+        place: cython.Py_ssize_t = 0
+        while place < size and data[one + place] == data[other + place]:
+            place += 1
+        return place == size
+
+    @cython.cfunc
     def is_repeated(self, count: cython.Py_ssize_t) -> cython.bint:
         """Whether the name at a place is one of those before it."""
-        data: cython.p_const_uchar = self.data
         size: cython.Py_ssize_t = self.names_size[count]
-        mine: cython.Py_ssize_t = self.names_at[count]
-        other: cython.Py_ssize_t
         earlier: cython.Py_ssize_t
-        place: cython.Py_ssize_t
         for earlier in range(count):
-            if self.names_size[earlier] != size:
-                continue
-            other = self.names_at[earlier]
-            place = 0
-            while place < size and data[mine + place] == data[other + place]:
-                place += 1
-            if place == size:
+            if self.names_size[earlier] == size and self.is_same(
+                self.names_at[count], self.names_at[earlier], size
+            ):
                 return True
         return False
 
@@ -360,7 +363,7 @@ def plain_parts(
     at: cython.Py_ssize_t
     rows: cython.Py_ssize_t = len(starts) - 1
     answer: cython.Py_ssize_t = SAME
-    first: bytearray = joined
+    is_same: cython.bint
     scanner.data = data
     for row in range(rows):
         scanner.at = starts[row]
@@ -374,9 +377,7 @@ def plain_parts(
         parts[at + 1] = scanner.number
         parts[at + 2], parts[at + 3] = scanner.id_at, scanner.id_size
         parts[at + 4], parts[at + 5] = scanner.publisher_at, scanner.publisher_size
-        publisher = joined[scanner.publisher_at : scanner.publisher_at + scanner.publisher_size]
-        if row == 0:
-            first = publisher
-        elif publisher != first:
+        is_same = scanner.publisher_size == parts[5]
+        if not is_same or not scanner.is_same(parts[at + 4], parts[4], parts[5]):
             answer = PLAIN
     return int(answer)
