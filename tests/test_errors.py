@@ -64,6 +64,16 @@ def test_an_error_shows_what_was_written(make: Callable[[], object], said: str) 
     assert said in str(caught.value)
 
 
+def test_a_copy_of_an_error_has_its_message_and_attributes() -> None:
+    """A caller would get an error without its reason, or the notes of another caller."""
+    error = errors.ConnectionFailedError("contrada://there", "lost", may_be_published=True)
+    copy = error.copy()
+    copy.add_note("of one caller")
+    assert (type(copy), str(copy)) == (type(error), "contrada://there: lost")
+    assert copy.may_be_published
+    assert not hasattr(error, "__notes__")
+
+
 @pytest.mark.parametrize("attributes", [{}, {"id": 1, "source": "a", "type": "b"}])
 def test_what_cannot_be_written_is_not_said_to_be_unreadable(attributes: dict[str, Any]) -> None:
     """A person would look for a damaged file."""

@@ -6,6 +6,7 @@ line.
 """
 
 from collections.abc import Sequence
+from typing import Self
 
 
 class ContradaError(Exception):
@@ -15,6 +16,12 @@ class ContradaError(Exception):
     """
 
     published: int | None = None
+
+    def copy(self) -> Self:
+        """Returns an equal error: a raised one gets a traceback, notes and a count of its own."""
+        copy = type(self).__new__(type(self), *self.args)
+        vars(copy).update(vars(self))
+        return copy
 
 
 class InvalidValueError(ContradaError):

@@ -1,12 +1,14 @@
 """The frames of a publisher: what shares one, who waits for its answer, and when it is sent."""
 
 import asyncio
+import traceback
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
 
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, LimitError
+from contrada.errors import ConnectionFailedError, ContradaError, LimitError
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.client.client_limits import ClientLimits
@@ -28,9 +30,9 @@ class Sent:
         self.requests: list[Request] = []
         self.window = PublishWindow(self.requests.append, 0, limits)
 
-    def answer(self, error: Exception | None = None) -> None:
+    def answer(self, error: ContradaError | None = None) -> None:
         """Answers the oldest request."""
-        assert self.window.on_answer(self.requests.pop(0).number, 0, error)
+        assert self.window.on_answer(self.requests.pop(0).number, error)
 
     def counts(self) -> list[int]:
         """The notifications in each frame; each of them is `x`s."""
@@ -65,7 +67,7 @@ async def test_a_cancelled_publisher_cancels_no_other() -> None:
     await asyncio.sleep(0)
     one.cancel()
     sent.answer()
-    assert await other == 0
+    await other
 
 
 @on_loop
@@ -110,6 +112,32 @@ async def test_those_before_an_oversized_one_are_sent() -> None:
     assert [*placed.values()] == [2]
     await asyncio.sleep(0)
     assert sent.counts() == [2]
+
+
+@on_loop
+async def test_each_caller_gets_an_error_of_its_own() -> None:
+    """The count of one batch would be that of a later one; each attempt would hold its frames."""
+    async with Broker(port=0) as broker, connect(broker.address, reconnect=False) as service:
+
+        async def items() -> AsyncIterator[dict[str, int]]:
+            for n in range(5):
+                yield {"n": n}
+            await service.publish({"n": 5})
+            next(iter(broker._connections)).abort()
+            async for _ in service.connection_states():
+                pass  # It ends with the connection.
+            yield {"n": 6}
+
+        with pytest.raises(ConnectionFailedError) as failed:
+            await service.publish_batch(items())
+        assert failed.value.published == 5
+        lengths = set()
+        for _ in range(3):
+            with pytest.raises(ConnectionFailedError) as failed:
+                await service.publish_batch([{"n": 1}])
+            assert failed.value.published == 0
+            lengths.add(len([*traceback.walk_tb(failed.value.__traceback__)]))
+        assert len(lengths) == 1
 
 
 @pytest.mark.parametrize("count", [1, 20], ids=["on receipt", "by a task"])

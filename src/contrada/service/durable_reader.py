@@ -157,7 +157,7 @@ class DurableReader(DurableSubscription[T]):
         try:
             standing = await host.read(self, wanted)
             if self._failure is not None:
-                raise self._failure
+                raise self._failure.copy()
         except BaseException:
             self.end()
             raise
@@ -219,7 +219,7 @@ class DurableReader(DurableSubscription[T]):
     async def __anext__(self) -> DurableRecord[T]:
         while True:
             if self._failure is not None:
-                raise self._failure
+                raise self._failure.copy()
             if self._has_ended:
                 raise StopAsyncIteration
             if self._host is None:
@@ -313,7 +313,7 @@ class DurableReader(DurableSubscription[T]):
 
     def _require_open(self, *positions: Any) -> LogHost:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.copy()
         if self._has_ended:
             again = "what it did not acknowledge comes again"
             raise ServiceClosedError(f"this reader is closed; {again}")

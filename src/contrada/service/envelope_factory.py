@@ -101,8 +101,6 @@ class EnvelopeFactory:
 
     def pack_dict(self, item: dict[str, Any]) -> tuple[bytes, Envelope] | None:
         """The encoding of the stamped mapping, and its envelope; None as `pack_dicts` ends."""
-        if pack_plain is None:
-            return None
         made = self.pack_dicts([item], 0, 1)
         return (made[0], self._completed(UNSTAMPED, self._time_us)) if made else None
 

@@ -176,7 +176,7 @@ class FollowedOffers(Advertisements):
         while not self._changes:
             if self._ended:
                 if self._failure is not None:
-                    raise self._failure
+                    raise self._failure.copy()
                 raise StopAsyncIteration
             check_loop(self._loop)
             self._arrived.clear()

@@ -193,7 +193,7 @@ class QueuedSubscription(Subscription[T]):
                 return found
             if queue.finished:
                 if self._failure is not None:
-                    raise self._failure
+                    raise self._failure.copy()
                 raise StopAsyncIteration
             if not self._opened:
                 raise ServiceError("iterate a subscription inside its own `async with`")

@@ -440,7 +440,7 @@ class DurableClient:
             if is_meant(each):
                 del self._requests[number]
                 if not each.answer.done():
-                    each.answer.set_exception(failure)
+                    each.answer.set_exception(failure.copy())
 
 
 def _mark_retrieved(answer: "asyncio.Future[Any]") -> None:

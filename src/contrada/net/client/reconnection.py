@@ -138,7 +138,7 @@ class Reconnection:
     def check(self) -> None:
         """Raises unless it is open, and this is its event loop."""
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.copy()
         if self._loop is None:
             raise ServiceError("use the service inside `async with`")
         check_loop(self._loop)
@@ -167,8 +167,9 @@ class Reconnection:
     def check_there(self) -> None:
         """Raises ConnectionFailedError without a connection."""
         if self._wire is None:
+            self.check()
             reason = "the connection is lost, so nothing was sent"
-            raise self._failure or ConnectionFailedError(str(self.address), reason)
+            raise ConnectionFailedError(str(self.address), reason)
 
     def ask(self, frame: Frame) -> None:
         """Sends a request, if it was not lost since `ready`. Raises ConnectionFailedError."""
@@ -224,7 +225,7 @@ class Reconnection:
         """Fails all requests, and those of the owner."""
         for answer in self._requests.values():
             if not answer.done():
-                answer.set_exception(unsent)
+                answer.set_exception(unsent.copy())
                 answer.exception()  # Retrieved: of many, only the first is awaited.
         self._requests.clear()
         self._owner.on_lost(unanswered, unsent)

@@ -15,13 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from contrada.delivery.delivery_class import delivery_class
-from contrada.errors import (
-    ContradaError,
-    LimitError,
-    NotPermittedError,
-    ServiceClosedError,
-    ServiceError,
-)
+from contrada.errors import ContradaError, NotPermittedError, ServiceClosedError, ServiceError
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
@@ -36,7 +30,12 @@ from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.net.wire.frames import Frame, InspectRequest, Reply, Request
 from contrada.net.wire.inspection import HeldFilters, Inspection, Position
 from contrada.net.wire.message_codec import encode_publish
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content, encoding_of
+from contrada.net.wire.payload_codec import (
+    CONTENT_BYTES_MAX,
+    check_content,
+    encode_content,
+    encoding_of,
+)
 from contrada.net.wire.tokens import publisher_under
 from contrada.service import (
     ConnectionState,
@@ -65,34 +64,35 @@ if TYPE_CHECKING:  # Loaded at the first durable operation, or query.
 
 
 class Batch:
-    """The notifications of one frame, and its answer: the number of dropped pairs."""
+    """The notifications of one frame, and its answer."""
 
-    __slots__ = ("_outcome", "notifications", "size", "waiting")
+    __slots__ = ("_error", "_is_settled", "notifications", "size", "waiting")
 
     def __init__(self) -> None:
         self.notifications: list[bytes] = []
         self.size = 0
-        self._outcome: int | Exception | None = None
-        self.waiting: list[asyncio.Future[int]] = []
+        self._error: ContradaError | None = None
+        self._is_settled = False
+        self.waiting: list[asyncio.Future[None]] = []
 
-    def answer(self) -> "asyncio.Future[int]":
+    def answer(self) -> "asyncio.Future[None]":
         """Returns the answer to one caller: if they are cancelled, the others still wait."""
         answer = asyncio.get_running_loop().create_future()
         self.waiting.append(answer)
-        if self._outcome is not None:
-            self.settle(self._outcome)
+        if self._is_settled:
+            self.settle(self._error)
         return answer
 
-    def settle(self, outcome: int | Exception) -> None:
+    def settle(self, error: ContradaError | None) -> None:
         """Passes the answer, or the error, to all callers, also later ones."""
-        self._outcome = outcome
+        self._error, self._is_settled = error, True
         for answer in self.waiting:
             if answer.done():
                 continue
-            if isinstance(outcome, Exception):
-                answer.set_exception(outcome)
+            if error is None:
+                answer.set_result(None)
             else:
-                answer.set_result(outcome)
+                answer.set_exception(error.copy())
         self.waiting.clear()
 
 
@@ -126,11 +126,10 @@ class PublishWindow:
         before it are sent.
         """
         sizes = [*map(len, encodings)]
-        largest = max(sizes, default=0)
-        if largest > CONTENT_BYTES_MAX:
+        if max(sizes, default=0) > CONTENT_BYTES_MAX:
             bad = next(at for at, size in enumerate(sizes) if size > CONTENT_BYTES_MAX)
             self.add(encodings[:bad], placed)
-            raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, sizes[bad])
+            check_content(encodings[bad])
         limits, done = self._limits, 0
         while done < len(encodings):
             batch = self._open_batch()
@@ -143,20 +142,18 @@ class PublishWindow:
             placed[batch] = placed.get(batch, 0) + count
             done += count
 
-    def add_one(self, encoding: bytes) -> "asyncio.Future[int]":
+    def add_one(self, encoding: bytes) -> "asyncio.Future[None]":
         """Queues one notification as `add`. Returns the answer.
 
         A publisher that awaits each answer before the next publication has frames of one
         notification: it is sent now, without another turn of the loop.
         """
-        if len(encoding) > CONTENT_BYTES_MAX:
-            raise LimitError("CONTENT_BYTES_MAX", CONTENT_BYTES_MAX, len(encoding))
+        check_content(encoding)
         is_lone = self._sent_one and not self._unanswered and not self._waiting
         batch = self._new_batch() if is_lone else self._open_batch()
         batch.notifications.append(encoding)
         batch.size += len(encoding)
-        answer = self._loop.create_future()
-        batch.waiting.append(answer)
+        answer = batch.answer()
         if is_lone:
             self._flush()
         return answer
@@ -181,16 +178,16 @@ class PublishWindow:
         self._waiting.append(batch)
         return batch
 
-    def on_answer(self, number: int, dropped: int, error: Exception | None) -> bool:
+    def on_answer(self, number: int, error: ContradaError | None) -> bool:
         """Resolves a publication. Returns False where no publication has the number."""
         batch = self._unanswered.pop(number, None)
         if batch is None:
             return False
-        batch.settle(dropped if error is None else error)
+        batch.settle(error)
         self._flush()
         return True
 
-    def fail(self, unanswered: Exception, unsent: Exception) -> None:
+    def fail(self, unanswered: ContradaError, unsent: ContradaError) -> None:
         """Fails all frames, queued ones too: none is sent after a caller knows of the loss."""
         for batch in self._unanswered.values():
             batch.settle(unanswered)
@@ -277,9 +274,9 @@ class TcpService(BaseService):
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification; see `Service.publish`."""
         if not options and type(item) is dict and self.reconnection.is_up and not trace_spans.is_on:
+            self.reconnection.check()
             made = self._stamp.pack_dict(item)
             if made is not None:
-                self.reconnection.check()
                 assert self._publishing is not None, "it was opened"
                 await self._publishing.add_one(made[0])
                 self._published += 1
@@ -466,9 +463,7 @@ class TcpService(BaseService):
 
     def _on_reply(self, frame: Reply) -> None:
         error = _refusal_of(frame, self.reconnection.address)
-        if self._publishing is not None and self._publishing.on_answer(
-            frame.number, frame.dropped, error
-        ):
+        if self._publishing is not None and self._publishing.on_answer(frame.number, error):
             if frame.dropped:
                 self._dropped[QUEUE_FULL] += frame.dropped
             return

@@ -36,9 +36,8 @@ PackedMatch: TypeAlias = tuple[bytes, list[bytes]]
 def encode_content(content: Any) -> bytes:
     """Returns the bytes of content. Raises LimitError where they do not fit into a frame."""
     data = check_content(to_msgpack(content))
-    return (
-        data if type(data) is bytes else bytes(data)
-    )  # An undecided notification is plain bytes here.
+    # An undecided notification is plain bytes here.
+    return data if type(data) is bytes else bytes(data)
 
 
 def check_content(data: bytes) -> bytes:
