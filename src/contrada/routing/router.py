@@ -272,7 +272,7 @@ class Router:
             case messages.Unsubscribe(identity):
                 return self._forwarding.unsubscribe(party, identity)
             case messages.Advertise(identity, offer):
-                assert isinstance(offer, Advertisement | Filter), "no advertisement, no filter"
+                assert isinstance(offer, Advertisement | Filter), "neither of the two forms"
                 effects = self._forwarding.advertise(party, identity, offer)
                 return effects + self._perform(self._assembler.replan(offer))
             case messages.Unadvertise(identity):
@@ -283,7 +283,7 @@ class Router:
                 return effects
             case messages.Describe(identity, offers):
                 described = [it for it in offers if isinstance(it, Advertisement | Filter)]
-                assert len(described) == len(offers), "no advertisement, no filter"
+                assert len(described) == len(offers), "neither of the two forms"
                 return self._forwarding.describe(party, identity, described)
             case messages.Undescribe(identity):
                 return self._forwarding.undescribe(party, identity)

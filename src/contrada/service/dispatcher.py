@@ -483,7 +483,7 @@ def _now_us_for(message: messages.Message) -> int:
     set; the others the wall clock.
     """
     if isinstance(message, messages.QuestionMessage):
-        return time.monotonic_ns() // 1000
+        return _monotonic_us()
     return wall_clock_us()
 
 

@@ -512,7 +512,7 @@ class Link:
 
 
 def _without_unknown(asked: Subscribe) -> Subscribe:
-    """Returns a subscription without unknown operators; its own broker decides these."""
+    """Returns a wider subscription, counted: its own broker decides the unknown operators."""
     if not asked.filters.unknown():
         return asked
     safe_answers["subscribe: unknown operator"] += 1

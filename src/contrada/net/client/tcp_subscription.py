@@ -30,8 +30,8 @@ from contrada.service.subscription_queue import ENTRY_BYTES, EXPIRED, QUEUE_FULL
 _CREDIT_STEPS: Final = 8
 """Parts in which credit is granted again."""
 
-
 _UNDECIDED: Final[tuple[ServiceError | None, Filter | FilterSet | None]] = (None, None)
+"""Neither refused nor confirmed; typed, since mypy takes a plain None as lasting over an await."""
 
 
 class SubscriptionHost(Protocol):

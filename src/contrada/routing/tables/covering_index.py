@@ -51,7 +51,7 @@ def indexed(product: Product) -> Filter:
 
 
 class CoveringIndex:
-    """Products by number. It finds those that cover one; heirs, those that one covers."""
+    """Products by number: those that cover one; subclasses find those that one covers."""
 
     def __init__(self, index: MakeIndex = Index) -> None:
         self._index = index()
