@@ -65,8 +65,6 @@ FILTER_BYTES_PER_TURN: Final = 8 * 1024
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
 
-_ENCODED: Final = frozenset((bytes,))
-
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -103,8 +101,8 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         return self._frame_of(batch)
 
     def _frame_of(self, batch: list[Any]) -> frames.Delivery | frames.MatchDelivery:
-        # A list of encodings, as mostly, is sent as it is.
-        packed = batch if _ENCODED.issuperset(map(type, batch)) else [*map(encoding_of, batch)]
+        # Mostly encodings, which need no call.
+        packed = [each if type(each) is bytes else encoding_of(each) for each in batch]
         self._session.latencies.observe(packed[0])
         is_undecided = UndecidedNotification in map(type, packed)
         if is_undecided:

@@ -44,7 +44,7 @@ class ConnectionHandler(Protocol):
         ...
 
     def handle(self, frame: Frame) -> Generator[None] | None:
-        """Handles a frame; the rest is a generator of turns. Raises FrameError to end it all."""
+        """Handles a frame; returns the remaining steps, if any. Raises FrameError to end it."""
         ...
 
     def withdraw_all(self) -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import ContradaError, NotPermittedError, ServiceClosedError, ServiceError
@@ -322,11 +322,7 @@ class TcpService(BaseService):
                 ):
                     made = await sorting.own(every, delivery)
                     taken += len(every) - len(made)
-                    looked_at = (
-                        []
-                        if _ENCODED.issuperset(map(type, made))
-                        else [each for each in made if not isinstance(each, bytes)]
-                    )
+                    looked_at = [each for each in made if not isinstance(each, bytes)]
                     if is_above_best_effort(looked_at):
                         while unsettled:  # So that all are published in order.
                             taken += await settle(next(iter(unsettled)))
@@ -496,9 +492,6 @@ class TcpService(BaseService):
         self._offers.end(failure)
         if self._durable is not None:
             self._durable.give_up(failure)
-
-
-_ENCODED: Final = frozenset((bytes,))
 
 
 def _refusal_of(frame: Reply, address: Address) -> ServiceError | None:

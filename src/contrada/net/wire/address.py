@@ -78,7 +78,10 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(given: str | Sequence[str] | Address) -> tuple[Address, ...]:
-    """Returns the addresses of texts with commas. Raises AddressError, MissingRequirementError."""
+    """Returns the distinct addresses of texts with commas. Raises as `parse_address`.
+
+    An address without a scheme has that of the first in its text.
+    """
     if isinstance(given, Address):
         return (given,)
     texts = given if isinstance(given, list | tuple) else (given,)

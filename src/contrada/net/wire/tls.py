@@ -65,7 +65,11 @@ class Tls:
     def server_context(
         self, fail: Callable[[str], None], *, asks: bool = False
     ) -> ssl.SSLContext | None:
-        """Returns the context of incoming connections; with `asks` a certificate may be shown."""
+        """Returns the context of incoming connections; None without a certificate.
+
+        `fail` gets the reason of each failed handshake. With `asks` the other side may show a
+        certificate. Raises InputError.
+        """
         if self.certificate is None:
             return None
         context = self._context(ssl.Purpose.CLIENT_AUTH)
@@ -132,7 +136,10 @@ class Tls:
             raise InputError(self._files(), reason) from None
 
     def why_out_of_date(self) -> str:
-        """Returns why the clock refuses this certificate, by a handshake in memory; else ""."""
+        """Returns why the clock refuses this certificate, or "". Raises InputError.
+
+        Does a handshake in memory with a side that trusts just this certificate.
+        """
         if self.certificate is None:
             return ""
         shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
