@@ -462,6 +462,29 @@ async def test_a_closed_service_ends_its_questions(name: str) -> None:
 
 
 @on_loop
+async def test_a_closed_service_has_closed_its_sources(name: str) -> None:
+    """A source would still use its files and connections, or be cut off by the end of the loop."""
+    events: list[str] = []
+
+    async def source(_: SourceQuery) -> AsyncIterator[dict[str, object]]:
+        try:
+            yield BOOKS[0]
+            events.append("began")
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            events.append("stopped")
+
+    asked = ct.FunctionSource(source)
+    async with service_of(name) as service, service.offer("author any", asked):
+        await known(service)
+        async with service.query("author any", timeout_s=60):
+            await until(lambda: bool(events))
+            await service.aclose()
+            assert events == ["began", "stopped"]
+
+
+@on_loop
 async def test_a_source_that_is_withdrawn_before_it_has_begun_ends(name: str) -> None:
     """The client would wait until the timeout, and the service would work for nothing."""
     async with service_of(name) as service:

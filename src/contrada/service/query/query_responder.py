@@ -85,6 +85,8 @@ class QueryResponder:
         self.limits = transport.limits
         self._sources: dict[str, HeldSource] = {}
         self._working: dict[tuple[str, str], _AnsweringWork] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Those of sources that answer, or are stopping after the end of a query."""
         self._threads: ThreadPoolExecutor | None = None
 
     def offer(
@@ -181,13 +183,12 @@ class QueryResponder:
             each.cancel()
 
     async def aclose(self) -> None:
-        """Ends all sources and queries."""
+        """Ends all sources and queries; returns when the sources have stopped."""
         for source in self._sources.values():
             source.end()
-        works = list(self._working.values())
         self.lost()
-        for each in works:
-            await each.ended()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -311,6 +312,8 @@ class _AnsweringWork:
         """Starts all of the sources."""
         for each in sources:
             task = asyncio.create_task(self._run(each))
+            self._responder.tasks.add(task)
+            task.add_done_callback(self._responder.tasks.discard)
             task.add_done_callback(partial(self._stopped_at_once, each.name))
             self._left[each.name] = task
 
@@ -335,11 +338,6 @@ class _AnsweringWork:
         """Reports a source that was withdrawn before it began to answer."""
         if self._left.get(name) is task:
             self._end(SourceReport(name, SourceState.STOPPED))
-
-    async def ended(self) -> None:
-        """Returns when all sources have stopped."""
-        if self._left:
-            await asyncio.wait(self._left.values())
 
     async def _run(self, source: HeldSource) -> None:
         state, reason = SourceState.STOPPED, ""
