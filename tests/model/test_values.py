@@ -53,6 +53,7 @@ def is_held(number: int | float) -> bool:
 @example(INT_MAX)
 @example(INT_MIN)
 @example(math.nextafter(-(2.0**63), -math.inf))
+@example(math.nextafter(2.0**63, math.inf))
 @example(-5e-324)
 @example(5e-324)
 def test_neighbours_have_nothing_between_them(number: int | float) -> None:

@@ -171,9 +171,10 @@ def successor(number: int | float) -> int | float | None:
 def predecessor(number: int | float) -> int | float | None:
     """Returns the largest number of int64 ∪ double below this one; None below -infinity."""
     above = successor(-number)
-    if above is None or type(above) is int:
-        return None if above is None else -above
-    return plain_number(-above)
+    if above is None:
+        return None
+    is_whole = type(above) is int and above != INT_MIN  # Its negative is no integer of 64 bits.
+    return -above if is_whole else plain_number(-float(above))
 
 
 def plain_number(number: float) -> int | float:
