@@ -27,8 +27,8 @@ else
 TYPED  := $(CODE)
 endif
 
-# All tests of Spark run in one process and share its session.
-PYTEST = $(BIN)/python -m pytest -n auto --dist loadgroup
+# Each process that runs tests starts one Spark session and shares it.
+PYTEST = $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

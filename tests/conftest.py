@@ -44,7 +44,6 @@ def pytest_make_collect_report(
     return report
 
 
-@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     """Mark what follows: of the place, of reading the shared data, of being one case of many."""
     cases: Counter[str] = Counter()
@@ -56,7 +55,6 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             cases[test] += 1
         if item.path.is_relative_to(TESTS / "integrations" / "spark"):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))  # One session for a run.
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_data)
 

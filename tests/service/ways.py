@@ -57,19 +57,23 @@ class InformedMarket(RemoteOfferBoard):
         return identity
 
 
-class InformedSubscription(TcpSubscription):
-    """It waits until its subscriptions are known everywhere."""
+def known_everywhere(kind: type[Any]) -> type[Any]:
+    """A kind of subscription that waits until all brokers know it."""
 
-    __slots__ = ()
-    _service: "Informed"
+    class KnownSubscription(kind):  # type: ignore[misc]
+        async def _enter(self) -> None:
+            await super()._enter()
+            await until(lambda: self._service.brokers.is_at_rest)
 
-    async def _enter(self) -> None:
-        await super()._enter()
-        await until(lambda: self._service.brokers.is_at_rest)
+        async def _replace(self) -> None:
+            await super()._replace()
+            await until(lambda: self._service.brokers.is_at_rest)
 
-    async def _replace(self) -> None:
-        await super()._replace()
-        await until(lambda: self._service.brokers.is_at_rest)
+    return KnownSubscription
+
+
+InformedSubscription: Final = known_everywhere(TcpSubscription)
+JoinedSubscription: Final = known_everywhere(EmbeddedSubscription)
 
 
 class Informed(TcpService):
@@ -97,21 +101,6 @@ class JoinedMarket(LocalOfferBoard):
         identity = await super().advertise(offer)
         await until(lambda: self._brokers.is_at_rest)
         return identity
-
-
-class JoinedSubscription(EmbeddedSubscription[Any]):
-    """It waits until its subscriptions are known everywhere."""
-
-    __slots__ = ()
-    _service: "Joined"
-
-    async def _enter(self) -> None:
-        await super()._enter()
-        await until(lambda: self._service.brokers.is_at_rest)
-
-    async def _replace(self) -> None:
-        await super()._replace()
-        await until(lambda: self._service.brokers.is_at_rest)
 
 
 class Joined(EmbeddedBroker):
