@@ -14,7 +14,12 @@ import msgspec
 import pytest
 
 import contrada as ct
-from contrada.errors import CannotSubscribeError, CannotUnsubscribeError, ServiceError
+from contrada.errors import (
+    CannotSubscribeError,
+    CannotUnsubscribeError,
+    InvalidObventError,
+    ServiceError,
+)
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
@@ -109,6 +114,38 @@ async def test_a_predicate_narrows_a_type(name: str) -> None:
         assert await ticks.next(5) == Tick(5.0)
         await service.publish(Quote("Telco", 82))
         assert (await exact.next(5)).price == 82
+
+
+@on_loop
+async def test_the_root_of_all_types_is_subscribed(name: str, tmp_path: Path) -> None:
+    """A program for objects of all classes would have to list them."""
+    later = Notification.with_marks({"price": 3.0}, marks=["types.Later"])
+    async with (
+        keeping(name, tmp_path / "store.db") as service,
+        service.subscribe(ct.Obvent) as obvents,
+        service.subscribe(ct.Obvent, durable="all") as durable,
+        service.subscribe(ct.Obvent, lambda it: isinstance(it, Stock)) as stocks,
+    ):
+        await publish_all(service, [{"price": 1.0}, Tick(1.0), *priced(2), later])
+        received = [await obvents.next(5) for _ in range(3)]
+        assert received[:2] == [Tick(1.0), *priced(2)]
+        assert received[2].to_notification() == later
+        assert await stocks.next(5) == priced(2)[0]
+        assert [(await durable.next(5)).item for _ in range(2)] == received[:2]
+        with pytest.raises(InvalidObventError, match="root of all obvents"):
+            await service.publish(ct.Obvent())
+        with pytest.raises(InvalidObventError, match="which is no field; expected none"):
+            service.subscribe(ct.Obvent, "price < 3")
+    with pytest.raises(InvalidObventError, match="not of this type"):
+        ct.Obvent.from_notification(Notification({"price": 1.0}))
+
+
+def test_the_root_reads_objects_of_a_class_that_was_defined_later() -> None:
+    """They would be read as unknown from their first message on."""
+    given = Notification.with_marks({"price": 3.0}, marks=["types.AfterTheFirst"])
+    assert not isinstance(ct.Obvent.from_notification(given), msgspec.Struct)
+    made = ct.obvent(name="types.AfterTheFirst")(msgspec.defstruct("After", [("price", float)]))
+    assert isinstance(ct.Obvent.from_notification(given), made)
 
 
 @on_loop

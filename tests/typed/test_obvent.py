@@ -338,9 +338,7 @@ def test_any_callable_is_a_predicate(predicate: Any) -> None:
     assert rule.residue_holds is None or rule.residue_holds(notification)
 
 
-def test_the_root_is_no_type() -> None:
-    """A subscription to everything would look like a typed one."""
-    with pytest.raises(InvalidObventError):
-        Obvent.to_filters()
-    with pytest.raises(InvalidObventError):
+def test_an_object_of_the_root_is_not_published() -> None:
+    """It would have no mark, so not even subscribers of the root would get it."""
+    with pytest.raises(InvalidObventError, match="root of all obvents"):
         Obvent().to_notification()

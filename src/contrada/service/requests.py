@@ -195,7 +195,7 @@ def filters_of(subject: Subscribable, where: Subscribable | None = None) -> Filt
     if where is not None:
         narrower = _asked(where)
         if isinstance(subject, Narrowable):
-            subject.check_where(narrower)
+            narrower = subject.check_where(narrower)
         wanted = wanted & narrower
     if wanted.is_empty:
         raise UnsatisfiableFilterError(wanted)
@@ -295,18 +295,17 @@ def reading_of(
 
 
 def residue_of(subject: Any, where: Any = None) -> Callable[[Notification], bool] | None:
-    """The residues of the rules among a subject and `where`; None if there are none."""
-    return all_of(each.residue_holds for each in (subject, where) if isinstance(each, Rule))
+    """The residues of a subject and `where`; None if there are none."""
+    return both(getattr(subject, "residue_holds", None), getattr(where, "residue_holds", None))
 
 
-def all_of(
-    residues: Iterable[Callable[[Notification], bool] | None],
+def both(
+    one: Callable[[Notification], bool] | None, other: Callable[[Notification], bool] | None
 ) -> Callable[[Notification], bool] | None:
-    """The conjunction of residues, of which None holds for all."""
-    held = [holds for holds in residues if holds is not None]
-    if len(held) < 2:
-        return held[0] if held else None
-    return lambda notification: all(holds(notification) for holds in held)
+    """The conjunction of two residues, of which None holds for all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return lambda notification: one(notification) and other(notification)
 
 
 def _asked(subject: object) -> Filter | FilterSet:

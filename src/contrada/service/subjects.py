@@ -55,8 +55,12 @@ class Interest(SelectsFilters, Protocol[T_co]):
 class Narrowable(SelectsFilters, Protocol):
     """A subject that checks the filters that narrow it."""
 
-    def check_where(self, where: Filter | FilterSet) -> None:
-        """Raises a ContradaError for a filter that makes no sense for it."""
+    def check_where(self, where: Filter | FilterSet) -> Filter | FilterSet:
+        """Returns the filters as they narrow it.
+
+        Raises a ContradaError for a filter that makes no sense for it.
+        """
+        ...
 
 
 @runtime_checkable

@@ -19,16 +19,26 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.object_parts import is_unknown
-from contrada.typed.obvent_type import forget_received_types, read_obvent, to_notification, type_of
+from contrada.typed.obvent_type import read_obvent, to_notification, type_of
 from contrada.typed.predicate_rule import predicate_rule
 from contrada.typed.qos import EXPIRING, PRIORITIZED
-from contrada.typed.type_names import names_of, register
+from contrada.typed.type_names import is_root, names_of, register, type_marks
 
 T = TypeVar("T")
 
 
+class _OfRoot:
+    """The residue of subscriptions to the root, whose filter matches all notifications."""
+
+    def __get__(self, _: object, cls: type[Any]) -> Callable[[Notification], bool] | None:
+        return is_typed if is_root(cls) else None
+
+
 class Obvent:
     """The root of all obvent classes, that is, of classes of typed events.
+
+    A subscription to it receives the objects of all classes; those of unknown ones keep what they
+    have beside their marks. All notifications travel to it, and the subscriber drops untyped ones.
 
     Subclasses are dataclasses, attrs classes, pydantic models, msgspec structs, or plain classes
     with annotations. Objects of the last are restored by setting their fields, without a call of
@@ -44,6 +54,8 @@ class Obvent:
     """
 
     __slots__ = ()
+    __obvent_root__ = True
+    residue_holds = _OfRoot()
 
     def __init_subclass__(
         cls, *, name: str | None = None, earlier: Iterable[str] = (), **options: Any
@@ -56,21 +68,24 @@ class Obvent:
         if held and name is None:
             name, earlier = held[0], reversed(held[1:])
         register(cls, name, tuple(earlier))
-        forget_received_types(cls)
 
     @classmethod
     def to_filters(cls) -> Filter:
-        """Returns the filter of a subscription: the marks of this type and all ancestors."""
+        """Returns the filter of a subscription: the marks of this type and all ancestors.
+
+        That of the root is `everything`, and its residue asks for any mark.
+        """
         return type_of(cls).filters
 
     @classmethod
-    def check_where(cls, where: Filter | FilterSet) -> None:
-        """Raises InvalidObventError if a filter names no field of this type.
+    def check_where(cls, where: Filter | FilterSet) -> FilterSet:
+        """Returns filters that narrow this type, with each field under its aliases, too.
 
-        Such a filter could match only objects of some subtype: subscribe to the subtype instead.
-        Names that begin with `@` exist in all notifications.
+        Raises InvalidObventError if a filter names no field of this type. Such a filter could match
+        only objects of some subtype: subscribe to the subtype instead. Names that begin with `@`
+        exist in all notifications.
         """
-        type_of(cls).check_where(where)
+        return type_of(cls).check_where(where)
 
     @classmethod
     def lift(cls, predicate: Predicate[Self]) -> Rule:
@@ -100,6 +115,11 @@ class Obvent:
     def to_notification(self) -> Notification:
         """Returns its notification. Raises InvalidObventError, InvalidNotificationError."""
         return to_notification(self)
+
+
+def is_typed(notification: Notification) -> bool:
+    """Whether a notification has the mark of a type."""
+    return any(notification[mark] is True for mark in type_marks(notification))
 
 
 @overload
@@ -135,7 +155,6 @@ def _decorated(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> ty
     if name is None and names_of(cls):
         name, earlier = names_of(cls)[0], tuple(reversed(names_of(cls)[1:]))
     register(cls, name, earlier)
-    forget_received_types(cls)
     if not issubclass(cls, Obvent):
         for method in ("to_filters", "check_where", "lift", "from_notification"):
             setattr(cls, method, classmethod(getattr(Obvent, method).__func__))

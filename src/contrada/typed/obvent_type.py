@@ -6,13 +6,14 @@ Source: EPFL 2503 §3.3, §3.4.1 (all instances of a type, its subtypes too), §
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, Final
 
 from contrada.errors import InvalidObventError
-from contrada.model import Filter, FilterSet, Notification, mark_name
+from contrada.model import Filter, FilterSet, Notification, ValueSet, mark_name
 from contrada.model.algebra.notification import from_plain
+from contrada.model.algebra.value_set import ABSENT
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.body_values import IS
 from contrada.typed.object_parts import (
@@ -28,11 +29,13 @@ from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.shapes import FieldKind, Shape
 from contrada.typed.type_names import (
-    ancestors_of,
     class_named,
+    conforming_classes,
     descendants_of,
+    is_root,
     marks_of,
     names_of,
+    registrations,
     required_marks_of,
     type_marks,
 )
@@ -48,17 +51,19 @@ RESERVED: Final = frozenset(
 class ObventType:
     """The derived facts of one obvent class. Raises InvalidObventError for other classes.
 
-    `received_types` caches the class of received objects, by the names of their attributes.
+    `received_types` caches the class of received objects, by the names of their attributes, while
+    no class is registered.
     """
 
     def __init__(self, cls: type[Any]) -> None:
-        names = names_of(cls)
+        names = ("Obvent",) if is_root(cls) else names_of(cls)
         if not names:
             reason = "it is no class of obvents: inherit ct.Obvent, or decorate it @ct.obvent"
             raise InvalidObventError(cls.__qualname__, reason)
         self.cls = cls
         self.name = names[0]
         self.received_types: dict[tuple[str, ...], Any] = {}
+        self.registrations = registrations()
         self.marks = dict.fromkeys(marks_of(cls), True)
         self.required_marks = required_marks_of(cls)
         self.filters = Filter(dict.fromkeys(self.required_marks, True))
@@ -75,26 +80,71 @@ class ObventType:
         """The delivery guarantees of its objects."""
         return qos_of(self.cls)
 
-    def check_where(self, where: Filter | FilterSet) -> None:
+    def check_where(self, where: Filter | FilterSet) -> FilterSet:
         """See `Obvent.check_where`."""
-        check_fields(self.name, self.codec.shape, where)
+        return narrowing_filters(self.name, self.codec.shape, where)
 
 
-def check_fields(type_name: str, shape: Shape, where: Filter | FilterSet) -> None:
-    """Raises InvalidObventError if a filter names no field, or a field that is not an attribute."""
-    for name in (name for member in where.filters for name in member.sets):
-        if name.startswith("@"):
-            continue
-        first, _, path = name.partition(".")
-        found = shape.by_name.get(first)
-        kinds = [] if found is None else [each.kind for each in found.alternatives]
-        if found is None or (path and FieldKind.OBJECT not in kinds):
-            expected = ", ".join(sorted(shape.by_name)) or "none"
-            reason = f"`where` names {name!r}, which is no field; expected {expected}"
-            raise InvalidObventError(type_name, reason)
-        if not found.is_flat:
-            reason = f"`where` names {name!r}, which is in the body; use a predicate"
-            raise InvalidObventError(type_name, reason)
+def narrowing_filters(type_name: str, shape: Shape, where: Filter | FilterSet) -> FilterSet:
+    """Returns filters with each field under its aliases, too, as objects of older classes have it.
+
+    Filters of which one itself names an alias, as those of a predicate do, are not changed. Raises
+    InvalidObventError if a filter names no field, or a field that is not an attribute.
+    """
+    aliases = {alias for field in shape.fields for alias in field.aliases}
+    names = {name for member in where.filters for name in member.sets}
+    for name in names:
+        _check_field(type_name, shape, name, aliases)
+    if not aliases.isdisjoint(name.partition(".")[0] for name in names):
+        return FilterSet(where.filters)
+    return FilterSet(it for member in where.filters for it in _under_aliases(shape, member))
+
+
+def _check_field(type_name: str, shape: Shape, name: str, aliases: Collection[str]) -> None:
+    first, _, path = name.partition(".")
+    if name.startswith("@") or first in aliases:
+        return
+    found = shape.by_name.get(first)
+    kinds = [] if found is None else [each.kind for each in found.alternatives]
+    if found is None or (path and FieldKind.OBJECT not in kinds):
+        expected = ", ".join(sorted(shape.by_name)) or "none"
+        reason = f"`where` names {name!r}, which is no field; expected {expected}"
+        raise InvalidObventError(type_name, reason)
+    if not found.is_flat:
+        reason = f"`where` names {name!r}, which is in the body; use a predicate"
+        raise InvalidObventError(type_name, reason)
+
+
+def _under_aliases(shape: Shape, member: Filter) -> list[Filter]:
+    """Returns filters that match if this one does with each field under its first present name."""
+    ways: list[dict[str, ValueSet]] = [{}]
+    for name, values in member.sets.items():
+        names = _names_of_path(shape, name)
+        here: list[dict[str, ValueSet]] = [{name: values}]
+        if len(names) > 1:
+            present = values - ABSENT
+            here = [
+                dict.fromkeys(names[:place], ABSENT) | {each: present}
+                for place, each in enumerate(names)
+            ]
+            if ABSENT.issubset(values):
+                here.append(dict.fromkeys(names, ABSENT))
+        ways = [way | each for way in ways for each in here]
+    return [Filter.of_sets(way) for way in ways]
+
+
+def _names_of_path(shape: Shape, path: str) -> list[str]:
+    """Returns the names that an attribute may have: fields on its path have aliases."""
+    first, _, rest = path.partition(".")
+    found = shape.by_name.get(first)
+    if found is None:
+        return [path]
+    names = [first, *found.aliases]
+    classes = [each.type for each in found.alternatives if each.kind is FieldKind.OBJECT]
+    if not rest or not classes:
+        return names
+    within = _names_of_path(codec_of(classes[0]).shape, rest)
+    return [f"{name}.{each}" for name in names for each in within]
 
 
 _TYPE: Final = "__obvent_type__"
@@ -112,17 +162,11 @@ def type_of(cls: type[Any]) -> ObventType:
     return found
 
 
-def forget_received_types(cls: type[Any]) -> None:
-    """Clears caches after a registration: objects of ancestors may belong to the class."""
-    for ancestor in ancestors_of(cls):
-        held = ancestor.__dict__.get(_TYPE)
-        if held is not None:
-            held.received_types.clear()
-
-
 def to_notification(obvent: Any) -> Notification:
     """Returns its notification. Raises InvalidObventError, InvalidNotificationError."""
     cls = type(obvent)
+    if is_root(cls):
+        raise InvalidObventError("Obvent", "it is the root of all obvents and has no name")
     if is_unknown(cls):
         return _to_whole_notification(obvent, type_of(known_of(cls)), rest_of(obvent))
     kind = type_of(cls)
@@ -154,12 +198,14 @@ class ReceivedType:
     def __init__(self, subscribed: ObventType, names: tuple[str, ...]) -> None:
         self.marks = type_marks(names)
         carried = set(self.marks)
-        # Only these are read: an unusable class elsewhere does no harm.
-        below = descendants_of(subscribed.cls)
-        marked = [it for it in below if carried.issuperset(required_marks_of(it))]
+        if is_root(subscribed.cls):  # Decorated classes do not inherit from it.
+            marked = conforming_classes(carried)
+        else:  # Only these are read: an unusable class elsewhere does no harm.
+            below = descendants_of(subscribed.cls)
+            marked = [it for it in below if carried.issuperset(required_marks_of(it))]
         known = [type_of(it) for it in marked]
         # The class with the most ancestors; among equals, the first by name.
-        self.kind = min(known, key=lambda it: (-len(it.required_marks), it.name))
+        self.kind = min(known or [subscribed], key=lambda it: (-len(it.required_marks), it.name))
         self.is_known = carried.issubset(self.kind.marks)
         if not self.is_known:
             strange = [it for it in self.marks if class_named(it[len(MARK_PREFIX) :]) is None]
@@ -191,9 +237,13 @@ def read_obvent(cls: type[Any], notification: Notification) -> Any:
 
 def _received_type(subscribed: ObventType, attributes: Mapping[str, Any]) -> ReceivedType:
     known, names = subscribed.received_types, tuple(attributes)
+    if subscribed.registrations != registrations():  # Objects may be of a new class.
+        known.clear()
+        subscribed.registrations = registrations()
     found: ReceivedType | None = known.get(names)
     if found is None:
-        if not all(name in attributes for name in subscribed.required_marks):
+        is_of_type = all(name in attributes for name in subscribed.required_marks)
+        if not is_of_type or (is_root(subscribed.cls) and not type_marks(names)):
             raise InvalidObventError(subscribed.name, "the notification is not of this type")
         if len(known) >= READINGS_MAX:
             known.clear()

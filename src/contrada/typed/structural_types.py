@@ -21,7 +21,7 @@ from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.object_parts import Parts
 from contrada.typed.obvent_codec import ObventCodec
-from contrada.typed.obvent_type import ObventType, check_fields, read_obvent, type_of
+from contrada.typed.obvent_type import ObventType, narrowing_filters, read_obvent, type_of
 from contrada.typed.predicate_rule import shape_rule
 from contrada.typed.scalars import values_of
 from contrada.typed.shapes import (
@@ -68,9 +68,9 @@ class Structural(Generic[T]):
         """Returns the filter for attributes of these names and types."""
         return self._type.filters
 
-    def check_where(self, where: Filter | FilterSet) -> None:
-        """Raises InvalidObventError if a filter names no member."""
-        check_fields(self._type.name, self._type.shape, where)
+    def check_where(self, where: Filter | FilterSet) -> FilterSet:
+        """As `Obvent.check_where`. Raises InvalidObventError if a filter names no member."""
+        return narrowing_filters(self._type.name, self._type.shape, where)
 
     def lift(self, predicate: Predicate[T]) -> Rule:
         """See `Obvent.lift`."""

@@ -18,6 +18,9 @@ from contrada.model.domains.values import MARK_PREFIX, check_name
 NAMES: Final = "__obvent_names__"
 """The attribute of a class for its names, the present one first, the oldest last."""
 
+ROOT: Final = "__obvent_root__"
+"""The attribute of the root of all types. The root has neither a name nor a mark."""
+
 TOGETHER: Final = "Together"
 """The type name of several obvents published as one; no class may have it."""
 
@@ -57,6 +60,11 @@ def names_of(cls: type[Any]) -> tuple[str, ...]:
     """Returns the names of a class, the present one first; none for an unregistered class."""
     names: tuple[str, ...] = cls.__dict__.get(NAMES, ())
     return names
+
+
+def is_root(cls: type[Any]) -> bool:
+    """Whether a class is the root of all types."""
+    return ROOT in cls.__dict__
 
 
 def given_names(cls: type[Any]) -> tuple[str, ...]:

@@ -13,11 +13,10 @@ from typing import Any
 
 from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Filter, FilterSet, Notification
-from contrada.model.rule import Rule
 from contrada.model.syntax.parser import Binding, parse_question
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.router_messages import Disjunct, alternative
-from contrada.service.requests import all_of, filters_of, narrowing_of, notification_of
+from contrada.service.requests import both, filters_of, narrowing_of, notification_of, residue_of
 from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
@@ -46,13 +45,17 @@ class SourceQuery:
         if narrowing is not None:
             narrower = _bindings(narrowing)
             if isinstance(asked, Narrowable):
-                asked.check_where(FilterSet(Filter.of_sets(each.sets) for each in narrower))
+                narrower = [
+                    Binding(alternative.sets, each.same)
+                    for each in narrower
+                    for alternative in asked.check_where(Filter.of_sets(each.sets)).filters
+                ]
             if len(found) * len(narrower) > ALTERNATIVES_MAX:
                 raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(found) * len(narrower))
             found = [_both(one, other) for one in found for other in narrower]
-        residues = [asked.residue] if isinstance(asked, SourceQuery) else []
-        residues += [it.residue_holds for it in (asked, narrowing) if isinstance(it, Rule)]
-        residue = all_of(residues) if residues else None
+        residue = residue_of(asked, narrowing)
+        if isinstance(asked, SourceQuery):
+            residue = both(asked.residue, residue)
         self._hold([alternative(*binding) for binding in found], residue)
 
     @classmethod

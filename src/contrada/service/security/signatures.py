@@ -229,10 +229,9 @@ class Verified(Generic[T]):
         """The filters of the subject."""
         return self._filters
 
-    def check_where(self, where: Filter | FilterSet) -> None:
-        """Raises the subject's error for a filter that makes no sense for it."""
-        if isinstance(self._subject, Narrowable):
-            self._subject.check_where(where)
+    def check_where(self, where: Filter | FilterSet) -> Filter | FilterSet:
+        """As that of the subject, whose errors it raises."""
+        return self._subject.check_where(where) if isinstance(self._subject, Narrowable) else where
 
     def lift(self, predicate: Callable[[Any], object]) -> Rule:
         """The rule of a predicate over the subject's objects. Raises ServiceError."""
