@@ -309,7 +309,7 @@ def test_consumers_share_and_move_between_servers() -> None:
     net.close("a", "x", "s")
     net.run()
     assert net.got["y"][5:] == [3, 5, 8, 9], "what was not acknowledged comes again"
-    assert net.attempts["y"][5:] == [2, 2, 2, 2]
+    assert net.attempts["y"][5:] == [2, 1, 1, 1], "it may have read the first of them"
     net.close("b", "y", "s")
     net.read("c", "x", "s")
     net.run()

@@ -221,6 +221,64 @@ def test_each_record_goes_to_one_of_n_and_returns() -> None:
     assert take_records(of, "y") == ["a 2", "c 3", "d 1"]
 
 
+def test_only_what_a_lost_reader_may_have_read_is_an_attempt() -> None:
+    """Prefetched records that nobody saw would become dead letters; or a record that kills its
+    readers would be handed out for ever.
+    """
+    of, _ = subscription(attempts_max=2)
+    append(of, *"abcd")
+    for attempt in (1, 2):
+        of.open("x")
+        assert take_records(of) == [f"a {attempt}", "b 1", "c 1", "d 1"]
+        of.close("x")
+    of.open("x")
+    assert take_records(of, credit=2) == ["b 1", "c 1"]
+    assert of.statistics.dead == 1
+    of.acknowledge([(2, 3)])
+    of.close("x")
+    of.open("x")
+    assert take_records(of) == ["c 2", "d 1"], "after the acknowledgement it was the first"
+    of.close("x", seen=[])
+    of.open("x")
+    assert take_records(of) == ["c 2", "d 1"], "it read none"
+    of.grant("x", 0, read=2)
+    of.acknowledge([(3, 4)])
+    of.close("x")
+    of.open("x")
+    assert take_records(of) == ["d 2"], "it told that it read both"
+    of.validate()
+
+
+def test_a_reader_that_comes_back_keeps_what_it_has() -> None:
+    """Each lost connection would count as an attempt of the records that the reader still has."""
+    of, _ = subscription()
+    append(of, *"abcd")
+    of.open("x")
+    assert take_records(of, credit=3) == ["a 1", "b 1", "c 1"]
+    of.close("x")
+    of.open("y")
+    assert take_records(of, "y", credit=1) == ["a 2"]
+    of.open("x", holds=[1, 2, 9])
+    assert take_records(of) == ["c 1", "d 1"]
+    of.validate()
+    of.close("x", seen=[2])
+    assert take_records(of, "y") == ["b 2", "c 1", "d 1"]
+    of.acknowledge([(1, 5)])
+    of.validate()
+
+
+def test_a_count_of_an_earlier_opening_reads_nothing() -> None:
+    """A repeated message would count records as read that are on their way."""
+    of, _ = subscription()
+    append(of, *"ab")
+    of.open("x")
+    of.grant("x", 1, read=7)
+    assert take_records(of, credit=1) == ["a 1", "b 1"]
+    of.close("x")
+    of.open("x")
+    assert take_records(of) == ["a 2", "b 1"]
+
+
 def test_it_is_read_again_from_a_position_or_a_time() -> None:
     """A replay would omit acknowledged records, or later ones."""
     of, _ = subscription(replay_max=3)

@@ -5,6 +5,7 @@ import contextlib
 import signal
 import socket
 import sqlite3
+import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -135,11 +136,74 @@ async def test_a_reader_continues_at_its_position(path: Path) -> None:
         await events.acknowledge(got[1].position)
         await until(lambda: events.statistics().reconnects == 1)
         found = await records(events, 15)
-        assert [(each.item["n"], each.attempt) for each in found] == [(n, 2) for n in range(5, 20)]
+        assert [(each.item["n"], each.attempt) for each in found] == [(n, 1) for n in range(5, 20)]
         assert events.statistics().reconnects == 1
         await events.acknowledge(got[2].position, up_to=found[-1].position)
         await events.aclose()
         assert await rest(service, "s") == []
+
+
+KILLED_READER = """
+import os
+import contrada as ct
+with ct.connect_sync(%r) as service, service.subscribe(durable="s") as events:
+    for record in events:
+        if record["n"] == 1:
+            os.kill(os.getpid(), 9)
+"""
+
+
+@on_loop
+async def test_records_that_a_killed_reader_never_saw_are_no_attempts(path: Path) -> None:
+    """One record that kills its readers would take all records with it that they prefetched."""
+    keeps = ct.Retention(attempts_max=2, dead_letter="dead")
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await (await service.subscribe("n any", durable="s", retention=keeps)).aclose()
+        await service.publish_batch([{"n": n} for n in range(1, 6)], delivery=CERTIFIED)
+        for _ in range(keeps.attempts_max):
+            code = KILLED_READER % broker.address
+            killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+            assert await killed.wait() == -signal.SIGKILL
+            await until(lambda: not broker.logs.host.server.logs.has_reader("s"))
+        async with service.subscribe(durable="s") as events:
+            left = await records(events, 4)
+        assert [(each["n"], each.attempt) for each in left] == [(n, 1) for n in range(2, 6)]
+        async with service.subscribe(durable="dead") as dead:
+            assert await numbers(dead, 1) == [1]
+
+
+@on_loop
+async def test_lost_connections_are_no_attempts(path: Path) -> None:
+    """A record that a reader works on would become a dead letter while connections are lost."""
+    keeps = ct.Retention(attempts_max=1)
+    async with (
+        Broker(port=0, store=path) as broker,
+        connect(broker.address) as service,
+        service.subscribe("n any", durable="s", retention=keeps, auto_acknowledge=False) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(3)], delivery=CERTIFIED)
+        got = await records(events, 2)
+        for times in range(1, 4):
+            cut(broker)
+            await until(lambda times=times: events.statistics().reconnects == times)  # type: ignore[misc]
+            await until(lambda: events.statistics().queued == 1)
+        await events.acknowledge(*(each.position for each in got))
+        (last,) = await records(events, 1)
+        assert (last["n"], last.attempt) == (2, 1)
+        assert broker.logs.host.server.logs.statistics()["s"].dead == 0
+
+
+@on_loop
+async def test_a_reader_tells_which_records_it_holds(path: Path) -> None:
+    """Records of a batch would count as read by nobody, if their reader is killed."""
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        reading = service.subscribe("n any", durable="s", auto_acknowledge=False)
+        async with reading as events:
+            await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
+            await records(events, 4)
+            (of,) = broker.logs.host.server.logs.log_of("s")._consumers.values()
+            await until(lambda: len(of.read) == 4)
+            assert len(of) == 9
 
 
 @on_loop

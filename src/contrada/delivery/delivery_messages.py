@@ -148,7 +148,8 @@ class Past(msgspec.Struct, frozen=True, array_like=True, tag="past"):
 class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):
     """A client's request to read a subscription, which is created if it does not exist.
 
-    None means any: for filters and retention, the subscription must exist then.
+    None means any: for filters and retention, the subscription must exist then. `holds` are the
+    records that the reader has from before its connection was lost.
     """
 
     name: str
@@ -158,23 +159,29 @@ class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):
     is_durable: bool = True
     position: int | None = None
     time_us: int | None = None
+    holds: tuple[int, ...] = ()
 
 
 class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
-    """A client of the sender reads a subscription; from a position or time, if given."""
+    """A client of the sender reads a subscription; from a position or time, if given.
+
+    `holds` as in `ReadLog`.
+    """
 
     name: str
     consumer: str
     position: int | None = None
     time_us: int | None = None
+    holds: tuple[int, ...] = ()
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
-    """A consumer accepts `credit` more records."""
+    """A consumer accepts `credit` more records, and has read so many since it was opened."""
 
     name: str
     consumer: str
     credit: int
+    read: int = 0
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="done"):

@@ -1,7 +1,8 @@
 """`DurableLog`: the log of a durable subscription, with its consumers and acknowledgements.
 
 Each record is handed to one *consumer*, a client that reads. It is handed out again, with its
-attempt number, if the consumer nacks it, or leaves without acknowledging it.
+attempt number, if the consumer nacks it, or leaves without acknowledging it. A consumer prefetches
+records, and reads them in the order in which they were handed out.
 
     dropped  | acknowledged | handed out, requeued, acknowledged | not handed out yet
              first                                               cursor              next
@@ -10,9 +11,13 @@ Invariant: each kept record before the cursor is in exactly one of three states:
 handed out to one consumer, or requeued. A crash loses consumers and attempt numbers. So a record
 may be handed out again, and none is lost.
 
+An attempt counts for each record that a consumer is known to have read. Where that is none of those
+that it holds, it counts for the first of them, which may be the one that killed its reader.
+
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (one of n).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,7 +60,7 @@ class OnFull(StrEnum):
 class Retention:
     """The room and the replay of a durable subscription. Raises InvalidValueError.
 
-    `replay_max` acknowledged records are kept for replay. A record handed out `attempts_max` times
+    `replay_max` acknowledged records are kept for replay. A record that `attempts_max` readers got
     is dead: it moves to the subscription `dead_letter`, or is dropped without one; 0 means
     unlimited.
     """
@@ -106,10 +111,32 @@ class DurableLogStatistics:
 
 @dataclass(slots=True)
 class _ConsumerState:
-    """The credit of a consumer, and its records."""
+    """The credit of a consumer, and its records: read ones, and those that it may have prefetched.
+
+    `sent` has the place of each in the sequence of all records that were handed to the consumer,
+    `counted` the one of them with an attempt.
+    """
 
     credit: int = 0
-    held: set[int] = field(default_factory=set)
+    handed: int = 0
+    sent: dict[int, int] = field(default_factory=dict)
+    read: dict[int, None] = field(default_factory=dict)
+    counted: int | None = None
+
+    @property
+    def held(self) -> set[int]:
+        """All positions."""
+        return {*self.sent, *self.read}
+
+    def __len__(self) -> int:
+        return len(self.sent) + len(self.read)
+
+    def discard(self, position: int) -> None:
+        """Removes a record."""
+        if self.sent.pop(position, None) is None:
+            self.read.pop(position, None)
+        if position == self.counted:
+            self.counted = None
 
 
 class DurableLog:
@@ -141,7 +168,7 @@ class DurableLog:
         self._cursor = self._done.first_without(self.extent.first)
         self._replays_to = self._cursor  # before it, acknowledged records are handed out, too
         self._requeued: list[int] = []  # a heap
-        self._attempts: dict[int, int] = {}
+        self._attempts: Counter[int] = Counter()
         self._consumers: dict[str, _ConsumerState] = {}
         self._holders: dict[int, _ConsumerState] = {}  # of each record
 
@@ -249,8 +276,12 @@ class DurableLog:
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def open(self, consumer: str) -> None:
-        """Adds a consumer, which gets records once it has credit. Raises DeliveryError."""
+    def open(self, consumer: str, holds: Iterable[int] = ()) -> None:
+        """Adds a consumer, which gets records once it has credit. Raises DeliveryError.
+
+        `holds`: the records that its client has read, before its connection was lost. It holds
+        those that no other consumer has, without another attempt.
+        """
         if self.has_ended:
             raise DeliveryError(f"the durable subscription {self.name!r} has ended")
         if consumer in self._consumers:
@@ -258,24 +289,49 @@ class DurableLog:
         most = self._limits.consumers_max
         if len(self._consumers) >= most:
             raise DeliveryError(f"{self.name!r} has consumers_max = {most} consumers")
-        self._consumers[consumer] = _ConsumerState()
+        of = self._consumers[consumer] = _ConsumerState()
+        held = {each for each in holds if each not in self._done}.intersection(self._requeued)
+        if held:
+            self._requeued = sorted(each for each in self._requeued if each not in held)
+        for each in sorted(held):
+            self._attempts[each] = max(self._attempts[each], 1)
+            of.read[each], self._holders[each] = None, of
 
     def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
         """Removes a consumer and requeues its records.
 
-        `seen`: the records that it has seen; the others count as not handed out. None: it may have
-        seen all.
+        `seen`: the records that it has read, which alone count as attempts. None: it is lost.
         """
         of = self._consumers.pop(consumer, None)
-        if of is not None:  # None where the subscription has ended
-            unseen = () if seen is None else of.held.difference(seen)
-            self._requeue(of.held)
-            for each in unseen:
-                self._attempts[each] -= 1
+        if of is None:  # The subscription has ended.
+            return
+        if seen is not None:
+            counted = of.held.intersection(seen)
+            was = of.held.intersection((*of.read, of.counted))
+            self._attempts.update(counted - was)
+            self._attempts.subtract(was - counted)
+        self._requeue(of.held)
 
-    def grant(self, consumer: str, credit: int) -> None:
-        """Adds to a consumer's credit."""
-        self._consumers[consumer].credit += credit
+    def grant(self, consumer: str, credit: int, read: int = 0) -> None:
+        """Adds to a consumer's credit.
+
+        `read`: the records that it has read, of all that were handed to it.
+        """
+        of = self._consumers[consumer]
+        of.credit += credit
+        read = min(read, of.handed)  # It may repeat the count of an earlier opening.
+        while of.sent and (first := next(iter(of.sent.items())))[1] < read:
+            position = first[0]
+            self._attempts[position] += position != of.counted
+            of.discard(position)
+            of.read[position] = None
+
+    def _count_first(self, of: _ConsumerState) -> None:
+        """Counts an attempt for the first record of a consumer, if it may be reading that."""
+        first = None if of.read else next(iter(of.sent), None)
+        if first is not None and first != of.counted:
+            of.counted = first
+            self._attempts[first] += 1
 
     def seek(self, position: int | None = None, time_us: int | None = None) -> int:
         """Moves back to a position or a time. Returns the position.
@@ -308,7 +364,7 @@ class DurableLog:
         """
         of = self._consumers[consumer]
         handed: list[HandedRecord] = []
-        room = self._limits.records_unacknowledged_max - len(of.held)
+        room = self._limits.records_unacknowledged_max - len(of)
         count, self.is_stuck = min(count, of.credit, room), False
         try:  # It reads before any change, so that an error of the store loses nothing.
             while self._requeued and len(handed) < count:
@@ -332,6 +388,7 @@ class DurableLog:
             self.statistics.unread += 1
         of.credit -= len(handed)
         self.statistics.handed += len(handed)
+        self._count_first(of)
         return handed
 
     def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
@@ -362,7 +419,7 @@ class DurableLog:
     def can_take(self, consumer: str) -> bool:
         """Whether a consumer may get records now."""
         of = self._consumers[consumer]
-        return of.credit > 0 and len(of.held) < self._limits.records_unacknowledged_max
+        return of.credit > 0 and len(of) < self._limits.records_unacknowledged_max
 
     def _hand_out(
         self, of: _ConsumerState, entries: Iterable[StoredRecord]
@@ -372,7 +429,7 @@ class DurableLog:
             position = entry.position
             if position in self._done and position >= self._replays_to:
                 continue
-            attempt = self._attempts.get(position, 0) + 1
+            attempt = self._attempts[position] + 1
             if isinstance(entry, Damaged):
                 self.statistics.damaged += 1
                 self._acknowledge([(position, position + 1)])
@@ -382,10 +439,8 @@ class DurableLog:
                 self._acknowledge([(position, position + 1)])
                 continue
             elif position not in self._done:
-                of.held.add(position)
-                self._holders[position] = of
-                if attempt > 1 or self.retention.attempts_max:
-                    self._attempts[position] = attempt
+                of.sent[position], self._holders[position] = of.handed, of
+            of.handed += 1
             self.statistics.again += attempt > 1
             yield HandedRecord(entry, attempt)
 
@@ -417,23 +472,31 @@ class DurableLog:
 
     def nack(self, consumer: str, positions: Iterable[int]) -> None:
         """Requeues records of a consumer, for any consumer."""
-        self._requeue(self._consumers[consumer].held.intersection(positions))
+        of = self._consumers[consumer]
+        returned = of.held.intersection(positions)
+        self._attempts.update(returned.difference(of.read, (of.counted,)))  # It has read them.
+        self._requeue(returned)
+        self._count_first(of)
 
-    def _requeue(self, positions: set[int]) -> None:
-        for position in list(positions):
-            self._holders.pop(position).held.discard(position)
-            self._attempts.setdefault(position, 1)
+    def _requeue(self, positions: Iterable[int]) -> None:
+        for position in positions:
+            self._holders.pop(position).discard(position)
             heappush(self._requeued, position)
 
     def _release(self, first: int, end: int) -> None:
         """Takes positions from their holders."""
-        among = range(first, end) if end - first < len(self._holders) else list(self._holders)
+        known = len(self._holders) + len(self._attempts)
+        among = range(first, end) if end - first < known else [*self._holders, *self._attempts]
+        holders: dict[int, _ConsumerState] = {}
         for position in among:
             if first <= position < end:
                 self._attempts.pop(position, None)
                 of = self._holders.pop(position, None)
                 if of is not None:
-                    of.held.discard(position)
+                    of.discard(position)
+                    holders[id(of)] = of
+        for of in holders.values():
+            self._count_first(of)
 
     def _truncate(self, before: int) -> None:
         first = self.extent.first
@@ -448,7 +511,7 @@ class DurableLog:
         assert extent.first <= self._cursor <= extent.next
         assert list(self._done) == self.store.acknowledged(self.name)
         again = {each for each in self._requeued if each not in self._done and each >= extent.first}
-        held = [each for of in self._consumers.values() for each in of.held]
+        held = [each for of in self._consumers.values() for each in (*of.sent, *of.read)]
         assert sorted(held) == sorted(self._holders), "a record has two holders, or none"
         assert not again.intersection(held), "a record is held and comes again"
         done = {each for each in range(extent.first, self._cursor) if each in self._done}

@@ -271,12 +271,12 @@ class OwnedLogs:
         match message:
             case OpenLog():
                 self._close(owned, reader)  # from before a restart of its server
-                of.open(consumer)
+                of.open(consumer, message.holds)
                 owned.readers[reader] = None
                 if message.position is not None or message.time_us is not None:
                     of.seek(message.position, message.time_us)
             case Grant():
-                of.grant(consumer, message.credit)
+                of.grant(consumer, message.credit, message.read)
             case Ack():
                 of.acknowledge(message.intervals)
             case Nack():

@@ -67,6 +67,11 @@ class LogReader(Protocol):
         """The highest position that was read, or 0."""
         ...
 
+    @property
+    def holds(self) -> tuple[int, ...]:
+        """The positions that its caller has and did not acknowledge, at most `OUT_MAX`."""
+        ...
+
     def restart(self) -> None:
         """Expects its prefetched records again; the credit that it granted is void."""
 
@@ -205,7 +210,8 @@ class DeliveryHost:
         """As `read`, in force once `committed` returns."""
         filters = self._find_or_create(said)
         self.readers[said.consumer] = reader
-        opening = messages.OpenLog(said.name, said.consumer, said.position, said.time_us)
+        begin = said.position, said.time_us, said.holds
+        opening = messages.OpenLog(said.name, said.consumer, *begin)
         self.consume(said.consumer, opening)
         return filters
 

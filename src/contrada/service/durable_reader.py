@@ -12,12 +12,13 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from contrada.delivery import delivery_messages as messages
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.durable_log import OUT_MAX, Retention
 from contrada.delivery.store import Positions
 from contrada.errors import (
     ContradaError,
@@ -25,6 +26,7 @@ from contrada.errors import (
     InvalidValueError,
     ServiceClosedError,
     ServiceError,
+    StoreError,
 )
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.domains.values import time_us_of
@@ -43,6 +45,10 @@ DAMAGED: Final = "damaged"
 """Reason of a drop: the record on the disk is changed or missing."""
 
 _LOG: Final = logging.getLogger(__name__)
+TOLD_S: Final = 0.05
+"""Seconds within which the owner of a log learns which records a reader holds that holds several.
+Until then a lost reader counts as having read the first of them."""
+
 IN_MEMORY: Final = "@reliable"
 """Prefix of the names of subscriptions in memory."""
 
@@ -107,11 +113,14 @@ class DurableReader(DurableSubscription[T]):
         self._arrived = asyncio.Event()
         self._ahead: deque[messages.LogEntry] = deque()
         self._read = self._prefetch  # since credit was granted
+        self._taken = self._told = 0  # of the records since it was opened, the host knows those
+        self._telling: asyncio.TimerHandle | None = None
         self.newest = 0
         """The highest position that was given to the caller."""
         self._has: dict[int, None] = {}
         self._still_has: set[int] = set()  # of that, what comes again since it is read anew
         self._last: int | None = None  # to be acknowledged when the next one is asked for
+        self._is_repeated = False  # whether others were given the last record before
         self._unreadable: list[int] = []  # a heap of what it has and cannot read
         self._done: list[int] = []
         self._is_flush_due = False
@@ -189,6 +198,8 @@ class DurableReader(DurableSubscription[T]):
         self._failure = self._failure or failure
         self._flush()
         self._has_ended = True
+        if self._telling is not None:
+            self._telling.cancel()
         ends, seen = not self._is_durable, tuple(self._has)
         host.leave(messages.CloseLog(self._name, self._client, ends, seen))
         self._ahead.clear()
@@ -202,8 +213,13 @@ class DurableReader(DurableSubscription[T]):
         self._reconnects += 1
         self._ahead.clear()
         self._still_has.update(self._has)
-        self._read = self._prefetch
+        self._read, self._taken, self._told = self._prefetch, 0, 0
         self._renew()
+
+    @property
+    def holds(self) -> tuple[int, ...]:
+        """The positions that the caller has and did not acknowledge, at most `OUT_MAX`."""
+        return tuple(self._has)[:OUT_MAX]
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -225,6 +241,8 @@ class DurableReader(DurableSubscription[T]):
             if self._host is None:
                 raise ServiceError("iterate a subscription inside its own `async with`")
             self._acknowledge_last()
+            if self._is_repeated:
+                await self._settle_repeated(self._host)
             while self._ahead:
                 found = self._took(self._ahead.popleft())
                 if found is not None:
@@ -235,6 +253,17 @@ class DurableReader(DurableSubscription[T]):
             self._renew()
             await self._arrived.wait()
 
+    async def _settle_repeated(self, host: LogHost) -> None:
+        """Waits until the acknowledgement of a repeated record is on the disk.
+
+        If the next record kills this process, the attempt counts for that one and not again for the
+        last. A store that is away delays that only: the acknowledgement is tried again.
+        """
+        self._is_repeated = False
+        self._flush()
+        with suppress(StoreError):
+            await host.committed(self._client)
+
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """The next record; see `Subscription.next`."""
         return await next_of(self, timeout_s)
@@ -242,6 +271,7 @@ class DurableReader(DurableSubscription[T]):
     def _took(self, record: messages.LogEntry) -> DurableRecord[T] | None:
         """The record for the caller, or None if it is skipped."""
         self._read += 1
+        self._taken += 1
         self._renew()
         position, item = record.position, record.notification
         if position in self._still_has:
@@ -271,7 +301,9 @@ class DurableReader(DurableSubscription[T]):
             self._note_unreadable(position, error)
             return None
         if self._options.get("auto_acknowledge", True):
-            self._last = position
+            self._last, self._is_repeated = position, record.attempt > 1
+        if len(self._has) > 1 and self._telling is None and self._loop is not None:
+            self._telling = self._loop.call_later(TOLD_S, self._tell)
         self._delivered += 1
         return DurableRecord(made, position, record.time_us, record.attempt)
 
@@ -361,8 +393,17 @@ class DurableReader(DurableSubscription[T]):
     def _renew(self) -> None:
         """Renews the credit when half of it is used."""
         if self._host is not None and 2 * self._read >= self._prefetch and self._failure is None:
-            credit, self._read = self._read, 0
-            self._host.consume(self._client, messages.Grant(self._name, self._client, credit))
+            self._grant(self._host)
+
+    def _tell(self) -> None:
+        """Tells the host which records were read, if no message has done that since."""
+        self._telling = None
+        if self._host is not None and self._told < self._taken and self._failure is None:
+            self._grant(self._host)
+
+    def _grant(self, host: LogHost) -> None:
+        credit, self._read, self._told = self._read, 0, self._taken
+        host.consume(self._client, messages.Grant(self._name, self._client, credit, self._taken))
 
 
 def durable_reader_of(

@@ -207,7 +207,8 @@ class DurableRecord(Generic[T]):
     """A record of a durable subscription. `item` is the notification, or the reader's object of it.
 
     `position` is its place in the log, `time_us` its arrival there in UTC microseconds since 1970,
-    and `attempt` counts its deliveries since the service was opened, this one included.
+    and `attempt` counts the readers that got it since the owner of the log started, this one
+    included.
 
     A record reads like its item, so that one loop serves plain and durable subscriptions:
     `record["price"]` and `record.envelope` for a notification, `record.price` for an obvent. Type

@@ -90,7 +90,7 @@ class _ReaderQueue:
         self._label = label
         self._connection, self._host = connection, logs.host
         self._waiting: deque[tuple[LogEntry | Closed, int]] = deque()
-        self._granted = 0
+        self._granted = self._read = 0
         self._asked = 0  # records requested from the delivery server and not delivered
         self._portion = _AHEAD_AT_FIRST
         self._bytes = 0
@@ -136,22 +136,29 @@ class _ReaderQueue:
         """Unknown here."""
         return 0
 
+    @property
+    def holds(self) -> tuple[int, ...]:
+        """Unknown here."""
+        return ()
+
     def restart(self) -> None:
         """Does nothing: the log is in this process."""
 
-    def grant(self, credit: int) -> None:
-        """Adds credit for records."""
+    def grant(self, credit: int, read: int) -> None:
+        """Adds credit for records. The client has read so many of those that were sent."""
         self._granted = min(self._granted + max(credit, 0), OUT_MAX)
-        self._ask()
+        is_news, self._read = read > self._read, max(read, self._read)
+        self._ask(is_news=is_news)
 
-    def _ask(self) -> None:
+    def _ask(self, *, is_news: bool = False) -> None:
         """Requests a portion from the delivery server once the queue is empty."""
-        more = min(self._granted, self._portion - self._asked)
-        if more > 0 and not self._waiting:
+        more = 0 if self._waiting else min(self._granted, self._portion - self._asked)
+        if more > 0 or is_news:
+            more = max(more, 0)
             self._granted -= more
             self._asked += more
-            message = self.request
-            self._host.consume(message.consumer, Grant(message.name, message.consumer, more))
+            name, consumer = self.request.name, self.request.consumer
+            self._host.consume(consumer, Grant(name, consumer, more, self._read))
 
     def next_frame(self) -> LogDelivery | None:
         """Returns the next frame of records, or of the close."""
@@ -427,6 +434,8 @@ class DurableSession:
             self._close_reader(CloseLog(message.name, label))
         if len(self._readers) >= (most := self._limits.readers_per_client_max):
             raise LimitError("readers_per_client_max", most)
+        if len(message.holds) > OUT_MAX:
+            raise LimitError("OUT_MAX", OUT_MAX, len(message.holds))
         filters = message.filters
         most = self._limits.durable_filters_max
         if filters is not None and len(filters.filters) > most:
@@ -469,7 +478,7 @@ class DurableSession:
         if reader is None or reader.request.name != message.name:
             raise DeliveryError(f"{message.consumer!r} does not read {message.name!r}")
         if isinstance(message, Grant):
-            reader.grant(message.credit)
+            reader.grant(message.credit, message.read)
             return
         many = message.intervals if isinstance(message, Ack) else message.positions
         if len(many) > OUT_MAX:

@@ -403,7 +403,8 @@ class DurableClient:
         if (position or time_us is not None) and of.reader.newest:
             position, time_us = of.reader.newest + 1, None  # Continues behind the newest record.
         key = message.name, message.consumer
-        again = ReadLog(*key, None, None, message.is_durable, position, time_us)
+        holds = of.reader.holds
+        again = ReadLog(*key, None, None, message.is_durable, position, time_us, holds)
         try:
             await self._read(of, again)
         except ConnectionFailedError:
