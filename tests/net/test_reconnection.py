@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -80,10 +81,10 @@ def lose(service: Service) -> None:
     wire.abort()
 
 
-async def begun(address: str) -> Broker:
+async def begun(address: str, store: Path | None = None) -> Broker:
     """Starts a new broker at the address of a former one."""
     place = parse_address(address)
-    broker = Broker(place.host, place.port)
+    broker = Broker(place.host, place.port, store=store)
     await broker.start()
     return broker
 

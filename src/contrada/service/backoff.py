@@ -16,6 +16,11 @@ STEADY_S: Final = 10.0
 """
 
 
+def jitter(chance: Callable[[], float] = random.random) -> float:
+    """A random factor from a half to one; `chance` gives numbers from 0 to 1."""
+    return (1 + chance()) / 2
+
+
 class Backoff:
     """Growing waits with jitter, so that clients of a lost broker do not all return at once."""
 
@@ -28,7 +33,7 @@ class Backoff:
         """Seconds until the next attempt: at random between half and all of the present wait."""
         most_s = min(self._most_s, BACKOFF_S_MAX)
         self._most_s = 2 * most_s
-        return most_s * (1 + self._chance()) / 2
+        return most_s * jitter(self._chance)
 
     def reset(self) -> None:
         """Begins anew after a success."""

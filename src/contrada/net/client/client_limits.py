@@ -15,6 +15,9 @@ class ClientLimits:
     disconnected_wait_s: float = 10.0
     """How long an operation waits for a lost connection. Beyond it: ConnectionFailedError; nothing
     was sent."""
+    retry_s_max: float = 1.5
+    """Seconds between attempts to reconnect while a call, a reader or a subscription needs the
+    connection. Beyond it: the wait grows no more; without such a need, up to `BACKOFF_S_MAX`."""
     goodbye_wait_s: float = 5.0
     """How long closing waits for the broker. Beyond it: the connection is cut."""
     client_tick_s: float = 5.0

@@ -315,6 +315,11 @@ class DurableClient:
 
     # --- the connection -----------------------------------------------------------------------
 
+    @property
+    def needs_connection(self) -> bool:
+        """Whether there are readers, or requests that are sent again."""
+        return bool(self._readers or self._requests)
+
     def _ask(
         self, message: msgspec.Raw, wait_ms: int = 0, *, is_kept: bool = False, consumer: str = ""
     ) -> "asyncio.Future[LogReply]":
@@ -325,6 +330,8 @@ class DurableClient:
             self._reconnection.ask(frame)
         elif self._is_up:
             self._reconnection.send(frame)
+        else:
+            self._reconnection.hurry()
         answer = asyncio.get_running_loop().create_future()
         answer.add_done_callback(_mark_retrieved)
         self._requests[self._numbers] = _PendingRequest(frame, answer, is_kept, consumer)

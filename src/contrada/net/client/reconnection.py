@@ -6,7 +6,8 @@
 Invariants: only the failure of the first connection is raised by `open`. A message is sent on the
 present connection, or not at all: a caller awaits `ready` first. The connection is `is_up` when its
 owner has restored its subscriptions, so that no later message overtakes them. Closing waits for the
-broker at most `goodbye_wait_s`, and for no attempt.
+broker at most `goodbye_wait_s`, and for no attempt. While a caller or the owner needs the
+connection, at most `retry_s_max` passes between two rounds of attempts.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import itertools
 import logging
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -27,7 +29,7 @@ from contrada.net.wire.endpoint import ClientWire, ConnectOptions, describe_os_e
 from contrada.net.wire.frames import Frame, Hello, Reply, Request
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from contrada.service import ConnectionState
-from contrada.service.backoff import STEADY_S, Backoff
+from contrada.service.backoff import STEADY_S, Backoff, jitter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.loop_guards import check_loop
 
@@ -48,6 +50,11 @@ class ConnectionOwner(Protocol):
 
     def on_given_up(self, failure: ServiceError) -> None:
         """Ends: there will be no other connection."""
+
+    @property
+    def needs_connection(self) -> bool:
+        """Whether a reader or an unanswered request waits for a connection."""
+        ...
 
 
 class Reconnection:
@@ -93,6 +100,8 @@ class Reconnection:
         self._opening = asyncio.Lock()
         self._work: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._needed = asyncio.Event()
+        self._callers = 0  # in `ready`
         self._up_since_s = 0.0
         self._failure: ServiceError | None = None
         self._numbered = 0
@@ -146,6 +155,10 @@ class Reconnection:
     async def ready(self) -> None:
         """Waits until it is up. Raises ConnectionFailedError after `disconnected_wait_s`."""
         self.check()
+        if self.is_up:
+            return
+        self._callers += 1
+        self.hurry()
         try:
             async with asyncio.timeout(self.limits.disconnected_wait_s):
                 while not self.is_up:
@@ -158,6 +171,12 @@ class Reconnection:
             if self._states.current.reason:
                 reason = f"{reason} ({self._states.current.reason})"
             raise ConnectionFailedError(shown_addresses(self._addresses), reason) from None
+        finally:
+            self._callers -= 1
+
+    def hurry(self) -> None:
+        """Ends the wait for the next attempt, unless the last one was just now."""
+        self._needed.set()
 
     @property
     def is_there(self) -> bool:
@@ -336,10 +355,18 @@ class Reconnection:
             address = self._addresses[(place + attempt) % len(self._addresses)]
             is_round = attempt % len(self._addresses) == 0
             wait_s = self._backoff.next_s() if is_round else 0.0
+            # With jitter, as the whole wait: many clients may need their connections.
+            soon_s = min(wait_s, self.limits.retry_s_max * jitter())
+            if self._callers or self._owner.needs_connection:
+                wait_s = soon_s
+            self._needed.clear()
             self._states.change(
                 ConnectionState("trying", str(address), reason, attempt + 1, wait_s)
             )
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(soon_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s - soon_s):
+                    await self._needed.wait()
             try:
                 self._wire = wire = await self._connect(address)
                 await self._owner.resume()

@@ -485,6 +485,12 @@ class TcpService(BaseService):
         if self._durable is not None:
             await self._durable.resume()
 
+    @property
+    def needs_connection(self) -> bool:
+        """Whether subscriptions or durable requests wait for a connection."""
+        durable = self._durable
+        return bool(self.in_force) or (durable is not None and durable.needs_connection)
+
     def on_given_up(self, failure: ServiceError) -> None:
         """Ends all iterations after their queues: there will be no connection."""
         for subscription in list(self.in_force.values()):
