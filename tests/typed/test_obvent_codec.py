@@ -7,8 +7,8 @@ import typing
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, field, make_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
@@ -21,7 +21,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada import connect_sync
 from contrada.errors import InvalidObventError
 from contrada.model import Envelope, Filter, Notification
 from contrada.typed import Alias, Obvent, obvent
@@ -29,6 +28,8 @@ from contrada.typed.obvent_schema import schema_of
 from contrada.typed.predicates import lift
 from contrada.typed.remote_calls import Reference
 from contrada.typed.shapes import shape_of
+
+IN_MODULE = {"__module__": __name__}
 
 
 class Side(enum.Enum):
@@ -242,7 +243,7 @@ def test_fields_that_depend_on_an_argument_are_in_the_body() -> None:
     sent = Boxes(Box([1]), Box(["a"]))
     assert over_the_wire(sent) == sent
     wrong: Any = Box(["a"])
-    with pytest.raises(InvalidObventError, match="numbers"):
+    with pytest.raises(InvalidObventError, match="held = "):
         Boxes(wrong, Box(["a"])).to_notification()
 
 
@@ -307,7 +308,7 @@ def test_recursive_classes_are_supported() -> None:
         chain.to_notification()
 
 
-def _without(notification: Notification, *names: str, marks: tuple[str, ...] = ()) -> Notification:
+def without(notification: Notification, *names: str, marks: tuple[str, ...] = ()) -> Notification:
     kept = {name: it for name, it in notification.items() if name not in names}
     return Notification.from_attributes(
         {**kept, **dict.fromkeys(marks, True)},
@@ -320,7 +321,7 @@ def _without(notification: Notification, *names: str, marks: tuple[str, ...] = (
 def test_unknown_parts_are_published_again() -> None:
     """A forwarding program would drop parts that only others know."""
     sent = FULL.to_notification()
-    strange = _without(sent, "party.@is", "party.licence", marks=("@is.elsewhere.Swap",))
+    strange = without(sent, "party.@is", "party.licence", marks=("@is.elsewhere.Swap",))
     strange = Notification.from_attributes(
         {**strange, "currency": "CHF", "party.rating": 5, "party.@is": "elsewhere.Fund"},
         strange.body,
@@ -380,14 +381,8 @@ def test_values_that_change_on_the_wire_are_refused(change: dict[str, Any]) -> N
 @pytest.mark.parametrize("kind", [Counter, Counter[str], defaultdict[str, int]])
 def test_maps_that_are_not_made_of_pairs_are_refused(kind: Any) -> None:
     """Pairs would be counted as items, and the map never be read."""
-    cls = make_dataclass(
-        "Counting",
-        [("counts", kind)],
-        bases=(Obvent,),
-        namespace={"__obvent_names__": ("carry.Counting",)},
-    )
     with pytest.raises(InvalidObventError, match="declare a dict"):
-        cls({}).to_notification()
+        make_dataclass("Counting", [("counts", kind)], bases=(Obvent,), namespace=IN_MODULE)
 
 
 @dataclass
@@ -445,7 +440,7 @@ def test_an_extended_subtype_keeps_its_type() -> None:
 
 def test_a_field_that_was_added_has_its_default() -> None:
     """Publishers with an older class would not be read."""
-    old = _without(Party("a").to_notification(), "address")
+    old = without(Party("a").to_notification(), "address")
     assert Party.from_notification(old) == Party("a")
 
 
@@ -462,56 +457,6 @@ def test_a_class_that_was_renamed_is_known_by_all_its_names() -> None:
     old = Notification.with_marks({"price": 2.0}, marks=["carry.Oldest"])
     assert Renamed.to_filters().matches(old)
     assert Renamed.from_notification(old) == Renamed(2.0)
-
-
-@dataclass
-class Place(Obvent, name="carry.Place"):
-    town: Annotated[str, Alias("city")]
-
-
-@dataclass
-class Visit(Obvent, name="carry.Visit"):
-    place: Annotated[Place, Alias("site")]
-    length_h: Annotated[int | None, Alias("hours")] = None
-
-
-VISITS: list[dict[str, Any]] = [
-    {name: "Zug", **hours}
-    for name in ("place.town", "place.city", "site.town", "site.city")
-    for hours in ({}, {"length_h": 2, "hours": 5}, {"hours": 5}, {"length_h": None, "hours": 5})
-]
-
-
-@pytest.mark.parametrize(
-    ("where", "holds"),
-    [
-        ("place.town = 'Zug'", lambda visit: visit.place.town == "Zug"),
-        ("length_h > 3", lambda visit: visit.length_h is not None and visit.length_h > 3),
-        ("length_h <= 3", lambda visit: visit.length_h is not None and visit.length_h <= 3),
-        ("length_h (absent | = null)", lambda visit: visit.length_h is None),
-        ("place.town != 'Zug'", lambda visit: visit.place.town != "Zug"),
-    ],
-)
-def test_a_filter_finds_a_field_under_each_of_its_names(
-    where: str, holds: Callable[[Visit], bool]
-) -> None:
-    """Objects of an older class would be missed, or found by a value that is not read."""
-    narrowed = Visit.check_where(Filter(where))
-    for attributes in VISITS:
-        given = Notification.with_marks(attributes, marks=["carry.Visit"])
-        assert narrowed.matches(given) is holds(Visit.from_notification(given)), attributes
-
-
-def test_a_predicate_on_a_field_with_an_alias_is_a_subscription() -> None:
-    """It would be refused, since its filters name the alias."""
-    with (
-        connect_sync() as service,
-        service.subscribe(Visit, lambda visit: (visit.length_h or 0) > 3) as visits,
-    ):
-        for hours in ({"length_h": 4}, {"hours": 3}, {"hours": 5}):
-            attributes = {"site.city": "Bar", **hours}
-            service.publish(Notification.with_marks(attributes, marks=["carry.Visit"]))
-        assert [visits.next(10).length_h for _ in range(2)] == [4, 5]
 
 
 @dataclass
@@ -535,7 +480,7 @@ PRECISE = Decimal("0.10000000000000000001")
 def test_a_field_of_any_kind_is_read_by_the_name_it_had(buyer: Party | None) -> None:
     """It would have its default, and the published value be lost."""
     old = Before(buyer, [1], PRECISE).to_notification()
-    as_moved = _without(old, "@is.carry.Before", marks=("@is.carry.Moved",))
+    as_moved = without(old, "@is.carry.Before", marks=("@is.carry.Moved",))
     got = Moved.from_notification(as_moved)
     assert got == Moved(buyer, [1], PRECISE)
     assert type(got) is Moved, "nothing is left of it"
@@ -544,7 +489,7 @@ def test_a_field_of_any_kind_is_read_by_the_name_it_had(buyer: Party | None) -> 
 
 def test_the_name_of_a_field_precedes_its_aliases() -> None:
     """A value under the old name would replace the one under the new name."""
-    both = _without(Moved(Party("new"), [2], PRECISE).to_notification())
+    both = without(Moved(Party("new"), [2], PRECISE).to_notification())
     body = {**msgspec.msgpack.decode(both.body), "words": [1], "price": "2.5"}
     old = {"buyer.name": "old", "buyer.address": None, "price": 2.5}
     got = Moved.from_notification(
@@ -687,29 +632,6 @@ def test_a_false_mark_is_dropped() -> None:
     sent = Party("a").to_notification()
     strange = Notification.from_attributes({**sent, "@is.Evil": False}, b"", "", sent.envelope)
     assert dict(Party.from_notification(strange).to_notification()) == dict(sent)
-
-
-@dataclass
-class Initial(Obvent, name="carry.Initial"):
-    price: float
-    rate: InitVar[float]
-
-    def __post_init__(self, rate: float) -> None:
-        self.price *= rate
-
-
-class Extra(Obvent, pydantic.BaseModel, name="carry.Extra"):
-    model_config = pydantic.ConfigDict(extra="allow")
-
-
-@pytest.mark.parametrize(
-    ("sent", "said"),
-    [(Initial(1.0, 2.0), "wants 'rate'"), (Extra.model_validate({"a": 1}), "lost")],
-)
-def test_classes_that_cannot_be_restored_are_refused(sent: Obvent, said: str) -> None:
-    """Subscribers would get no object, or less than was published."""
-    with pytest.raises(InvalidObventError, match=said):
-        sent.to_notification()
 
 
 @obvent(name="carry.Root")

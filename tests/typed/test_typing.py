@@ -44,6 +44,31 @@ class Plain:
     price: float = 1.0
 
 
+async def predicates(service: ct.Service) -> None:
+    service.query(StockQuote, lambda q: q.price < 100)
+    service.query(StockQuote, lambda q: q.pric < 100)  # error
+    service.query(StockQuote, lambda q, e: q.price < 100 and e.publisher == "x")
+    service.query(StockQuote, lambda q, e: q.pric < 100)  # error
+    service.query(StockQuote, "price < 100")
+    async with service.subscribe(StockQuote) as quotes:
+        await quotes.update(lambda q: q.price < 100)
+        await quotes.update(lambda q: q.pric < 100)  # error
+        await quotes.update(lambda q, e: q.price < 100 and e.publisher == "x")
+        await quotes.update(lambda q, e: q.pric < 100)  # error
+        await quotes.update(StockQuote, lambda q: q.price < 100)
+        await quotes.update(StockQuote, lambda q: q.pric < 100)  # error
+        await quotes.update(StockQuote, "price < 100")
+    ct.ObventPattern((StockQuote, lambda q: q.price < 100), Tick)
+    ct.ObventPattern((StockQuote, lambda q: q.pric < 100), Tick)  # error
+    ct.ObventPattern(StockQuote, (Tick, lambda tick: tick.company == "x"))  # error
+    ct.ObventPattern(StockQuote, Tick, (Tick, lambda tick: tick.company == "x"))  # error
+    ct.ObventPattern((StockQuote, "price < 100"), Tick, Tick)
+    four = ct.ObventPattern((StockQuote, lambda q: q.price < 100), Tick, Tick, StockQuote)
+    async with service.subscribe(four) as longer:
+        (await anext(longer)).obvents[3].company.upper()
+        (await anext(longer)).obvents[3].size  # error
+
+
 async def cases(service: ct.Service) -> None:
     service.subscribe(StockQuote, lambda q: 80 < q.price < 100 and "Telco" in q.company)
     service.subscribe(StockQuote, lambda q: q.pric < 100)  # error
@@ -86,6 +111,8 @@ async def cases(service: ct.Service) -> None:
 
 
 def blocking(service: ct.SyncService) -> None:
+    service.query(StockQuote, lambda q: q.pric < 100)  # error
+    service.subscribe(StockQuote).update(lambda q: q.pric < 100)  # error
     service.publish(Undecorated(1.0))
     service.publish(Plain())  # error
     with service.subscribe(StockQuote, lambda q: q.price < 1) as quotes:

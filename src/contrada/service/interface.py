@@ -135,12 +135,24 @@ class Subscription(AsyncResource, AsyncIterator[T_co]):
     async def unsubscribe(self) -> None:
         """Ends it. Nothing is delivered afterwards; queued notifications are dropped, counted."""
 
-    @abstractmethod
+    @overload
     async def update(
-        self,
-        subject: Subscribable | Predicate[Any],
-        where: Subscribable | Predicate[Any] | None = None,
-    ) -> None:
+        self, subject: Subscribable | type[Any], where: Subscribable | Predicate[T_co] | None = None
+    ) -> None: ...
+
+    @overload
+    async def update(
+        self, subject: Subscribable | type[Any], where: EnvelopePredicate[T_co]
+    ) -> None: ...
+
+    @overload
+    async def update(self, subject: Predicate[T_co]) -> None: ...
+
+    @overload
+    async def update(self, subject: EnvelopePredicate[T_co]) -> None: ...
+
+    @abstractmethod
+    async def update(self, subject: Any, where: Any = None) -> None:
         """Replaces the filters without a gap; `subject` and `where` as in `Service.subscribe`.
 
         A predicate alone replaces the `where` of the present subject. The type of the objects
@@ -468,7 +480,18 @@ class Service(AsyncResource):
 
     @overload
     def query(  # type: ignore[overload-overlap]
-        self, subject: Interest[T] | type[T], where: Any = None, **options: Unpack[QueryOptions]
+        self,
+        subject: Interest[T] | type[T],
+        where: Subscribable | Predicate[T] | None = None,
+        **options: Unpack[QueryOptions],
+    ) -> Answers[T]: ...
+
+    @overload
+    def query(
+        self,
+        subject: Interest[T] | type[T],
+        where: EnvelopePredicate[T],
+        **options: Unpack[QueryOptions],
     ) -> Answers[T]: ...
 
     @overload

@@ -16,7 +16,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.service.interface import Subscription, SubscriptionStatistics
 from contrada.service.loop_guards import check_loop, next_of, running_loop
 from contrada.service.requests import filters_of, is_predicate, narrowing_of, reader_of, residue_of
-from contrada.service.subjects import Handler, OnError, Predicate, Subscribable
+from contrada.service.subjects import Handler, OnError, Subscribable
 from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, SubscriptionQueue
 
 _LOG: Final = logging.getLogger("contrada.service")
@@ -76,11 +76,7 @@ class QueuedSubscription(Subscription[T]):
                 await self._enter()
                 self._opened = True
 
-    async def update(
-        self,
-        subject: Subscribable | Predicate[Any],
-        where: Subscribable | Predicate[Any] | None = None,
-    ) -> None:
+    async def update(self, subject: Any, where: Any = None) -> None:
         """Replaces the filters without a gap; see `Subscription.update`."""
         if where is None and is_predicate(subject):
             # The reader is a method of the present subject.

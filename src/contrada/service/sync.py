@@ -64,11 +64,17 @@ class SyncSubscription(SyncHandled[T]):
         """Ends it. Nothing is delivered afterwards; queued notifications are dropped, counted."""
         self.close()
 
+    @overload
     def update(
-        self,
-        subject: Subscribable | Predicate[Any],
-        where: Subscribable | Predicate[Any] | None = None,
-    ) -> None:
+        self, subject: Subscribable | type[Any], where: Subscribable | Predicate[T] | None = None
+    ) -> None: ...
+    @overload
+    def update(self, subject: Subscribable | type[Any], where: EnvelopePredicate[T]) -> None: ...
+    @overload
+    def update(self, subject: Predicate[T]) -> None: ...
+    @overload
+    def update(self, subject: EnvelopePredicate[T]) -> None: ...
+    def update(self, subject: Any, where: Any = None) -> None:
         """Replaces the filters without a gap; `subject` and `where` as in `Service.subscribe`.
 
         See `Subscription.update`.
@@ -297,7 +303,17 @@ class SyncService(SyncServiceBase):
 
     @overload
     def query(  # type: ignore[overload-overlap]
-        self, subject: Interest[T] | type[T], where: Any = None, **options: Unpack[QueryOptions]
+        self,
+        subject: Interest[T] | type[T],
+        where: Subscribable | Predicate[T] | None = None,
+        **options: Unpack[QueryOptions],
+    ) -> SyncAnswers[T]: ...
+    @overload
+    def query(
+        self,
+        subject: Interest[T] | type[T],
+        where: EnvelopePredicate[T],
+        **options: Unpack[QueryOptions],
     ) -> SyncAnswers[T]: ...
     @overload
     def query(

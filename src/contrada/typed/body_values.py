@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.typed.scalars import reader, type_test, writer
-from contrada.typed.shapes import FieldKind, TypeOption, alternatives_of, name_of
+from contrada.typed.shapes import FieldKind, TypeOption, alternatives_of, is_declared, name_of
 
 IS: Final = "@is"
 """The key of a nested object's class, or of the alternative of a union."""
@@ -116,6 +116,8 @@ def _container(annotation: Any, objects: Objects) -> BodyCodec:
     given = typing.get_args(annotation)
     if origin in (Any, object) or isinstance(annotation, typing.TypeVar):
         return BodyCodec(lambda _: True, _write_builtin, lambda value: value)
+    if is_declared(origin):  # It is generic, and its fields are of the types in the arguments.
+        return objects(annotation)
     if not isinstance(origin, type):
         raise TypeError(f"expected a type, found {annotation!r}")
     if origin is tuple and given and given[-1] is not Ellipsis:

@@ -19,7 +19,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.object_parts import is_unknown
-from contrada.typed.obvent_type import read_obvent, to_notification, type_of
+from contrada.typed.obvent_type import check_definition, read_obvent, to_notification, type_of
 from contrada.typed.predicate_rule import predicate_rule
 from contrada.typed.qos import EXPIRING, PRIORITIZED
 from contrada.typed.type_names import is_root, names_of, register, type_marks
@@ -47,8 +47,9 @@ class Obvent:
     `class StockQuote(StockObvent, name="StockQuote")` names the type; the default is the module and
     the qualified name of the class. `earlier` are its former names, the oldest first. Raises
     InvalidObventError for a class in `__main__` without a name (no other process could know it), a
-    name of another class, and, at first use, for fields that cannot be encoded. Structs take no
-    arguments in their definition: `@obvent(name=…)` names them.
+    name of another class, and for fields that cannot be encoded; at first use for what is known
+    only then, as a class that is defined later. Structs take no arguments in their definition:
+    `@obvent(name=…)` names them.
 
     Source: EPFL 2503 §3.2.
     """
@@ -68,6 +69,7 @@ class Obvent:
         if held and name is None:
             name, earlier = held[0], reversed(held[1:])
         register(cls, name, tuple(earlier))
+        check_definition(cls)
 
     @classmethod
     def to_filters(cls) -> Filter:
@@ -155,6 +157,7 @@ def _decorated(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> ty
     if name is None and names_of(cls):
         name, earlier = names_of(cls)[0], tuple(reversed(names_of(cls)[1:]))
     register(cls, name, earlier)
+    check_definition(cls)
     if not issubclass(cls, Obvent):
         for method in ("to_filters", "check_where", "lift", "from_notification"):
             setattr(cls, method, classmethod(getattr(Obvent, method).__func__))

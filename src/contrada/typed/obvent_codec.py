@@ -9,8 +9,11 @@ Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import Any, Final
+from typing import Any, Final, get_origin
+
+from msgspec import UNSET, UnsetType
 
 from contrada.errors import InvalidObventError
 from contrada.model.domains.values import MARK_PREFIX
@@ -32,6 +35,10 @@ from contrada.typed.type_names import class_named, marks_of, names_of
 READINGS_MAX: Final = 256
 """Cached read plans of one class, by sets of attribute names, and cached sets of value types.
 Beyond it: the cache is cleared."""
+
+
+GENERICS_MAX: Final = 256
+"""Cached codecs of generic classes with arguments. Beyond it: made anew, the least recent first."""
 
 
 class ObventCodec:
@@ -84,6 +91,8 @@ class ObventCodec:
             parts.attributes[prefix + name] = value
         for nested in self._objects:
             value = getattr(obvent, nested.field.name)
+            if value is UNSET and nested.field.may_be_unset:
+                continue
             path = prefix + nested.field.name
             if value is None and nested.may_be_none:
                 parts.attributes[path] = None
@@ -99,7 +108,9 @@ class ObventCodec:
             codec.write(value, parts, f"{path}.", depth + 1)
         for entry in self._elements:
             value = getattr(obvent, entry.field.name)
-            if value is None and entry.field.is_flat:
+            if (value is None and entry.field.is_flat) or (
+                value is UNSET and entry.field.may_be_unset
+            ):
                 continue
             parts.entries[prefix + entry.field.name] = self._encode_entry(entry, value)
 
@@ -150,10 +161,13 @@ class ObventCodec:
             values = tuple(map(self._encode, self._scalars, values))
             if _are_plain(self._scalars, types):
                 _with_room(self._plain_types).add(types)
+            elif UnsetType in types:
+                pairs = zip(self._names, values, strict=True)
+                return {name: value for name, value in pairs if value is not UNSET}
         return dict(zip(self._names, values, strict=True))
 
     def _encode(self, declared: "_ScalarField", value: Any) -> Any:
-        if type(value) in declared.plain:
+        if type(value) in declared.plain or (value is UNSET and declared.field.may_be_unset):
             return value
         for holds, write in declared.writers:
             if holds(value):
@@ -316,8 +330,18 @@ _CODEC: Final = "__obvent_codec__"
 """The attribute of a class for its ObventCodec; a subclass inherits that of an ancestor."""
 
 
-def codec_of(cls: type[Any]) -> ObventCodec:
-    """Returns the codec of a class. Raises InvalidObventError for a class that has none."""
+@lru_cache(maxsize=GENERICS_MAX)
+def _codec_of_generic(annotation: Any) -> ObventCodec:
+    return ObventCodec(shape_of(annotation), name_of(annotation))
+
+
+def codec_of(cls: Any) -> ObventCodec:
+    """Returns the codec of a class, or of a generic one with arguments.
+
+    Raises InvalidObventError for a class that has none.
+    """
+    if get_origin(cls) is not None:
+        return _codec_of_generic(cls)
     found: ObventCodec | None = getattr(cls, _CODEC, None)
     if found is None or found.shape.cls is not cls:
         name = (*names_of(cls), cls.__qualname__)[0]
@@ -326,12 +350,16 @@ def codec_of(cls: type[Any]) -> ObventCodec:
     return found
 
 
-def object_codec(cls: type[Any]) -> BodyCodec:
-    """Returns the codec of nested objects in the body, as in a list."""
+def object_codec(declared: Any) -> BodyCodec:
+    """Returns the codec of nested objects in the body, as in a list.
+
+    They are of a class, or of a generic one with arguments.
+    """
+    cls = get_origin(declared) or declared
 
     def write(value: Any, depth: int) -> Values:
         kind, parts = _split_nested(value, cls)
-        codec_of(kind).write(value, parts, depth=depth)
+        codec_of(declared if kind is cls else kind).write(value, parts, depth=depth)
         return {"": parts.entries, **parts.attributes}
 
     def read(value: Any) -> Any:
@@ -342,7 +370,7 @@ def object_codec(cls: type[Any]) -> BodyCodec:
         if known is not None and issubclass(known, cls):
             kind = known
             del attributes[IS]
-        return _make_nested(kind, Parts(attributes, value[""]))
+        return _make_nested(declared if kind is cls else kind, Parts(attributes, value[""]))
 
     return BodyCodec(lambda value: isinstance(value, cls), write, read)
 
@@ -377,9 +405,9 @@ def _read_nested(declared: type[Any], parts: Parts) -> Any:
     return _make_nested(cls, parts)
 
 
-def _make_nested(cls: type[Any], parts: Parts) -> Any:
+def _make_nested(declared: Any, parts: Parts) -> Any:
     """Returns a nested object with its unknown parts. Raises InvalidObventError."""
-    codec = codec_of(cls)
+    codec, cls = codec_of(declared), get_origin(declared) or declared
     values, rest = codec.read(parts)
     if rest is None:
         return codec.make(cls, values)

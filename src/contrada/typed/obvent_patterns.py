@@ -22,6 +22,7 @@ P = TypeVar("P")
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+D = TypeVar("D")
 
 Part = type[A] | Interest[A] | tuple[type[A] | Interest[A], Subscribable | Predicate[A]]
 """A type, or a type with a filter or predicate."""
@@ -73,7 +74,26 @@ class ObventPattern(Pattern, Generic[P]):
 
     @overload
     def __init__(
-        self: "ObventPattern[tuple[Any, ...]]", *parts: Part[Any], **options: Unpack[PatternOptions]
+        self: "ObventPattern[tuple[A, B, C, D]]",
+        first: Part[A],
+        second: Part[B],
+        third: Part[C],
+        fourth: Part[D],
+        /,
+        **options: Unpack[PatternOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "ObventPattern[tuple[Any, ...]]",
+        first: Part[Any],
+        second: Part[Any],
+        third: Part[Any],
+        fourth: Part[Any],
+        fifth: Part[Any],
+        /,
+        *parts: Part[Any],
+        **options: Unpack[PatternOptions],
     ) -> None: ...
 
     def __init__(

@@ -6,7 +6,7 @@ Source: EPFL 2503 §3.3, §3.4.1 (all instances of a type, its subtypes too), §
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from contrada.typed.object_parts import (
 )
 from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
 from contrada.typed.qos import Qos, qos_of
-from contrada.typed.shapes import FieldKind, Shape
+from contrada.typed.shapes import FieldKind, Shape, own_fields
 from contrada.typed.type_names import (
     class_named,
     conforming_classes,
@@ -67,8 +67,7 @@ class ObventType:
         self.marks = dict.fromkeys(marks_of(cls), True)
         self.required_marks = required_marks_of(cls)
         self.filters = Filter(dict.fromkeys(self.required_marks, True))
-        for name in RESERVED & self.codec.shape.by_name.keys():
-            raise InvalidObventError(self.name, f"the field name {name!r} is taken by Obvent")
+        _check_names(self.name, self.codec.shape.by_name)
 
     @cached_property
     def codec(self) -> ObventCodec:
@@ -145,6 +144,23 @@ def _names_of_path(shape: Shape, path: str) -> list[str]:
         return names
     within = _names_of_path(codec_of(classes[0]).shape, rest)
     return [f"{name}.{each}" for name in names for each in within]
+
+
+def check_definition(cls: type[Any]) -> None:
+    """Raises InvalidObventError for fields that cannot be encoded, if their types are known.
+
+    Other ones are refused at first use.
+    """
+    name = names_of(cls)[0]
+    fields = own_fields(cls, name)
+    if fields is not None:
+        ObventCodec(Shape(cls, fields, lambda *_: None), name)
+        _check_names(name, [each.name for each in fields])
+
+
+def _check_names(type_name: str, names: Iterable[str]) -> None:
+    for name in RESERVED.intersection(names):
+        raise InvalidObventError(type_name, f"the field name {name!r} is taken by Obvent")
 
 
 _TYPE: Final = "__obvent_type__"

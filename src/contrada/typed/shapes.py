@@ -81,7 +81,9 @@ class Default(enum.Enum):
 class Field:
     """One field of a class.
 
-    `keyword` is its name in the constructor. `default` is the value itself, or a `Default`.
+    `keyword` is its name in the constructor; without `is_init` the constructor does not take it, so
+    it is set on the made object. `default` is the value itself, or a `Default`. A field that
+    `may_be_unset`, as in msgspec, is absent if its value is UNSET.
     """
 
     name: str
@@ -90,6 +92,8 @@ class Field:
     default: object
     aliases: tuple[str, ...] = ()
     annotation: Any = None
+    is_init: bool = True
+    may_be_unset: bool = False
 
     @property
     def is_required(self) -> bool:
@@ -166,25 +170,30 @@ def name_of(annotation: Any) -> str:
     return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
 
 
-def shape_of(cls: type[Any], type_name: str = "") -> Shape:
-    """Returns the shape of a class. Raises InvalidObventError for one that cannot be made or read.
+def shape_of(annotation: Any, type_name: str = "") -> Shape:
+    """Returns the shape of a class, or of a generic one with arguments, as `Box[int]`.
 
-    Cost: some tens of microseconds for each field; frequent users cache it.
+    Raises InvalidObventError for one that cannot be made or read. Cost: some tens of microseconds
+    for each field; frequent users cache it.
     """
-    reader = _ShapeReader(cls, type_name or cls.__qualname__)
-    fields = tuple(reader.fields())
+    reader = _ShapeReader(annotation, type_name or name_of(annotation))
+    cls, fields = reader.cls, tuple(reader.fields())
     reader.check_narrowing(fields)
     if _is_pydantic(cls):
         is_root = getattr(cls, "__pydantic_root_model__", False)
         return Shape(cls, fields, _make_root if is_root else _make_model)
     if is_plain(cls):
         return Shape(cls, fields, _make_plain)
-    reader.check_constructor({each.keyword for each in fields})
-    keywords = {each.name: each.keyword for each in fields if each.keyword != each.name}
-    if keywords:
+    keywords = {each.name: each.keyword for each in fields if each.is_init}
+    reader.check_constructor(set(keywords.values()))
+    if any(name != keyword for name, keyword in keywords.items()) or len(keywords) < len(fields):
 
         def make(made: type[Any], values: Mapping[str, Any]) -> Any:
-            return made(**{keywords.get(name, name): it for name, it in values.items()})
+            given = {keywords[name]: it for name, it in values.items() if name in keywords}
+            found = made(**given)
+            for name in values.keys() - keywords.keys():
+                object.__setattr__(found, name, values[name])
+            return found
 
         return Shape(cls, fields, make)
     taken = [
@@ -194,6 +203,32 @@ def shape_of(cls: type[Any], type_name: str = "") -> Shape:
     ]
     is_positional = taken == [each.keyword for each in fields]
     return Shape(cls, fields, lambda made, values: made(**values), is_positional)
+
+
+def own_fields(cls: type[Any], type_name: str) -> tuple[Field, ...] | None:
+    """Returns the fields that a class itself annotates, before a decorator makes it a dataclass.
+
+    None while an annotation names a class that is not yet defined. Raises InvalidObventError as
+    `shape_of`, for what is known by then.
+    """
+    try:
+        hints = _hints_of(cls)
+    except (NameError, AttributeError, TypeError, SyntaxError):
+        return None
+    reader = _ShapeReader(cls, type_name)
+    reader.check_extra()
+    own = [name for name in inspect.get_annotations(cls) if not name.startswith("__")]
+    for name in own:
+        if isinstance(hints[name], dataclasses.InitVar) and name not in vars(cls):
+            raise reader.refusal(f"its constructor wants {name!r}, which is no field")
+    fields = tuple(
+        reader.field(name, name, msgspec.UNSET)  # Which default it has is known later.
+        for name in own
+        if not isinstance(hints[name], dataclasses.InitVar)
+        and typing.ClassVar not in (hints[name], typing.get_origin(hints[name]))
+    )
+    reader.check_narrowing(fields)
+    return fields
 
 
 def _make_model(cls: Any, values: Mapping[str, Any]) -> Any:
@@ -220,13 +255,16 @@ _ANY_NUMBER: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KE
 
 
 class _ShapeReader:
-    def __init__(self, cls: type[Any], type_name: str) -> None:
-        self.cls = cls
+    def __init__(self, annotation: Any, type_name: str) -> None:
+        self.cls: Any = typing.get_origin(annotation) or annotation
         self.type_name = type_name
         try:
-            self.hints = typing.get_type_hints(cls, include_extras=True)
+            hints = _hints_of(self.cls)
         except (NameError, AttributeError, TypeError, SyntaxError) as error:
             raise self.refusal(f"an annotation cannot be resolved: {error}") from None
+        given = typing.get_args(annotation)
+        arguments = dict(zip(self.cls.__parameters__, given, strict=True)) if given else {}
+        self.hints = {name: _with_arguments(hint, arguments) for name, hint in hints.items()}
 
     def refusal(self, reason: str) -> InvalidObventError:
         return InvalidObventError(self.type_name, reason)
@@ -242,9 +280,27 @@ class _ShapeReader:
             return self.of_dataclass()
         return self.of_annotations()
 
-    def field(self, name: str, keyword: str, default: object) -> Field:
-        annotation, aliases = _without_extras(self.hints[name])
-        return Field(name, keyword, alternatives_of(annotation), default, aliases, annotation)
+    def field(
+        self,
+        name: str,
+        keyword: str,
+        default: object,
+        annotation: Any = None,
+        *,
+        is_init: bool = True,
+    ) -> Field:
+        found, aliases = _without_extras(self.hints[name])
+        annotation = found if annotation is None else annotation
+        rest = [each for each in _parts(annotation) if each is not msgspec.UnsetType]
+        may_be_unset = len(rest) < len([*_parts(annotation)])
+        if may_be_unset:
+            if default is not msgspec.UNSET:
+                raise self.refusal(f"field {name!r} may be UNSET, so this has to be its default")
+            annotation = typing.Union[tuple(rest)]  # noqa: UP007 - of parts that are known now
+        if default is Default.NONE and not is_init:
+            default = Default.MADE
+        options = alternatives_of(annotation)
+        return Field(name, keyword, options, default, aliases, annotation, is_init, may_be_unset)
 
     def of_struct(self) -> Iterator[Field]:
         for each in msgspec.structs.fields(self.cls):
@@ -252,18 +308,16 @@ class _ShapeReader:
             yield self.field(each.name, each.name, default)
 
     def of_pydantic(self) -> Iterator[Field]:
-        if self.cls.model_config.get("extra") == "allow":
-            raise self.refusal('what it has beside its fields, extra="allow", would be lost')
+        self.check_extra()
         for name, each in self.cls.model_fields.items():
-            if each.is_required():
-                yield self.field(name, name, Default.NONE)
-            else:
-                made = each.default_factory is not None
-                yield self.field(name, name, Default.MADE if made else each.default)
+            default = Default.MADE if each.default_factory is not None else each.default
+            default = Default.NONE if each.is_required() else default
+            # A generic model with arguments is a class, whose hints are those of the model without.
+            annotation = each.annotation if _is_open(self.hints[name]) else None
+            yield self.field(name, name, default, annotation)
 
     def of_attrs(self) -> Iterator[Field]:
         for each in self.cls.__attrs_attrs__:
-            self.check(each.name, each.init)
             if each.name not in self.hints:
                 raise self.refusal(f"field {each.name!r} has no annotation")
             default = each.default
@@ -271,21 +325,24 @@ class _ShapeReader:
                 default = Default.MADE
             elif type(default).__name__ == "_Nothing":
                 default = Default.NONE
-            yield self.field(each.name, each.alias or each.name, default)
+            yield self.field(each.name, each.alias or each.name, default, is_init=each.init)
 
     def of_dataclass(self) -> Iterator[Field]:
         if "__dataclass_fields__" not in self.cls.__dict__ and self.own_annotations():
             raise self.refusal("it has annotations but is not decorated @dataclass")
         for each in dataclasses.fields(self.cls):
-            self.check(each.name, each.init)
             default = _default(each.default, each.default_factory, dataclasses.MISSING)
-            yield self.field(each.name, each.name, default)
+            yield self.field(each.name, each.name, default, is_init=each.init)
 
     def of_annotations(self) -> Iterator[Field]:
         for name in self.hints:
             is_of_class = typing.get_origin(self.hints[name]) is typing.ClassVar
             if not name.startswith("__") and not is_of_class:
                 yield self.field(name, name, getattr(self.cls, name, Default.NONE))
+
+    def check_extra(self) -> None:
+        if getattr(self.cls, "model_config", {}).get("extra") == "allow":
+            raise self.refusal('what it has beside its fields, extra="allow", would be lost')
 
     def check_narrowing(self, fields: tuple[Field, ...]) -> None:
         """Raises InvalidObventError if a redeclared field is not narrower: filters use its type."""
@@ -311,9 +368,22 @@ class _ShapeReader:
         annotations = (self.hints.get(name) for name in inspect.get_annotations(self.cls))
         return any(typing.get_origin(each) is not typing.ClassVar for each in annotations)
 
-    def check(self, name: str, is_given: bool) -> None:
-        if not is_given:
-            raise self.refusal(f"field {name!r} has init=False")
+
+def _hints_of(cls: type[Any]) -> dict[str, Any]:
+    """Returns the resolved annotations of a class, which may name a class of a function."""
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except NameError:
+        names = {**vars(cls), cls.__name__: cls}
+        return typing.get_type_hints(cls, localns=names, include_extras=True)
+
+
+def _with_arguments(hint: Any, arguments: Mapping[Any, Any]) -> Any:
+    """Returns an annotation with the arguments of a generic class in the place of its variables."""
+    if isinstance(hint, typing.TypeVar):
+        return arguments.get(hint, hint)
+    open_ = getattr(hint, "__parameters__", ()) if arguments and not isinstance(hint, type) else ()
+    return hint[tuple(arguments.get(each, each) for each in open_)] if open_ else hint
 
 
 def is_plain(cls: type[Any]) -> bool:

@@ -46,3 +46,4 @@ def test_filters_residue_and_python_agree(
             else:
                 assert passed or not wanted, (lifted.explain(), made)
             assert holds(lifted.predicate, made) == wanted
+        assert lifted.is_exact or any(line.reason for line in lifted.plan), lifted.explain()

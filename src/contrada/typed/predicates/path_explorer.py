@@ -63,7 +63,10 @@ class CodePlace(NamedTuple):
 
 
 class CompilationStep(NamedTuple):
-    """One result of a place: a set of an attribute, or the reason for none."""
+    """One result of a place: a set of an attribute, or the reason for none.
+
+    With both, objects in the set are left to the predicate, for this reason.
+    """
 
     place: CodePlace | None
     name: str
@@ -82,12 +85,15 @@ class Option:
 
 @dataclass(slots=True, eq=False)
 class Fork:
-    """A place where paths part. `known` is the set of the tested attribute before it."""
+    """A place where paths part. `known` is the set of the tested attribute before it.
+
+    `weakness` is the reason why the predicate decides on objects in the sets, "" if it need not.
+    """
 
     name: str
     options: list[Option]
     known: ValueSet | None = None
-    is_weak: bool = False
+    weakness: str = ""
     at: int = 0
 
     def fold(self) -> list[Sets]:
@@ -171,19 +177,19 @@ class Path:
         answers: list[tuple[Any, ValueSet]],
         whole: ValueSet | None = None,
         *,
-        is_weak: bool = False,
+        weakness: str = "",
     ) -> Option:
         """Forks: each answer holds for a set of one attribute, all within the whole."""
         known = self.sets.get(name, EVERYTHING)
         options = []
         for answer, values in answers:
             if answer is True:
-                step = CompilationStep(self.place(), name, values, "")
+                step = CompilationStep(self.place(), name, values, weakness)
                 self.steps.setdefault((step.place, name, ""), step)
             within = values if known is whole else self._narrow(name, values)
             if not _shows_empty(within):
                 options.append(Option(answer, {name: within}))
-        return self._take(Fork(name, options, known, is_weak))
+        return self._take(Fork(name, options, known, weakness))
 
     def _take(self, fork: Fork) -> Option:
         if len(self.forks) >= FORKS_MAX:
@@ -243,7 +249,7 @@ class Path:
                         break
                     self._abandon(fork)
                 boxes = fork.fold()
-                if fork.is_weak and boxes:
+                if fork.weakness and boxes:
                     self.has_weak_tests = True
                 self.forks.pop()
             if not self.forks:

@@ -56,6 +56,7 @@ Predicate = Callable[..., Any]
 class PlanLine:
     """The result of one place of a predicate: a constraint, or the reason for none.
 
+    With both, the predicate decides on the objects that the constraint matches, for this reason.
     `place` is `file:line`, `source` the operand there, where they are known.
     """
 
@@ -68,11 +69,14 @@ class PlanLine:
     @property
     def is_lifted(self) -> bool:
         """Whether the result is a constraint."""
-        return not self.reason
+        return bool(self.constraint)
 
     def __str__(self) -> str:
-        what = f"{self.name} {self.constraint}" if self.is_lifted else self.reason
-        if self.reason and self.name and self.name not in self.reason:
+        what = self.reason
+        if self.is_lifted:
+            again = f", and asked again: {self.reason}" if self.reason else ""
+            what = f"{self.name} {self.constraint}{again}"
+        elif self.name and self.name not in self.reason:
             what = f"{self.name}: {what}"
         where = f"  [{self.source}]" if self.source else ""
         place = f"{self.place}  " if self.place else ""

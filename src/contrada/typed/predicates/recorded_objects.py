@@ -137,7 +137,8 @@ class ObjectValue(Recorded):
         option = path.replay(name)
         if option is None:
             answers = [(True, TRUE_POINT), (False, EVERYTHING)]
-            option = path.test(name, answers, is_weak=True)
+            weakness = "an object of another type may have the mark"
+            option = path.test(name, answers, weakness=weakness)
         answer: bool = path.answer(option)
         return answer
 

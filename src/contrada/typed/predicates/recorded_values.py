@@ -109,7 +109,7 @@ class ScalarValue(Recorded):
 
     _contrada_whole: ValueSet
     _contrada_class: type
-    _contrada_is_weak = False
+    _contrada_weakness = ""
     _contrada_false: Any = None
     """The value that is false; None if all are true."""
 
@@ -128,8 +128,8 @@ class ScalarValue(Recorded):
             options: list[tuple[Any, ValueSet]] = [*found]
             if self._contrada_default is not NO_DEFAULT:
                 _with_default(options, self._contrada_default, real)
-            whole, is_weak = self._contrada_whole, self._contrada_is_weak
-            option = path.test(name, options, whole, is_weak=is_weak)
+            weakness = self._contrada_weakness
+            option = path.test(name, options, self._contrada_whole, weakness=weakness)
         answer: bool = path.answer(option)
         return answer
 

@@ -343,7 +343,7 @@ class DecimalValue(ScalarValue):
 
     _contrada_whole = DOUBLES
     _contrada_class = Decimal
-    _contrada_is_weak = True
+    _contrada_weakness = "the attribute is the double nearest to the decimal"
     _contrada_false = 0
 
     def _contrada_verdict(self, order: str, other: Any) -> Verdict:
