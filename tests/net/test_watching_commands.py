@@ -11,16 +11,21 @@ from typing import Any
 
 import pytest
 
+from contrada.cli import doctor
+from contrada.cli.doctor import DISK_FREE_MIN
 from contrada.cli.top import _rate
 from contrada.connections import connect_sync
-from contrada.errors import ServiceError
+from contrada.errors import ServiceError, StoreFullError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.net.broker.broker import STATISTICS_NAMES_MAX, Broker
 from contrada.net.broker.inspector import INSPECTED_MAX
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.payload_codec import encode_content
+from contrada.service.clock import wall_clock_us
+from contrada.service.dispatcher import EXPIRED_ON_ARRIVAL
 from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.stores.sqlite_store import SqliteStore
 from tests.asynchronous import on_loop, until
 from tests.commands import here
 from tests.net.conftest import CONTRADA
@@ -165,6 +170,60 @@ async def test_doctor_explains_counters() -> None:
     assert "contrada top" in told["dropped: queue full"]["todo"]
     assert "serve -v" in told["refused: not contrada"]["todo"]
     assert "without permission" in told["dropped: not permitted"]["todo"]
+
+
+@on_loop
+async def test_doctor_names_a_full_disk(tmp_path: Path) -> None:
+    """A person would look for a fault of peers while certified publications fail."""
+    async with (
+        Broker(port=0, store=tmp_path / "events.db") as broker,
+        TcpService(broker.address) as service,
+        service.subscribe("a any", durable="log"),
+    ):
+        await service.publish({"a": 1}, delivery="certified")
+        assert {"used bytes", "free bytes"} <= broker.statistics().store.keys()
+        store = broker.logs.host.store
+        assert isinstance(store, SqliteStore)
+        (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+        store._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreFullError):
+            await service.publish({"a": "x" * 100_000}, delivery="certified")
+        status, found = await asyncio.to_thread(findings, broker.address)
+        (fault,) = (each for each in found if each["level"] == "fault")
+        assert status == 1
+        assert "cannot be written" in fault["found"]
+        assert "no room is left" in fault["found"]
+        assert fault["todo"].startswith("make room on the disk")
+        store._db.execute(f"PRAGMA max_page_count = {pages + 1000}")
+        await service.publish({"a": 2}, delivery="certified")
+        assert not broker.statistics().store_failures
+
+
+@pytest.mark.parametrize("ahead_s", [3_600, -3_600])
+@on_loop
+async def test_doctor_names_another_clock(ahead_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notifications would expire on arrival, without a hint at the reason."""
+    monkeypatch.setattr(
+        "contrada.net.broker.broker.wall_clock_us", lambda: wall_clock_us() + ahead_s * 1_000_000
+    )
+    async with Broker(port=0) as broker:
+        broker.dropped[EXPIRED_ON_ARRIVAL] += 1
+        status, found = await asyncio.to_thread(findings, broker.address)
+    (fault,) = (each for each in found if each["level"] == "fault")
+    assert status == 1
+    side = "ahead of" if ahead_s > 0 else "behind"
+    assert f"s {side} that of this machine" in fault["found"]
+    assert "NTP" in fault["todo"]
+    (expired,) = (each for each in found if "expired on arrival" in each["found"])
+    assert "synchronize" in expired["todo"]
+
+
+def test_doctor_names_a_disk_that_is_nearly_full() -> None:
+    """A broker would stop to confirm without a warning before."""
+    counts = {"store": {"disk free bytes": DISK_FREE_MIN - 1}}
+    assert [each.level for each in doctor._store("here", counts)] == ["warning"]
+    counts["store"]["disk free bytes"] = DISK_FREE_MIN
+    assert not [*doctor._store("here", counts)]
 
 
 @pytest.mark.slow

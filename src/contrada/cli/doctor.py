@@ -27,10 +27,12 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import check_host
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.tls import TLS_FAULT
+from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import LINK_DOWN, LINK_FULL
 from contrada.service.dispatcher import DUPLICATE, EXPIRED_ON_ARRIVAL
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.settings import read_toml
+from contrada.service.stores.table_store import NO_ROOM
 from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL
 
 FindingLevel: TypeAlias = Literal["ok", "warning", "fault"]
@@ -38,7 +40,13 @@ FindingLevel: TypeAlias = Literal["ok", "warning", "fault"]
 SLOW_S: Final = 0.5
 """Seconds for a broker's hello and its answer. Beyond it: a warning."""
 
-_HARMLESS: Final = {"connection ended", "unsubscribed", EXPIRED, EXPIRED_ON_ARRIVAL, DUPLICATE}
+CLOCK_S_MAX: Final = 2.0
+"""Seconds between a broker's clock and that of this machine. Beyond it: a fault."""
+
+DISK_FREE_MIN: Final = 256 * 2**20
+"""Bytes free on the disk of a broker's store. Below it: a warning."""
+
+_HARMLESS: Final = {"connection ended", "unsubscribed", EXPIRED, DUPLICATE}
 """Reasons of drops without a loss for any subscriber."""
 
 _DROPPED: Final = {
@@ -46,6 +54,8 @@ _DROPPED: Final = {
     "subscribe to less",
     LINK_FULL: "a slow neighbour; contrada top shows the link with a long queue",
     LINK_DOWN: "a link broke with a queue; see the log of serve -v",
+    EXPIRED_ON_ARRIVAL: "the clock of a publisher or of this broker is wrong: synchronize them; "
+    "or times to live are shorter than the way to this broker",
     NOT_PERMITTED: "a user published or subscribed without permission; see the log of serve -v",
     ON_ITS_WAY: "a link broke; notifications in flight may be lost; see the log of serve -v",
 }
@@ -165,7 +175,7 @@ def _made(settings: BrokerSettings) -> str:
 
 def _broker(address: str, approach: Approach) -> Iterator[Finding]:
     try:
-        hello_s, answer_s, counts = run(_asked(address, approach))
+        hello_s, answer_s, ahead_s, counts = run(_asked(address, approach))
     except ContradaError as error:
         found = str(error).removeprefix(f"{address}: ")
         yield Finding("fault", address, found, _way_in(error))
@@ -183,6 +193,8 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
         todo = "connect as a user with the permission: contrada user add NAME --inspect"
         yield Finding("warning", address, f"its counters are not shown: {why}", todo)
         return
+    yield from _clock(address, ahead_s, answer_s / 2)
+    yield from _store(address, counts)
     lost = dict(counts.get("dropped", {}))
     for reason, count in lost.items():
         if count and reason not in _HARMLESS:
@@ -193,6 +205,27 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
     for name, todo in _COUNTED.items():
         for reason, count in counts.get(name, {}).items():
             yield Finding("warning", address, f"{count:,} {name.replace('_', ' ')}: {reason}", todo)
+
+
+def _clock(address: str, ahead_s: float, doubt_s: float) -> Iterator[Finding]:
+    if abs(ahead_s) > CLOCK_S_MAX + doubt_s:
+        side = "ahead of" if ahead_s > 0 else "behind"
+        found = f"its clock is {abs(ahead_s):,.1f} s {side} that of this machine"
+        todo = "synchronize both (NTP): times to live, patterns and from_time go by these clocks"
+        yield Finding("fault", address, found, todo)
+
+
+def _store(address: str, counts: Mapping[str, Any]) -> Iterator[Finding]:
+    room = "make room on the disk of its store; writes continue by themselves, and nothing is lost"
+    failures = counts.get("store_failures", {})
+    for reason, count in failures.items():
+        found = f"its store cannot be written, tried {count:,} times: {reason}"
+        todo = room if NO_ROOM in reason else "mend that; it is tried again by itself"
+        yield Finding("fault", address, found, todo)
+    free = counts.get("store", {}).get("disk free bytes", DISK_FREE_MIN)
+    if free < DISK_FREE_MIN:
+        level: FindingLevel = "warning" if free else "fault"
+        yield Finding(level, address, f"the disk of its store has {free:,} bytes free", room)
 
 
 def _way_in(error: ContradaError) -> str:
@@ -209,14 +242,20 @@ def _way_in(error: ContradaError) -> str:
 
 async def _asked(
     address: str, approach: Approach
-) -> tuple[float, float, Mapping[str, Any] | NotPermittedError]:
-    """Measures the seconds to a broker's hello and answer; returns them with its statistics."""
+) -> tuple[float, float, float, Mapping[str, Any] | NotPermittedError]:
+    """Measures the seconds to a broker's hello and answer, and that its clock is ahead.
+
+    Returns them with its statistics.
+    """
     began_s = time.monotonic()
     async with TcpService(address, reconnect=False, options=approach) as service:
-        greeted_s = time.monotonic()
+        greeted_s, ahead_us = time.monotonic(), 0.0
         counts: Mapping[str, Any] | NotPermittedError
         try:
+            asked_us = wall_clock_us()
             counts = await answered(address, service.broker_statistics())
+            middle_us = (asked_us + wall_clock_us()) / 2
+            ahead_us = counts.get("now_us", middle_us) - middle_us
         except NotPermittedError as error:
             counts = error
-        return greeted_s - began_s, time.monotonic() - greeted_s, counts
+        return greeted_s - began_s, time.monotonic() - greeted_s, ahead_us / 1e6, counts

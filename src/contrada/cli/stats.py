@@ -61,15 +61,15 @@ async def answered(address: str, question: Awaitable[T]) -> T:
 def _table(address: str, counts: Mapping[str, Any]) -> Table:
     table = Table("", address, show_header=True)
     for name, count in counts.items():
-        if name == "began_us":
-            table.add_row("began", f"{datetime_of(count):%Y-%m-%dT%H:%M:%SZ}")
+        if name in ("began_us", "now_us"):
+            table.add_row(name.removesuffix("_us"), f"{datetime_of(count):%Y-%m-%dT%H:%M:%SZ}")
             continue
         label = name.replace("_", " ")
         if not isinstance(count, Mapping):
             table.add_row(label, f"{count:,}")
             continue
-        # The delivery counters are of many kinds and have no sum.
-        table.add_row(label, "" if name == "delivery" else f"{sum(count.values()):,}")
+        # The counters of delivery and store are of many kinds and have no sum.
+        table.add_row(label, "" if name in ("delivery", "store") else f"{sum(count.values()):,}")
         for reason, part in count.items():
             table.add_row(f"  {reason}", f"{part:,}")
     return table

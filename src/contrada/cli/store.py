@@ -94,6 +94,8 @@ def show(place: str, as_json: bool) -> None:
         numbers = of.first, of.next, of.records, of.acknowledged, of.held_bytes
         table.add_row(of.name, *map(str, numbers), last if of.time_us else "")
     output().print(table)
+    space = shown.space
+    click.echo(f"{space.used_bytes:,} bytes used, {space.free_bytes:,} free in the file")
     for where, why in shown.damaged.items():
         click.echo(f"damaged: {where}: {why}")
 

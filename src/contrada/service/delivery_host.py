@@ -10,6 +10,7 @@ Invariant: work that precedes a call of `committed` is on stable storage when th
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -142,7 +143,7 @@ class DeliveryHost:
         self._keeping: dict[str, _Keeping] = {}
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
-        self._groups = GroupCommitter(store, self._show)
+        self.groups = GroupCommitter(store, self._show)
         self._deadlines = Deadlines(
             lambda: self.server.due_us, lambda: self._take(self.server.tick(now_us())), now_us
         )
@@ -196,7 +197,7 @@ class DeliveryHost:
         """
         if self._wait_for_network is not None:
             await self._wait_for_network()
-            if self._groups.is_closing:
+            if self.groups.is_closing:
                 raise ServiceClosedError("the service is closed")
 
     async def read(self, reader: LogReader, said: messages.ReadLog) -> FilterSet:
@@ -348,7 +349,7 @@ class DeliveryHost:
                     await self.committed()
                     break
                 except StoreError:  # Logged where it was found; the group is tried again.
-                    if self._groups.is_closing:
+                    if self.groups.is_closing:
                         break
                     await asyncio.sleep(RETRY_S)
 
@@ -359,7 +360,7 @@ class DeliveryHost:
 
         Raises StoreError when that failed; it is tried again.
         """
-        await self._groups.committed()
+        await self.groups.committed()
 
     async def closed(self, client: str) -> None:
         """See `LogHost`; it is always connected."""
@@ -383,7 +384,7 @@ class DeliveryHost:
         for name in ended:
             if self.server.logs.terms(name) is None:  # Otherwise the name is in use again.
                 self._forget(name)
-        self._groups.add(visible)
+        self.groups.add(visible)
         self._deadlines.look()
 
     def _show(self, effects: Sequence[VisibleEffect]) -> None:
@@ -404,7 +405,7 @@ class DeliveryHost:
 
     async def aclose(self) -> None:
         """Ends the readers, and commits the rest. Raises StoreError."""
-        self._groups.is_closing = True
+        self.groups.is_closing = True
         self.end_readers()
         for keeping in self._keeping.values():
             keeping.route.queue.finish()
@@ -437,7 +438,8 @@ class GroupCommitter:
         self._group: asyncio.Future[None] | None = None  # the group that gathers
         self._previous: asyncio.Future[None] | None = None  # the group that is written
         self._committing: asyncio.Task[None] | None = None
-        self._is_failing = False
+        self.failures: Counter[str] = Counter()
+        """The failed writes since the last one that succeeded, by reason."""
         self.is_closing = False
         """Whether a failed group is tried only once more."""
 
@@ -480,7 +482,7 @@ class GroupCommitter:
                     if not self.is_closing:
                         return
                     continue
-                self._is_failing = False
+                self.failures.clear()
                 self._show(shown)
                 group.set_result(None)
         finally:
@@ -490,9 +492,9 @@ class GroupCommitter:
         self, group: asyncio.Future[None], shown: list[VisibleEffect], error: Exception
     ) -> None:
         """The store keeps the group, and soon tries it again together with the next one."""
-        if not self._is_failing:
+        if not self.failures:
             _LOG.warning("what is promised cannot be written yet: %(reason)s", {"reason": error})
-        self._is_failing = True
+        self.failures[str(error)] += 1
         self._effects[:0] = shown
         if not isinstance(error, StoreError):
             error = StoreError(f"the store failed: {error!r}")

@@ -74,6 +74,31 @@ def test_changed_bytes_are_found(path: Path) -> None:
     store.close()
 
 
+def test_free_pages_return_to_the_disk_in_small_steps(path: Path) -> None:
+    """A store would keep the size of its longest backlog for ever."""
+    with closing(SqliteStore(path)) as store:
+        for number in range(1, 201):
+            store.append("a", [bytes(50_000)] * 4, number)
+            store.sync()
+        assert store.space is not None
+        full = store.space.used_bytes
+        assert full > 40_000_000
+        store.acknowledge("a", [(1, 801)])
+        store.truncate("a", 801)
+        store.sync()
+        before = store.space.used_bytes + store.space.free_bytes
+        assert before > full - (sqlite_store.RETURNED_PAGES + 1) * 4096
+        while before > sqlite_store.FREE_PAGES_MAX * 4096 + store.space.used_bytes:
+            store.note("n", b"%d" % before)
+            store.sync()
+            left = store.space.used_bytes + store.space.free_bytes
+            assert 0 < before - left <= (sqlite_store.RETURNED_PAGES + 1) * 4096
+            before = left
+        assert store.space.used_bytes < 1_000_000
+    assert path.stat().st_size == before
+    assert before < full / 8
+
+
 def test_what_is_no_store_is_refused(path: Path) -> None:
     """A foreign file would be overwritten."""
     path.write_bytes(b"no database at all" * 100)

@@ -40,6 +40,8 @@ _LABELLED_GAUGES: Final = {
     "subscription_waiting": ("subscription", "Queued notifications of the longest queues."),
     "subscription_dropped": ("subscription", "Dropped notifications of the longest queues."),
     "delivery": ("count", "Durable traffic, as DeliveryStatistics counts it."),
+    "store": ("count", "Bytes of the store's file, used and free, and free on its disk."),
+    "store_failures": ("reason", "Failed writes of the store since the last that succeeded."),
 }
 _SECOND_US: Final = 1_000_000
 

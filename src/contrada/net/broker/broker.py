@@ -65,7 +65,8 @@ class BrokerStatistics:
     count them by `client/identity`, for the longest queues. Each has STATISTICS_NAMES_MAX entries
     at most. `latency_us` counts Delivery frames by the age of their oldest notification, see
     `Latencies`; `latency_sum_us` is the sum of these ages. `began_us` is the start of the counts,
-    in microseconds since 1970.
+    in microseconds since 1970, `now_us` their end, by the broker's clock. `store` has the bytes of
+    a store in a file, `store_failures` the failed writes since the last success, by reason.
     """
 
     connections: int
@@ -87,6 +88,9 @@ class BrokerStatistics:
     latency_us: Mapping[str, int] = field(default_factory=dict)
     latency_sum_us: int = 0
     began_us: int = 0
+    now_us: int = 0
+    store: Mapping[str, int] = field(default_factory=dict)
+    store_failures: Mapping[str, int] = field(default_factory=dict)
 
 
 class Broker(Server):
@@ -291,6 +295,9 @@ class Broker(Server):
             latency_us=self.latencies.counts(),
             latency_sum_us=self.latencies.sum_us,
             began_us=self._began_us,
+            now_us=wall_clock_us(),
+            store=self.logs.store_counts(),
+            store_failures=self.logs.store_failures(),
         )
 
     def _busiest(self) -> list[tuple[str, int, int]]:

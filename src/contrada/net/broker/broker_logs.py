@@ -27,6 +27,7 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.loop_guards import off_loop
 from contrada.service.stores.store_location import open_sound
+from contrada.service.stores.table_store import TableStore
 
 ALONE: Final = "broker"
 """The name of a nameless broker in its store."""
@@ -134,6 +135,19 @@ class BrokerLogs:
         counts = {each.name: getattr(found, each.name) for each in fields(found)}
         del counts["logs"]
         return counts | {"held back": self.held_back}
+
+    def store_counts(self) -> dict[str, int]:
+        """Returns the bytes of the store by name, where it tells them. Cost: none."""
+        store = None if self._host is None else self._host.store
+        space = store.space if isinstance(store, TableStore) else None
+        if space is None:
+            return {}
+        counts = {"used bytes": space.used_bytes, "free bytes": space.free_bytes}
+        return counts | {"disk free bytes": space.disk_free_bytes or 0}
+
+    def store_failures(self) -> dict[str, int]:
+        """Returns the failed writes of the store since the last success, by reason."""
+        return {} if self._host is None else dict(self._host.groups.failures)
 
     def standing_since(self, number: int, count: int) -> Since:
         """Returns the durable subscriptions of a range of numbers; see `OwnedLogs.since`."""

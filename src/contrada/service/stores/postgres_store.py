@@ -20,7 +20,14 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from contrada.errors import MissingRequirementError, StoreError, StoreFullError
-from contrada.service.stores.table_store import VERSION, Tables, TableStore, WriteGroup
+from contrada.service.stores.table_store import (
+    NO_ROOM,
+    VERSION,
+    StoreSpace,
+    Tables,
+    TableStore,
+    WriteGroup,
+)
 
 try:
     import psycopg
@@ -53,7 +60,7 @@ def _store_errors(place: str) -> Iterator[None]:
     try:
         yield
     except errors.DiskFull as error:
-        raise StoreFullError(f"{place}: no room is left ({error})") from error
+        raise StoreFullError(f"{place}: {NO_ROOM} ({error})") from error
     except psycopg.Error as error:
         raise StoreError(f"{place}: {error}") from error
 
@@ -292,11 +299,13 @@ def read_postgres(url: str) -> Iterator[Tables]:
         if db.execute("SELECT version FROM contrada_store").fetchall() != [(VERSION,)]:
             raise StoreError(f"{place}: no store of version {VERSION}")
 
-        def rows(query: str, asked: tuple[int, ...] = ()) -> Iterator[Any]:
+        def rows(query: str, asked: tuple[int | str, ...] = ()) -> Iterator[Any]:
             with db.cursor(f"c{next(numbers)}", binary=True) as cursor:
                 yield from cursor.execute(query.encode(), asked)
 
         numbers, of_log = count(), "WHERE log = %s AND position >= %s ORDER BY position"
+        tables = ("logs", "records", "notes")
+        sizes = [next(rows("SELECT pg_total_relation_size(%s)", (name,))) for name in tables]
         logs = rows("SELECT id, name, head, sum FROM logs")
         notes = rows("SELECT name, value, sum FROM notes")
         yield Tables(
@@ -307,6 +316,7 @@ def read_postgres(url: str) -> Iterator[Tables]:
                 f"SELECT position, time_us, data, sum FROM records {of_log}", (number, first)
             ),
             lambda: rows("SELECT log, position, time_us, before, sum, data FROM records"),
+            StoreSpace(sum(size for (size,) in sizes)),
         )
 
 

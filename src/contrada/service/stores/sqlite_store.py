@@ -2,9 +2,13 @@
 
 SQLite comes with Python, is one file, and survives a crash at any time; WAL allows reads during
 writes. A transaction costs one fsync. The tables are those of `TableStore`.
+
+Pages of deleted records are used again. Of those beyond `FREE_PAGES_MAX`, each write returns some
+to the disk. Files of earlier versions, without `auto_vacuum`, keep theirs.
 """
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -13,9 +17,23 @@ from typing import Any, Final
 
 from contrada.errors import StoreError, StoreFullError
 from contrada.service.security.secret_files import OWNER_ALONE
-from contrada.service.stores.table_store import VERSION, Tables, TableStore, WriteGroup
+from contrada.service.stores.table_store import (
+    NO_ROOM,
+    VERSION,
+    StoreSpace,
+    Tables,
+    TableStore,
+    WriteGroup,
+)
+
+FREE_PAGES_MAX: Final = 1024
+"""Free pages of a file, of 4 KiB. Beyond it: writes return the others to the disk."""
+
+RETURNED_PAGES: Final = 512
+"""Pages that a write returns to the disk at most, so that it stays short."""
 
 _SCHEMA: Final = f"""
+PRAGMA auto_vacuum = INCREMENTAL;
 BEGIN;
 PRAGMA user_version = {VERSION};
 CREATE TABLE logs (id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, head BLOB, sum INTEGER);
@@ -47,13 +65,14 @@ class SqliteStore(TableStore):
             is_new = not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone()
             if version != (0 if is_new else VERSION):
                 raise StoreError(f"{self.path}: no store of version {VERSION}")
+            if is_new:  # Before the first write, since `auto_vacuum` is fixed then.
+                self._db.executescript(_SCHEMA)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # an fsync for each transaction
-            if is_new:
-                self._db.executescript(_SCHEMA)
             self._reader = stack.enter_context(_opened(file))
             logs, notes = map(self._db.execute, ("SELECT * FROM logs", "SELECT * FROM notes"))
             self._load(logs, notes)
+            self.space = _space_of(self._db, file)
             self._connections = stack.pop_all()
 
     def _asked(
@@ -65,6 +84,13 @@ class SqliteStore(TableStore):
             return self._reader.execute(f"SELECT {columns} FROM records {where}", asked).fetchall()
 
     def _write(self, group: WriteGroup) -> None:
+        try:
+            self._write_group(group)
+        finally:
+            with _errors(self.path):
+                self.space = _space_of(self._db, self.path)
+
+    def _write_group(self, group: WriteGroup) -> None:
         db = self._db
         with _errors(self.path), db:
             db.execute("BEGIN IMMEDIATE")
@@ -80,6 +106,9 @@ class SqliteStore(TableStore):
             db.executemany(heads, group.head_rows())
             db.executemany("DELETE FROM notes WHERE name = ?", group.notes_gone())
             db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", group.note_rows())
+            surplus = _pragma(db, "freelist_count") - FREE_PAGES_MAX
+            for _ in range(min(surplus, RETURNED_PAGES)):
+                db.execute("PRAGMA incremental_vacuum(1)")  # Python steps a pragma only once.
 
 
 @contextmanager
@@ -108,6 +137,7 @@ def read_sqlite(path: Path) -> Iterator[Tables]:
                 f"{of_log} AND position >= ? ORDER BY position", (number, first)
             ),
             lambda: db.execute("SELECT log, position, time_us, before, sum, data FROM records"),
+            _space_of(db, path),
             faults,
         )
 
@@ -125,6 +155,18 @@ def write_sqlite(path: Path, tables: Tables) -> None:
             f"INSERT INTO records ({columns}) VALUES (?, ?, ?, ?, ?, ?)", tables.all_records()
         )
         db.execute("COMMIT")
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    (value,) = db.execute(f"PRAGMA {name}").fetchone()
+    return int(value)
+
+
+def _space_of(db: sqlite3.Connection, path: Path) -> StoreSpace:
+    size, pages, free = (
+        _pragma(db, name) for name in ("page_size", "page_count", "freelist_count")
+    )
+    return StoreSpace((pages - free) * size, free * size, shutil.disk_usage(path).free)
 
 
 def _opened(path: Path) -> closing[sqlite3.Connection]:
@@ -145,7 +187,7 @@ def _errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_FULL":
-            raise StoreFullError(f"{path}: no room is left ({error})") from error
+            raise StoreFullError(f"{path}: {NO_ROOM} ({error})") from error
         if name.startswith("SQLITE_BUSY"):
             raise StoreError(f"{path}: it is in use, here or by another process") from error
         raise StoreError(f"{path}: {error}") from error

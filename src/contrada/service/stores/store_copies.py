@@ -20,7 +20,7 @@ from contrada.delivery.store_renewal import renew
 from contrada.errors import StoreError
 from contrada.service.stores.sqlite_store import SqliteStore, read_sqlite, write_sqlite
 from contrada.service.stores.store_location import check_store, is_url
-from contrada.service.stores.table_store import TableLog, Tables
+from contrada.service.stores.table_store import StoreSpace, TableLog, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,12 @@ class LogShown:
 
 @dataclass(frozen=True, slots=True)
 class StoreShown:
-    """The content of a store: logs, notes counted by kind, places and reasons of damage."""
+    """The content of a store: logs, notes counted by kind, its bytes, and damage by place."""
 
     place: str
     logs: list[LogShown]
     notes: Mapping[str, int]
+    space: StoreSpace
     damaged: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,7 +112,7 @@ def look_at(place: str | Path, *, deep: bool) -> StoreShown:
     """
     damaged: dict[str, str] = {}
     with _tables(place) as tables:
-        shown_place = tables.place
+        shown_place, space = tables.place, tables.space
         heads: dict[int, TableLog] = {}
         for number, name, head, summed in tables.logs:
             if check_sum(name, head, summed):
@@ -135,7 +136,7 @@ def look_at(place: str | Path, *, deep: bool) -> StoreShown:
         records, size = of.extent.records, of.extent.held_bytes
         done -= of.next - of.first - records
         logs.append(LogShown(of.name, of.first, of.next, records, size, done, of.time_us))
-    return StoreShown(shown_place, logs, dict(kinds), damaged)
+    return StoreShown(shown_place, logs, dict(kinds), space, damaged)
 
 
 def _faults(of: TableLog, rows: Iterator[tuple[int, int, bytes, int]]) -> Iterator[Damaged]:

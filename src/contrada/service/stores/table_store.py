@@ -29,6 +29,9 @@ from contrada.errors import StoreError, StoreFullError
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of unwritten records. Beyond it: StoreFullError until `sync` has written some."""
 
+NO_ROOM: Final = "no room is left"
+"""In the message of each StoreFullError of a database."""
+
 VERSION: Final = 1
 """The version of the tables. A store of another version is refused."""
 
@@ -36,6 +39,15 @@ _position_of: Final = itemgetter(1)
 
 TableRow: TypeAlias = tuple[int, int, int, int, bytes, int]
 """A log's number, and of a record: position, bytes before it, time, data, sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpace:
+    """The bytes of a store: in use, free in its file, and free on its disk (None: unknown)."""
+
+    used_bytes: int
+    free_bytes: int = 0
+    disk_free_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class Tables:
     notes: list[tuple[str, bytes, int]]
     records: Callable[[int, int], Iterator[stored.StoredRow]]
     all_records: Callable[[], Iterator[tuple[int, int, int, int, int, bytes]]]
+    space: StoreSpace
     faults: Callable[[], dict[str, str]] = dict
     """Cost: a pass over the whole database."""
 
@@ -128,6 +141,8 @@ class TableStore(ABC):
     def __init__(self, place: str) -> None:
         self.place = place
         self.damaged: dict[str, str] = {}
+        self.space: StoreSpace | None = None
+        """As of the last write; None where the database does not tell it cheaply."""
         self._logs: dict[str, TableLog] = {}
         self._notes: dict[str, bytes] = {}
         self._group = WriteGroup()
