@@ -26,8 +26,8 @@ from contrada.gossip.gossip_messages import (
 from contrada.gossip.group_policy import GroupPolicy, convergence_rounds, silence_rounds
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.views import DelegateChoice
-from contrada.lab.gossip_rounds.gossip_world import START_US, GossipWorld
 from contrada.model import Envelope, FilterSet, Notification
+from tests.lab.gossip_rounds.gossip_world import START_US, GossipWorld
 
 GROUP = Parameters(levels=3, branching=6, redundancy=2, fanout=2, loss=0.05)
 WANTS, OTHER = FilterSet("a = 1"), FilterSet("a = 2")

@@ -21,8 +21,8 @@ from contrada.gossip.group_policy import GroupPolicy
 from contrada.gossip.hpmcast import Hpmcast, Pmcast, Rfpbcast
 from contrada.gossip.parameters import Parameters
 from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, GossipProtocol, disseminate
-from contrada.lab.gossip_rounds.gossip_world import GossipWorld
 from contrada.model import Envelope, Filter, FilterSet, Notification
+from tests.lab.gossip_rounds.gossip_world import GossipWorld
 
 WORLDS, EVENTS, RUNS = 10, 10, 500
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from typing import Final
 
-from contrada.errors import InvalidFilterError, LimitError, UnknownOperatorError
+from contrada.errors import InvalidFilterError, LimitError
 from contrada.model.algebra import notation
 from contrada.model.domains import line
 from contrada.model.domains.line import NOT_TEXT, TEXT_START, Cuts
@@ -85,27 +85,6 @@ class ValueSet:
             return language.contains(self.text, key[1])  # type: ignore[arg-type]
         except Exhausted as exhausted:
             return answer_exhausted(exhausted, "holds", answer=True)
-
-    def may_hold(self, keys: tuple[Key, ...]) -> bool:
-        """Whether the set holds one of several values, which are sorted.
-
-        An unregistered operator accepts every text. Otherwise exact, unless a server has bounded
-        the work of a request: each value is a step if there is an expression; beyond it yes, and
-        counted.
-        """
-        if self.text is None:
-            return line.holds_any(self.line, keys)
-        try:
-            spend(len(keys) - 1)
-        except Exhausted as exhausted:
-            return answer_exhausted(exhausted, "holds", answer=True)
-        return any(map(self._may_hold_one, keys))
-
-    def _may_hold_one(self, key: Key) -> bool:
-        try:
-            return self.holds(key)
-        except UnknownOperatorError:
-            return language.may_contain(self.text, key[1])  # type: ignore[arg-type]
 
     def __and__(self, other: "ValueSet") -> "ValueSet":
         if self.text is None and other.text is None:

@@ -233,20 +233,6 @@ def holds(cuts: Cuts, key: Key) -> bool:
     return bisect_right(cuts, key) & 1 == 1
 
 
-def holds_any(cuts: Cuts, keys: tuple[Key, ...]) -> bool:
-    """Whether the set holds one of some sorted values.
-
-    Cost: for each interval, logarithmic in their number.
-    """
-    for n in range(0, len(cuts), 2):
-        at = bisect_left(keys, cuts[n])
-        if at == len(keys):
-            return False
-        if n + 1 == len(cuts) or keys[at] < cuts[n + 1]:
-            return True
-    return False
-
-
 def complement(cuts: Cuts) -> Cuts:
     """Returns every other value of the line, absent included."""
     return cuts[1:] if cuts and cuts[0] == START else (START, *cuts)

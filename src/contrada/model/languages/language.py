@@ -74,17 +74,6 @@ def contains(language: Language, text: bytes) -> bool:
     return any(contains(part, text) for part in language.parts)
 
 
-def may_contain(language: Language, text: bytes) -> bool:
-    """As `contains`, except that an unregistered operator accepts every text."""
-    if isinstance(language, Every):
-        return all(may_contain(part, text) for part in language.parts)
-    if isinstance(language, Some):
-        return any(may_contain(part, text) for part in language.parts)
-    if isinstance(language, Literal) and registry.find(language.atom.operator) is None:
-        return True
-    return contains(language, text)
-
-
 def applies(atom: Atom, text: bytes) -> bool:
     """Whether the atom accepts the text. See `contains` for operators that fail."""
     operator = registry.get(atom.operator)
