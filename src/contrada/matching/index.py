@@ -153,7 +153,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         NULL is a notification without attributes. `envelope_of` returns the envelope of a span by
         its number; it is called only if `asks_for_envelopes`. Raises TypeError for another column.
         """
-        of = envelope_of or _unstamped
+        of = envelope_of or (lambda _: UNSTAMPED)
         return self._as_arrays(
             self._engine.match_spans(spans, of),
             lambda row: to_whole_notification(_span_at(spans, row), of(row)),
@@ -384,7 +384,3 @@ def _rebuilt(items: "list[tuple[K, Selection]]") -> Index[K]:
     for key, subscription in items:
         index.add(key, subscription)
     return index
-
-
-def _unstamped(_: int) -> Envelope:
-    return UNSTAMPED

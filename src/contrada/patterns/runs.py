@@ -369,7 +369,7 @@ class Runs:
         while stages:  # The highest stage has the oldest: where one run is left, all below are.
             stage = max(stages)
             runs = stages[stage]
-            outlived = bisect_left(runs, first_us, key=_start_us)
+            outlived = bisect_left(runs, first_us, key=lambda run: run[0].envelope.at_us)
             self._budget.held -= outlived
             if outlived < len(runs):
                 del runs[:outlived]
@@ -496,10 +496,6 @@ def groups_of(notification: Notification, by: By, budget: RunBudget) -> list[Gro
     if (excess := prod(map(len, columns)) - limit) > 0:
         budget.dropped[COMBINATIONS] += excess
     return list(islice(product(*columns), limit))
-
-
-def _start_us(run: Run) -> int:
-    return run[0].envelope.at_us
 
 
 def _end_of(run: Run) -> Order:

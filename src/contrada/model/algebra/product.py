@@ -135,11 +135,8 @@ class HeldProduct(Product):
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
         """Returns the product with these sets."""
         new = cls.__new__(cls)
-        new._hold(sets)
+        object.__setattr__(new, "sides", new._normal(sets))
         return new
-
-    def _hold(self, sets: Mapping[str, ValueSet]) -> None:
-        object.__setattr__(self, "sides", self._normal(sets))
 
     @property
     def sets(self) -> Mapping[str, ValueSet]:
