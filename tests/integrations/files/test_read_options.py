@@ -1,15 +1,20 @@
 """Options of a source."""
 
 import pickle
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pytest
 
 from contrada.errors import ContradaError, InvalidNotificationError
 from contrada.integrations import files
+from contrada.integrations.documents.naming_strategies import Named, Slot
 from contrada.integrations.files import ReadOptions, plain_attributes, plain_time
+from contrada.integrations.files.read_options import SlotReader
 from contrada.model import Envelope, Notification
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
 
 def test_constants_and_the_time_of_the_envelope() -> None:
@@ -83,3 +88,17 @@ def test_the_former_name_is_deprecated() -> None:
         assert files.Reading is ReadOptions
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
         files.__getattr__("Other")
+
+
+@pytest.mark.parametrize("name", ["a", "a{}"])
+def test_a_document_with_too_many_values_is_read_to_the_limit(name: str) -> None:
+    """Its refusal would cost as much as the document is long."""
+
+    def endless() -> Iterator[Named]:
+        for number in count():
+            found = name.format(number)
+            yield Named(found, Slot(found, found, (), found, "1"))
+
+    values = SlotReader(ReadOptions()).of(endless())
+    with pytest.raises(ContradaError, match=f"_MAX = {ATTRIBUTES_MAX}"):
+        ReadOptions().notification(values)

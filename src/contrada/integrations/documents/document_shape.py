@@ -198,14 +198,14 @@ def _named_again(head: _ShapeHead) -> list[Named]:
     """Returns the names of the slots of a shape, generated again."""
     if head.form == "json":
         content = _filled(head.content, lambda: None)
-        return named(ObjectWalk(escape=True).slots(content), head.strategy, Counter())
+        return list(named(ObjectWalk(escape=True).slots(content), head.strategy, Counter()))
     data = _XmlWriter(head.texts, lambda: _PLACEHOLDER, is_naming=True).document(head.content)
     root = trees.parsed(data, instructions=True)
     path = ElementPath.to_root(trees.element_name(root), escape=True)
     if head.path is not None:
         plain, indexed, position, numbers = head.path
         path = ElementPath(plain, indexed, position, tuple(numbers), is_escaping=True)
-    return named(Walk(escape=True).slots(root, path), head.strategy, Counter())
+    return list(named(Walk(escape=True).slots(root, path), head.strategy, Counter()))
 
 
 # --- XML to a shape -------------------------------------------------------------------------------

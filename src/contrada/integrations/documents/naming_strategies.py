@@ -11,7 +11,9 @@ Source: Erenkrantz 2001 §6.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 STRATEGIES: Final = ("multi", "last", "split", "index", "pattern", "xslt", "daemon")
 """The strategies by name."""
@@ -69,21 +71,31 @@ def escaped(name: str) -> str:
     return f"%{ord(segment[0]):X}{segment[1:]}" if segment[0] in "0123456789" else segment
 
 
-def named(slots: Iterable[Slot], strategy: str, lost: Counter[str]) -> list[Named]:
-    """Returns the slots by name, in order. `lost` counts values that `last` omits, by name."""
+def named(slots: Iterable[Slot], strategy: str, lost: Counter[str]) -> Iterable[Named]:
+    """Returns the slots by name, in order; lazily, but for `last`.
+
+    `lost` counts values that `last` omits, by name.
+    """
     base = base_of(strategy)
     if base == "index":
-        return [Named(slot.indexed, slot) for slot in slots]
+        return (Named(slot.indexed, slot) for slot in slots)
     if base == "daemon":
-        return list(_generated(slots))
+        return _generated(slots)
     if base == "last":
         found: dict[str, Named] = {}
         for slot in slots:
             if slot.plain in found:
                 lost[slot.plain] += 1
             found[slot.plain] = Named(slot.plain, slot)
-        return list(found.values())
-    return [Named(slot.plain, slot) for slot in slots]
+        return found.values()
+    return (Named(slot.plain, slot) for slot in slots)
+
+
+def noted(items: Iterable[T], into: list[T]) -> Iterator[T]:
+    """Yields the items, each once it is in the list."""
+    for each in items:
+        into.append(each)
+        yield each
 
 
 def _generated(slots: Iterable[Slot]) -> Iterator[Named]:

@@ -30,6 +30,7 @@ from contrada.integrations.files.lines import Block, printable
 from contrada.integrations.files.read_options import ReadOptions, SlotReader
 from contrada.model import Notification, Value
 from contrada.model.algebra import nested_objects as nested
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.domains.values import MARK_PREFIX
 
 NAMES_TOLD_MAX: Final = 65_536
@@ -107,8 +108,9 @@ def _notification(
         report, slots = report or DocumentReport(), SlotReader(options, is_json=True)
         is_escaped = naming.is_escaping(options.strategy)
         walk = ObjectWalk(is_escaped, report.repeated)
-        names = naming.named(walk.slots(_object(content)), options.strategy, report.lost)
-        values = slots.of(names)
+        names: list[naming.Named] = []
+        all_names = naming.named(walk.slots(_object(content)), options.strategy, report.lost)
+        values = slots.of(naming.noted(all_names, names))
         if not is_escaped:
             return options.notification(values)
         report.note(names)
@@ -204,6 +206,8 @@ def _put(
     name = options.rename.get(name, name)
     convert = options.converter(name) if name in options.types else None
     values = found.setdefault(name, [])
+    if len(found) > ATTRIBUTES_MAX:
+        raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(found))
     kinds = (int, float, str) if options.takes_numbers(name) else (str,)
     for scalar in scalars:
         if isinstance(scalar, str) and scalar in options.absent:

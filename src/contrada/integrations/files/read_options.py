@@ -33,7 +33,7 @@ from contrada.integrations.documents.naming_strategies import STRATEGIES, Named,
 from contrada.integrations.documents.stylesheet import compiled
 from contrada.integrations.files.lines import FileLimits
 from contrada.model import Envelope, Notification, Value
-from contrada.model.algebra.attributes import ATTRIBUTES_MAX
+from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name, datetime_of, time_us_of
 
@@ -403,7 +403,10 @@ class SlotReader:
         self._converters: dict[tuple[str, str], Converter] = {}
 
     def of(self, names: Iterable[Named]) -> dict[str, Any]:
-        """Returns the attributes. Raises InvalidNotificationError for a value not of its type."""
+        """Returns the attributes. Raises InvalidNotificationError for a value not of its type.
+
+        With more names or values than a notification may have, no further name is taken.
+        """
         options = self._options
         found: dict[str, list[Value]] = {}
         for name, slot in names:
@@ -421,7 +424,10 @@ class SlotReader:
                     value = options.typed(typed)(value) if options.takes_numbers(typed) else value
             except ContradaError as error:
                 raise InvalidNotificationError(name, value, str(error)) from None
-            found.setdefault(name, []).append(value)
+            several = found.setdefault(name, [])
+            several.append(value)
+            if len(several) > VALUES_MAX or len(found) > ATTRIBUTES_MAX:
+                break  # The notification is refused for this.
         return {name: each[0] if len(each) == 1 else each for name, each in found.items()}
 
     def final_attributes(self, found: Mapping[str, Any], names: Iterable[Named]) -> dict[str, Any]:

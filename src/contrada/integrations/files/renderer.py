@@ -7,6 +7,7 @@ Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §6.
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,7 +19,14 @@ from contrada.integrations.documents.document_schema import validate
 from contrada.integrations.documents.document_slots import ElementPath, Walk, outermost_repeated
 from contrada.integrations.documents.element_tree import Texts, element_name, note_repeated
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
-from contrada.integrations.documents.naming_strategies import base_of, is_escaping, named
+from contrada.integrations.documents.naming_strategies import (
+    Named,
+    Slot,
+    base_of,
+    is_escaping,
+    named,
+    noted,
+)
 from contrada.integrations.documents.stylesheet import transformed
 from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.flat_entries import FlatEntries
@@ -183,12 +191,14 @@ class Renderer:
         strategy = self.options.strategy
         path = entry.path if entry else ElementPath.to_root(element_name(node), escape=self._keeps)
         around = entry.around if entry else []
-        own = list(self._walk.slots(node, path))
+        slots = self._walk.slots(node, path)
         if not self._keeps:
-            found = self._values.of(named([*around, *own], strategy, self.lost))
+            found = self._values.of(named(chain(around, slots), strategy, self.lost))
             return self.options.notification(found)
-        names = named([*own, *around], strategy, self.lost)
-        found = self._values.of(names)
+        own: list[Slot] = []
+        names: list[Named] = []
+        all_names = named(chain(noted(slots, own), around), strategy, self.lost)
+        found = self._values.of(noted(all_names, names))
         self._report.note(names)
         held = self._values.final_attributes(found, names)
         about = shapes.AboutDocument(
