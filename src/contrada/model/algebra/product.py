@@ -135,8 +135,11 @@ class HeldProduct(Product):
     def of_sets(cls, sets: Mapping[str, ValueSet]) -> Self:
         """Returns the product with these sets."""
         new = cls.__new__(cls)
-        object.__setattr__(new, "sides", new._normal(sets))
+        new._hold(sets)
         return new
+
+    def _hold(self, sets: Mapping[str, ValueSet]) -> None:
+        object.__setattr__(self, "sides", self._normal(sets))
 
     @property
     def sets(self) -> Mapping[str, ValueSet]:
