@@ -275,6 +275,10 @@ class StoreError(ContradaError):
         self.reason = reason
 
 
+class StoreDamagedError(StoreError):
+    """A part of a store is damaged: it can be read neither now nor later."""
+
+
 class StoreFullError(StoreError):
     """A store has no room for more. Nothing of the write was stored."""
 

@@ -53,12 +53,12 @@ def test_a_failed_read_is_repeated() -> None:
     assert take_records(of) == ["a 1", "b 1", "c 1"]
     of.nack("x", [1])
     store.is_away = True
-    assert (take_records(of), of.is_stuck) == ([], True)
+    assert (take_records(of), of.why_stuck) == ([], "the connection is broken")
     of.acknowledge([(2, 4)])
     append(of, "d", "e")
     of.validate()
     store.is_away = False
-    assert (take_records(of), of.is_stuck) == (["a 2", "d 1", "e 1"], False)
+    assert (take_records(of), of.why_stuck) == (["a 2", "d 1", "e 1"], "")
     of.acknowledge([(1, 2)])
     assert of.extent.first == 4
     append(of, "f", "g")

@@ -37,6 +37,8 @@ from tests.homes import CERTIFIED, numbers, records, rest
 from tests.net.processes import serving
 from tests.net.test_commands import WAIT_S, contrada
 from tests.net.test_reconnection import lose
+from tests.net.test_watching_commands import findings
+from tests.service.stores.test_sqlite_store import PAGE_BYTES, overwrite_page
 
 READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
@@ -141,6 +143,58 @@ async def test_a_reader_continues_at_its_position(path: Path) -> None:
         await events.acknowledge(got[2].position, up_to=found[-1].position)
         await events.aclose()
         assert await rest(service, "s") == []
+
+
+@on_loop
+async def test_a_damaged_page_ends_no_log(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A log would end at the damage, silently, and later records be confirmed that nobody gets."""
+    count, text = 200, "x" * 200
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await (await service.subscribe("n any", durable="s")).aclose()
+        batch = [{"n": n, "text": f"{n:04}{text}"} for n in range(count)]
+        await service.publish_batch(batch, delivery=CERTIFIED)
+    overwrite_page(path, b"0100xxx")
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await service.publish({"n": count}, delivery=CERTIFIED)
+        async with service.subscribe(durable="s") as events:
+            got = list[int]()
+            while count not in got:
+                got += await numbers(events, 1)
+            lost = events.statistics().dropped["damaged"]
+        assert len(got) + lost == count + 1
+        assert 0 < lost < 50
+        assert got == sorted(got)
+        assert 100 not in got
+        delivery = broker.statistics().delivery
+        assert (delivery["damaged"], delivery["stuck"]) == (lost, 0)
+        assert delivery["store faults"] > 0
+        status, found = await asyncio.to_thread(findings, broker.address)
+        told = [each["found"] for each in found if each["level"] == "fault"]
+        assert (status, told[-1]) == (1, f"durable delivery: {lost} damaged")
+        assert await rest(service, "s") == []
+    assert f"the store {path} is damaged: s, " in caplog.text
+
+
+@on_loop
+async def test_a_store_that_cannot_be_written_confirms_nothing(path: Path) -> None:
+    """A publisher would think that a notification is kept that no reader will get."""
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await (await service.subscribe("n any", durable="s")).aclose()
+        await service.publish_batch([{"n": n} for n in range(999)], delivery=CERTIFIED)
+    with closing(sqlite3.connect(path)) as db:
+        asked = "SELECT rootpage FROM sqlite_schema WHERE name = 'records'"
+        (page,) = db.execute(asked).fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(b"\xa5" * PAGE_BYTES)
+    stack = contextlib.AsyncExitStack()
+    broker = await stack.enter_async_context(Broker(port=0, store=path))
+    async with connect(broker.address) as service:
+        with pytest.raises(StoreError, match="malformed"):
+            await service.publish({"n": 999}, delivery=CERTIFIED)
+        await until(lambda: broker.statistics().delivery["store faults"] > 0)
+    with pytest.raises(StoreError, match="malformed"):
+        await stack.aclose()
 
 
 KILLED_READER = """

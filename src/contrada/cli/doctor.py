@@ -70,6 +70,15 @@ _COUNTED: Final = {
 """Remedies for other counters of a broker."""
 
 
+_DELIVERY: Final = {
+    "store faults": "its store is damaged: contrada store check, then restore a backup",
+    "damaged": "records that readers did not get: contrada store check shows the store's faults",
+    "stuck": "logs cannot be read, and their readers wait; see the log of serve",
+    "lost": "shipments for a server that lost its memory, or damaged ones: docs/delivery.md",
+}
+"""Remedies for faults of durable delivery."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """The result of one check: its level and, after a fault, the remedy."""
 
@@ -202,6 +211,9 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
             yield Finding("warning", address, f"{count:,} dropped: {reason}", todo)
     if not any(count for reason, count in lost.items() if reason not in _HARMLESS):
         yield Finding("ok", address, "no drops with a loss")
+    for name, todo in _DELIVERY.items():
+        if count := counts.get("delivery", {}).get(name, 0):
+            yield Finding("fault", address, f"durable delivery: {count:,} {name}", todo)
     for name, todo in _COUNTED.items():
         for reason, count in counts.get(name, {}).items():
             yield Finding("warning", address, f"{count:,} {name.replace('_', ' ')}: {reason}", todo)

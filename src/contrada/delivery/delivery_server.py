@@ -62,7 +62,8 @@ class DeliveryStatistics:
     sent again, `repeated` arrived again, `duplicates` were published again, `failed` not accepted.
     Dropped: `stranded` without a route, `dropped` without room or from another start (both are sent
     again), `refused` are invalid, `lost` were for an owner that has lost its memory, or damaged in
-    the spool.
+    the spool. `damaged` records of the logs were reported to readers and passed over, `stuck` logs
+    cannot be read now.
     """
 
     owners: int
@@ -81,6 +82,8 @@ class DeliveryStatistics:
     dropped: int
     refused: int
     lost: int
+    damaged: int
+    stuck: int
     logs: Mapping[str, DurableLogStatistics]
 
 
@@ -374,7 +377,7 @@ class DeliveryServer:
             changed = self._inbox.use_ready(use)
             for reader, records in self.logs.push(self._consumers.has_room, now_us):
                 self._consumers.deliver(reader, records, now_us)
-            is_stuck |= self.logs.is_stuck
+            is_stuck |= bool(self.logs.stuck)
             for number, entry in self.logs.changes():
                 if entry is None:
                     for reader, closed in self.logs.end(number):
@@ -441,6 +444,7 @@ class DeliveryServer:
 
     def statistics(self) -> DeliveryStatistics:
         """Returns a frozen view of the counters."""
+        logs = self.logs.statistics()
         return DeliveryStatistics(
             owners=len(self._table.owners),
             standing=len(self._table),
@@ -458,7 +462,9 @@ class DeliveryServer:
             dropped=self._inbox.dropped,
             refused=self._handler.refused,
             lost=self._outbox.lost,
-            logs=self.logs.statistics(),
+            damaged=sum(each.damaged for each in logs.values()),
+            stuck=len(self.logs.stuck),
+            logs=logs,
         )
 
     def validate(self) -> None:

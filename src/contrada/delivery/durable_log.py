@@ -159,7 +159,7 @@ class DurableLog:
         self.name, self._limits, self.retention = name, limits, retention
         self.statistics = DurableLogStatistics()
         self.has_ended = False
-        self.is_stuck = False  # the last `take` could not read all
+        self.why_stuck = ""  # the last `take` could not read all
         self.buried: list[bytes] = []  # dead records of the last `take`s, for the owner
         self.store = store
         if store.extent(name) is None:
@@ -360,12 +360,12 @@ class DurableLog:
         """Returns the next records of a consumer, within its credit; requeued ones first.
 
         At most `count`. A damaged record is handed out once, and counts as acknowledged. Dead
-        records are added to `buried`. `is_stuck` reports a failed read. Cost: the records.
+        records are added to `buried`. `why_stuck` reports a failed read. Cost: the records.
         """
         of = self._consumers[consumer]
         handed: list[HandedRecord] = []
         room = self._limits.records_unacknowledged_max - len(of)
-        count, self.is_stuck = min(count, of.credit, room), False
+        count, self.why_stuck = min(count, of.credit, room), ""
         try:  # It reads before any change, so that an error of the store loses nothing.
             while self._requeued and len(handed) < count:
                 position = self._requeued[0]
@@ -383,8 +383,8 @@ class DurableLog:
                     break
                 self._cursor = entries[-1].position + 1
                 handed += self._hand_out(of, entries)
-        except StoreError:
-            self.is_stuck = True
+        except StoreError as error:
+            self.why_stuck = error.reason
             self.statistics.unread += 1
         of.credit -= len(handed)
         self.statistics.handed += len(handed)

@@ -77,7 +77,7 @@ class OwnedLogs:
         self._store = store
         self._logs: dict[int, _OwnedLog] = {}
         self._numbers: dict[str, int] = {}
-        self.is_stuck = False  # `push` could not read all: call it again
+        self.stuck: dict[str, str] = {}  # logs that `push` could not read: call it again
         self._touched: dict[int, None] = {}  # their consumers may get records
         self._recent: dict[bytes, Notification] = {}  # appended since the last push
         self._changed: dict[int, None] = {}  # may have to be announced
@@ -185,6 +185,7 @@ class OwnedLogs:
         owned = self._logs.pop(number)
         del self._numbers[owned.entry.name]
         self.ended.append(owned.entry.name)
+        self.stuck.pop(owned.entry.name, None)
         if not owned.log.has_ended:
             owned.log.end()
         self._notes.put("subscription", str(number), None)
@@ -314,7 +315,6 @@ class OwnedLogs:
         last next time. Cost: the records.
         """
         held_back: dict[int, None] = {}
-        self.is_stuck = False
         while self._touched:
             number, _ = self._touched.popitem()
             owned = self._logs.get(number)
@@ -329,10 +329,13 @@ class OwnedLogs:
                 share = -(-of.available // len(ready))
                 for reader in ready:
                     handed.setdefault(reader, []).extend(of.take(_consumer(reader), share))
-                ready = [each for each in ready if of.can_take(_consumer(each)) and not of.is_stuck]
-            if of.is_stuck:
+                ready = [
+                    each for each in ready if of.can_take(_consumer(each)) and not of.why_stuck
+                ]
+            self.stuck.pop(of.name, None)
+            if of.why_stuck:
                 held_back[number] = None
-                self.is_stuck = True
+                self.stuck[of.name] = of.why_stuck
             self._bury(owned, time_us)
             for reader, found in handed.items():
                 if found:

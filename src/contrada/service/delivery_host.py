@@ -143,6 +143,7 @@ class DeliveryHost:
         self._keeping: dict[str, _Keeping] = {}
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
+        self._stuck: set[str] = set()
         self.groups = GroupCommitter(store, self._show)
         self._deadlines = Deadlines(
             lambda: self.server.due_us, lambda: self._take(self.server.tick(now_us())), now_us
@@ -386,6 +387,17 @@ class DeliveryHost:
                 self._forget(name)
         self.groups.add(visible)
         self._deadlines.look()
+        if self._stuck != self.server.logs.stuck.keys():
+            self._log_stuck(self.server.logs.stuck)
+
+    def _log_stuck(self, stuck: Mapping[str, str]) -> None:
+        """Logs which logs can be read no longer, and which again."""
+        for name in stuck.keys() - self._stuck:
+            said = {"name": name, "reason": stuck[name]}
+            _LOG.error("%(name)s cannot be read, and its readers wait: %(reason)s", said)
+        for name in self._stuck - stuck.keys():
+            _LOG.warning("%(name)s is read again", {"name": name})
+        self._stuck = set(stuck)
 
     def _show(self, effects: Sequence[VisibleEffect]) -> None:
         for each in effects:

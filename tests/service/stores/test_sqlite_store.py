@@ -14,6 +14,8 @@ from contrada.errors import StoreError
 from contrada.service.stores import sqlite_store
 from contrada.service.stores.sqlite_store import SqliteStore
 
+PAGE_BYTES = 4096
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
@@ -97,6 +99,59 @@ def test_free_pages_return_to_the_disk_in_small_steps(path: Path) -> None:
         assert store.space.used_bytes < 1_000_000
     assert path.stat().st_size == before
     assert before < full / 8
+
+
+def overwrite_page(path: Path, begin: bytes) -> None:
+    """Overwrites the page of a closed store with these bytes, as a failing disk may."""
+    whole = path.read_bytes()
+    first = whole.index(begin) // PAGE_BYTES * PAGE_BYTES
+    path.write_bytes(whole[:first] + b"\xa5" * PAGE_BYTES + whole[first + PAGE_BYTES :])
+
+
+def test_a_damaged_page_takes_its_records_alone(path: Path) -> None:
+    """A log would end there, silently; or the store write nothing more, of any log."""
+    store = SqliteStore(path)
+    store.append("a", [b"%04d" % n + b"x" * 400 for n in range(1, 41)], 5)
+    store.append("b", [b"y" * 400] * 10, 5)
+    store.close()
+    overwrite_page(path, b"0020xxx")
+    store = SqliteStore(path)
+    entries = store.read("a", 1, 99)
+    assert [each.position for each in entries] == [*range(1, 41)]
+    lost = [each for each in entries if isinstance(each, Damaged)]
+    assert 0 < len(lost) < 20
+    assert 20 in [each.position for each in lost]
+    assert all("malformed" in each.reason for each in lost)
+    assert store.position_at("a", 6) == 41
+    store.append("a", [b"new"], 6)
+    store.acknowledge("a", [(1, 41)])
+    store.truncate("a", lost[0].position + 1)
+    store.truncate("a", 41)
+    store.sync()
+    extent = store.extent("a")
+    assert extent is not None
+    assert (extent.first, extent.held_bytes) == (41, 3)
+    store.append("b", [b"more"], 7)
+    store.drop("a")
+    store.close()
+    assert any("malformed" in each for each in store.faults.values())
+    again = SqliteStore(path)
+    assert [each.position for each in again.read("b", 1, 99)] == [*range(1, 12)]
+    assert again.logs() == ["@damaged-1", "b"]
+    again.close()
+
+
+def test_all_pages_are_checked_when_a_file_is_opened(path: Path) -> None:
+    """A damaged store would be noticed when its records are read, perhaps months later."""
+    store = SqliteStore(path)
+    store.append("a", [b"%04d" % n + b"x" * 400 for n in range(1, 41)], 5)
+    store.close()
+    assert store.faults == {}
+    overwrite_page(path, b"0020xxx")
+    store = SqliteStore(path)
+    store._checking.join()
+    assert [*store.faults] == [str(path)]
+    store.close()
 
 
 def test_what_is_no_store_is_refused(path: Path) -> None:

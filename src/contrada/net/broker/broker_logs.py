@@ -134,7 +134,9 @@ class BrokerLogs:
         found = self._host.server.statistics()
         counts = {each.name: getattr(found, each.name) for each in fields(found)}
         del counts["logs"]
-        return counts | {"held back": self.held_back}
+        store = self._host.store
+        faults = len(store.faults) if isinstance(store, TableStore) else 0
+        return counts | {"held back": self.held_back, "store faults": faults}
 
     def store_counts(self) -> dict[str, int]:
         """Returns the bytes of the store by name, where it tells them. Cost: none."""

@@ -19,7 +19,7 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
-from contrada.errors import MissingRequirementError, StoreError, StoreFullError
+from contrada.errors import MissingRequirementError, StoreDamagedError, StoreError, StoreFullError
 from contrada.service.stores.table_store import (
     NO_ROOM,
     VERSION,
@@ -61,6 +61,8 @@ def _store_errors(place: str) -> Iterator[None]:
         yield
     except errors.DiskFull as error:
         raise StoreFullError(f"{place}: {NO_ROOM} ({error})") from error
+    except (errors.DataCorrupted, errors.IndexCorrupted) as error:
+        raise StoreDamagedError(f"{place}: {error}") from error
     except psycopg.Error as error:
         raise StoreError(f"{place}: {error}") from error
 

@@ -13,9 +13,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final
 
-from contrada.errors import StoreError, StoreFullError
+from contrada.delivery.store import OWN_LOGS, sum_of
+from contrada.errors import StoreDamagedError, StoreError, StoreFullError
 from contrada.service.security.secret_files import OWNER_ALONE
 from contrada.service.stores.table_store import (
     NO_ROOM,
@@ -73,7 +75,25 @@ class SqliteStore(TableStore):
             logs, notes = map(self._db.execute, ("SELECT * FROM logs", "SELECT * FROM notes"))
             self._load(logs, notes)
             self.space = _space_of(self._db, file)
+            self._undeletable: set[int] = set()  # logs with a damaged page
+            self._closing = Event()
+            self._checking = Thread(target=self._check, args=(file,), daemon=True)
+            stack.callback(self._checking.join)
+            stack.callback(self._closing.set)
+            self._checking.start()
             self._connections = stack.pop_all()
+
+    def _check(self, file: Path) -> None:
+        """Reads all pages of the file, and notes their faults. Runs in a thread."""
+        with _opened(file) as db:
+            # SQLite asks after so many instructions whether it shall stop: within milliseconds.
+            db.set_progress_handler(self._closing.is_set, 10_000)
+            try:
+                found = [said for (said,) in db.execute("PRAGMA quick_check(10)")]
+            except sqlite3.Error as error:
+                found = [] if self._closing.is_set() else [str(error)]
+        if found not in ([], ["ok"]):
+            self.note_fault(str(self.path), "; ".join(found).replace("\n", "; "))
 
     def _asked(
         self, columns: str, number: int, first: int, end: int, most: int | None = None
@@ -85,10 +105,20 @@ class SqliteStore(TableStore):
 
     def _write(self, group: WriteGroup) -> None:
         try:
-            self._write_group(group)
+            self._write_all(group)
         finally:
             with _errors(self.path):
                 self.space = _space_of(self._db, self.path)
+
+    def _write_all(self, group: WriteGroup) -> None:
+        try:
+            self._write_group(group)
+        except StoreDamagedError as error:
+            # SQLite writes on beside a damaged page; rows that cannot be deleted stay there, behind
+            # the heads of their logs.
+            self._undeletable |= {*group.truncated, *group.dropped}
+            self.note_fault("a write", error.reason)
+            self._write_group(group)
 
     def _write_group(self, group: WriteGroup) -> None:
         db = self._db
@@ -96,17 +126,24 @@ class SqliteStore(TableStore):
             db.execute("BEGIN IMMEDIATE")
             columns = "log, position, before, time_us, data, sum"
             db.executemany(f"INSERT INTO records ({columns}) VALUES (?, ?, ?, ?, ?, ?)", group.rows)
-            db.executemany(
-                "DELETE FROM records WHERE log = ? AND position < ?", group.truncated.items()
-            )
+            deleted = "DELETE FROM records WHERE log = ?"
+            for each in group.truncated.items():
+                if each[0] not in self._undeletable:
+                    db.execute(f"{deleted} AND position < ?", each)
             for number in group.dropped:
-                db.execute("DELETE FROM records WHERE log = ?", (number,))
+                if number in self._undeletable:  # Its number is taken, while its rows are there.
+                    name = f"{OWN_LOGS}damaged-{number}"
+                    for (head,) in db.execute("SELECT head FROM logs WHERE id = ?", (number,)):
+                        renamed = name, sum_of(name, head), number
+                        db.execute("UPDATE logs SET name = ?, sum = ? WHERE id = ?", renamed)
+                    continue
+                db.execute(deleted, (number,))
                 db.execute("DELETE FROM logs WHERE id = ?", (number,))
             heads = "INSERT OR REPLACE INTO logs (id, name, head, sum) VALUES (?, ?, ?, ?)"
             db.executemany(heads, group.head_rows())
             db.executemany("DELETE FROM notes WHERE name = ?", group.notes_gone())
             db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", group.note_rows())
-            surplus = _pragma(db, "freelist_count") - FREE_PAGES_MAX
+            surplus = 0 if self.faults else _pragma(db, "freelist_count") - FREE_PAGES_MAX
             for _ in range(min(surplus, RETURNED_PAGES)):
                 db.execute("PRAGMA incremental_vacuum(1)")  # Python steps a pragma only once.
 
@@ -188,6 +225,8 @@ def _errors(path: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_FULL":
             raise StoreFullError(f"{path}: {NO_ROOM} ({error})") from error
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            raise StoreDamagedError(f"{path}: {error}") from error
         if name.startswith("SQLITE_BUSY"):
             raise StoreError(f"{path}: it is in use, here or by another process") from error
         raise StoreError(f"{path}: {error}") from error

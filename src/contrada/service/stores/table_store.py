@@ -9,6 +9,7 @@ of its own during appends and reads. The heads of logs, and the notes, are in me
     notes     by name, each with a sum
 """
 
+import logging
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter, deque
@@ -24,7 +25,7 @@ import msgspec
 
 from contrada.delivery import store as stored
 from contrada.delivery.store import Positions
-from contrada.errors import StoreError, StoreFullError
+from contrada.errors import StoreDamagedError, StoreError, StoreFullError
 
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
 """Bytes of unwritten records. Beyond it: StoreFullError until `sync` has written some."""
@@ -34,6 +35,8 @@ NO_ROOM: Final = "no room is left"
 
 VERSION: Final = 1
 """The version of the tables. A store of another version is refused."""
+
+_LOG: Final = logging.getLogger(__name__)
 
 _position_of: Final = itemgetter(1)
 
@@ -133,7 +136,8 @@ class TableStore(ABC):
     """See `Store`. Opening costs a read of each log's head, and of no records.
 
     `damaged` has the unreadable logs and notes, each with the reason. They are not changed; reading
-    one raises StoreError. `place` names the store in messages.
+    one raises StoreError. Other faults are in `faults`, by place: records on a damaged page are
+    `Damaged`, and what cannot be deleted stays. `place` names the store in messages.
     """
 
     _connections: ExitStack
@@ -143,6 +147,7 @@ class TableStore(ABC):
         self.damaged: dict[str, str] = {}
         self.space: StoreSpace | None = None
         """As of the last write; None where the database does not tell it cheaply."""
+        self.faults: dict[str, str] = {}
         self._logs: dict[str, TableLog] = {}
         self._notes: dict[str, bytes] = {}
         self._group = WriteGroup()
@@ -212,12 +217,38 @@ class TableStore(ABC):
             end = min(first + count, of.next)
             waiting = of.waiting(first, end)
         found: list[stored.StoredRow] = []
+        unreadable: dict[int, str] = {}
         in_tables = waiting[0][1] if waiting else end
         if first < in_tables:
-            asked = "position, time_us, data, sum"
-            found = self._asked(asked, of.number, first, in_tables)
+            found = self._readable(of, first, in_tables, unreadable)
         found += [(row[1], row[3], row[4], row[5]) for row in waiting]
-        return stored.entries_of(of, first, end, found)
+        entries = stored.entries_of(of, first, end, found)
+        if not unreadable:
+            return entries
+        self.note_fault(f"{log}, {min(unreadable)} to {max(unreadable)}", *unreadable.values())
+        lost = {at: stored.Damaged(at, why) for at, why in unreadable.items()}
+        return [lost.get(each.position, each) for each in entries]
+
+    def _readable(
+        self, of: TableLog, first: int, end: int, unreadable: dict[int, str]
+    ) -> list[stored.StoredRow]:
+        """The rows in the tables, found by halves around damaged pages."""
+        try:
+            return self._asked("position, time_us, data, sum", of.number, first, end)
+        except StoreDamagedError as error:
+            if end - first == 1:
+                unreadable[first] = f"it cannot be read: {error}"
+                return []
+        middle = (first + end) // 2
+        halves = (first, middle), (middle, end)
+        return [row for half in halves for row in self._readable(of, *half, unreadable)]
+
+    def note_fault(self, where: str, why: str, *_: str) -> None:
+        """Notes a fault of the database, and logs it once."""
+        if where not in self.faults:
+            self.faults[where] = why
+            said = {"place": self.place, "where": where, "reason": why}
+            _LOG.error("the store %(place)s is damaged: %(where)s: %(reason)s", said)
 
     def _known(self, name: str) -> TableLog | None:
         if name in self.damaged:
@@ -263,7 +294,10 @@ class TableStore(ABC):
             waiting = of.waiting(first, end)
         in_tables = waiting[0][1] if waiting else end
         if first < in_tables:
-            found = self._asked("position, time_us", of.number, first, in_tables, 1)
+            try:
+                found = self._asked("position, time_us", of.number, first, in_tables, 1)
+            except StoreDamagedError:  # The next one may be on another page.
+                return self._first_row(of, first + 1, end)
             if found:
                 return found[0]  # type: ignore[no-any-return]
         return (waiting[0][1], waiting[0][3]) if waiting else (end, of.time_us + 1)
@@ -276,9 +310,14 @@ class TableStore(ABC):
         with self._changing:
             waiting = next(iter(of.waiting(before, of.next)), None)
         in_tables = of.next if waiting is None else waiting[1]
-        found = self._asked("before", of.number, before, in_tables, 1) if before < in_tables else []
-        behind = of.total if waiting is None else waiting[2]
-        truncated = found[0][0] if found else behind
+        truncated = of.total if waiting is None else waiting[2]
+        try:
+            if before < in_tables and (
+                found := self._asked("before", of.number, before, in_tables, 1)
+            ):
+                truncated = found[0][0]
+        except StoreDamagedError:  # It counts more bytes than it holds, until a later truncation.
+            truncated = of.truncated
         with self._changing:
             of.truncate(before, truncated)
             self._group.heads[log] = of
