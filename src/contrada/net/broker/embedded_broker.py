@@ -125,7 +125,7 @@ class EmbeddedBroker(EmbeddedService):
         for subscription in list(self.subscriptions):
             subscription.end()
         self._offers.end()
-        host = self._server.logs.used_host
+        host = self._opened_host()
         if host is not None:
             host.end_readers()
             with suppress(StoreError):  # Closing the server raises it.
@@ -139,6 +139,9 @@ class EmbeddedBroker(EmbeddedService):
 
     def _make_host(self) -> "DeliveryHost":
         return self._server.logs.host
+
+    def _opened_host(self) -> "DeliveryHost | None":
+        return self._server.logs.used_host
 
     async def _publish_promised(self, run: Sequence[Notification]) -> Sequence[Notification]:
         self._server.logs.check(run[0].envelope.delivery)
