@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 
 from contrada.errors import ContradaError
 from contrada.model import Envelope, Notification
-from contrada.model.algebra.attributes import ATTRIBUTES_MAX, good_names, good_names_and_marks
+from contrada.model.algebra.attributes import (
+    ATTRIBUTES_KEPT_MAX,
+    ATTRIBUTES_MAX,
+    good_names,
+    good_names_and_marks,
+)
+from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
 from contrada.model.native import NATIVE
@@ -100,6 +106,14 @@ def packed(form: Any, items: list[Any], first: int = 1) -> list[bytes]:
     return made
 
 
+def stamped(form: Any, items: list[Any], first: int = 1) -> list[Notification]:
+    """The notifications of the first items."""
+    made: list[Notification] = form.stamp_plain(
+        *(items, 0, len(items), "p.", "p", first, NOW_US, good_names, Notification, UNSTAMPED)
+    )
+    return made
+
+
 def check_encoding(attributes: dict[Any, Any]) -> None:
     expected = encoded(attributes)
     for form in FORMS:
@@ -109,6 +123,11 @@ def check_encoding(attributes: dict[Any, Any]) -> None:
             assert not made or is_plain(attributes)
         else:
             assert made == [expected]
+        found = stamped(form, [attributes])
+        assert len(found) >= len(made), "less must fit"
+        for each in found:
+            model = Notification(attributes, envelope=Envelope("p.1", "p", 1, NOW_US))
+            assert parts_of(each) == parts_of(model)
 
 
 @given(st.dictionaries(names, values, max_size=6))
@@ -139,6 +158,17 @@ def test_many_attributes_are_encoded_as_by_the_model(count: int) -> None:
         assert made == ([expected] if expected else [])
 
 
+@pytest.mark.parametrize("count", [1, ATTRIBUTES_KEPT_MAX, ATTRIBUTES_KEPT_MAX + 1])
+def test_a_stamped_notification_is_apart_from_its_mapping(count: int) -> None:
+    """A publisher that uses its mapping again would change what subscribers read."""
+    for form in FORMS:
+        attributes = {f"n{place}": place for place in range(count)}
+        (found,) = stamped(form, [attributes])
+        attributes["n0"] = 5
+        assert found["n0"] == 0
+        assert Envelope() == UNSTAMPED
+
+
 def test_names_are_valid_only_once_they_were_checked() -> None:
     """A name that nobody has checked would be published."""
     for form in FORMS:
@@ -152,6 +182,7 @@ def test_a_batch_is_numbered_up_to_what_is_not_plain(first: int) -> None:
     expected = [encoded(item, first + place) for place, item in enumerate(items[:3])]
     for form in FORMS:
         assert packed(form, items, first) == expected
+        assert [*map(to_msgpack, stamped(form, items, first))] == expected
         again = form.pack_plain(items, 4, 9, "p.", "p", first, NOW_US, good_names)
         assert again == [encoded(items[4], first)]
         assert packed(form, [Notification({"a": 1})]) == []

@@ -46,6 +46,7 @@ from contrada.model.languages.work_budget import spend
 from contrada.model.native import NATIVE
 
 pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
+stamp_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "stamp_plain", None)
 plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
 plain_parts: Final[Callable[..., int] | None] = getattr(NATIVE, "plain_parts", None)
 """The compiled codec of plain notifications; without it all are handled one by one."""

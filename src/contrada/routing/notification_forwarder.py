@@ -71,7 +71,7 @@ class NotificationForwarder:
         if not is_fresh or type(origin) is not Client or origin.name == ITSELF.name:
             self._admission.check_forwarded(origin, message)
         effects: list[Effect] = []
-        in_time = _drop_expired(message.notifications, now_us)  # All of a bundle are.
+        in_time = _drop_expired(message.notifications, now_us)
         publisher = (
             origin if self._forwarding.uses_advertisements and isinstance(origin, Client) else None
         )
@@ -81,7 +81,9 @@ class NotificationForwarder:
         if in_time is not message.notifications:
             self.expired += len(message.notifications) - len(in_time)
             message = replace(message, notifications=in_time)
-        admitted, interests = self._admit(origin, message, interests, refused, effects)
+        admitted: Notifications = message.notifications
+        if self._name or refused:
+            admitted, interests = self._admit(origin, message, interests, refused, effects)
         floods = self._forwarding.floods
         onward: dict[messages.Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
@@ -90,10 +92,8 @@ class NotificationForwarder:
         runs = [(interests[0], admitted)] if is_one else _group_by_next_hops(admitted, interests)
         for interest, batch in runs:
             self.admitted += len(batch)
-            effects += [
-                messages.Deliver(client, identities, batch)
-                for client, identities in interest.clients
-            ]
+            for client, identities in interest.clients:
+                effects.append(messages.Deliver(client, identities, batch))
             if interest.next_hops or floods:
                 next_hops = None if floods else interest.next_hops
                 for neighbour in self._topology.next_neighbours(origin, message.source, next_hops):

@@ -171,13 +171,11 @@ class Router:
         """
         self._assembler.clock_us = now_us
         try:
-            if isinstance(event, messages.Received):  # The most frequent event: tested first.
+            if isinstance(event, messages.Received):
                 origin, message = event.origin, event.message
                 if isinstance(message, messages.Publish):
-                    effects, actions = self._notifications.publish(origin, message, now_us)
-                    if actions:
-                        effects += self._perform(actions)
-                elif isinstance(message, messages.QuestionMessage):
+                    return self.publish(origin, message, now_us)
+                if isinstance(message, messages.QuestionMessage):
                     effects = self._handle_query(origin, message, now_us)
                     self._received[type(message)] += 1
                 else:
@@ -191,6 +189,24 @@ class Router:
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
             return [messages.Refused(event, refusal.reason, refusal.error)]
+        return self._counted(effects) if effects else effects
+
+    def publish(
+        self, origin: Origin, message: messages.Publish, now_us: int
+    ) -> list[messages.Effect]:
+        """As `handle` of a received publication, the most frequent event, without its object."""
+        self._assembler.clock_us = now_us
+        try:
+            effects, actions = self._notifications.publish(origin, message, now_us)
+        except RefusedError as refusal:
+            self._refused[refusal.reason] += 1
+            received = messages.Received(origin, message)
+            return [messages.Refused(received, refusal.reason, refusal.error)]
+        if actions:
+            effects += self._perform(actions)
+        return self._counted(effects) if effects else effects
+
+    def _counted(self, effects: list[messages.Effect]) -> list[messages.Effect]:
         for effect in effects:
             if isinstance(effect, messages.Deliver):
                 self._delivered += len(effect.notifications)

@@ -238,12 +238,12 @@ class Dispatcher:
         an error; a neighbour's link gets its refusals. Cost: one match for each notification, and
         little for each entry of a queue.
         """
-        effects = self.router.handle(messages.Received(origin, message), now_us)
+        effects = self.router.publish(origin, message, now_us)
         self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self.router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
-        pending, refused = self._carry_out(effects)
+        pending, refused = self._carry_out(effects) if effects or self._patterns else ([], [])
         if isinstance(origin, messages.Neighbour):
             for each in refused:
                 self._links[origin].refuse(each)
@@ -256,9 +256,16 @@ class Dispatcher:
         return pending, _error_of(faults[0]) if faults else None
 
     def _carry_out(
-        self, effects: Iterable[messages.Effect]
+        self, effects: Sequence[messages.Effect]
     ) -> tuple[list[Pending[Any]], list[messages.Refused]]:
         """Carries out the effects of the router; returns entries without room, and refusals."""
+        first = effects[0] if len(effects) == 1 and not self._patterns else None
+        if type(first) is messages.Deliver and len(first.subscriptions) == 1:  # As mostly.
+            pending: list[Pending[Any]] = []
+            only = self._routes[first.client.name].get(first.subscriptions[0])
+            if only is not None:
+                self._offer(only, entries_of(first.notifications), pending)
+            return pending, []
         # A queue is filled once for a batch, whatever else was matched in between.
         filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
         refused: list[messages.Refused] = []
@@ -301,15 +308,24 @@ class Dispatcher:
         pending: list[Pending[Any]] = []
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
             run = runs[0] if len(runs) == 1 else [*itertools.chain.from_iterable(runs)]
-            if place.queue.finished:
-                if isinstance(place, LinkRoute):
-                    place.count_lost(LINK_DOWN, len(run))
-                continue
-            self._matched += len(run) if isinstance(place, Route) else 0
-            taken = place.queue.offer_all(run)
-            if taken < len(run):
-                pending.append(Pending(place, run[taken:]))
+            self._offer(place, run, pending)
         return pending
+
+    def _offer(
+        self,
+        place: Route[Any] | LinkRoute,
+        run: Sequence[QueueEntry[Any]],
+        pending: list[Pending[Any]],
+    ) -> None:
+        """Fills one queue; adds the entries that must wait for room to `pending`."""
+        if place.queue.finished:
+            if isinstance(place, LinkRoute):
+                place.count_lost(LINK_DOWN, len(run))
+            return
+        self._matched += len(run) if isinstance(place, Route) else 0
+        taken = place.queue.offer_all(run)
+        if taken < len(run):
+            pending.append(Pending(place, run[taken:]))
 
     # --- neighbours ---------------------------------------------------------------------------
 
@@ -482,9 +498,8 @@ def _now_us_for(message: messages.Message) -> int:
     Messages about queries have the monotonic clock, so that deadlines do not jump when the clock is
     set; the others the wall clock.
     """
-    if isinstance(message, messages.QuestionMessage):
-        return _monotonic_us()
-    return wall_clock_us()
+    clock = time.monotonic_ns if isinstance(message, messages.QuestionMessage) else time.time_ns
+    return clock() // 1000
 
 
 def _entries_on(message: messages.Publish) -> list[QueueEntry[Carried]]:

@@ -194,9 +194,17 @@ class EmbeddedService(BaseService):
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         """Publishes one notification; see `Service.publish`."""
+        if type(item) is dict and not options:  # As mostly.
+            made = self._stamp.stamp_dicts([item], 0, 1)
+            if made:
+                self._check_open()
+                envelope = made[0].envelope
+                rest = self._deliver(made, envelope.time_us)  # type: ignore[arg-type]
+                if rest is not None:
+                    await rest
+                return envelope
         notification = publication_of(item, options)
-        elsewhere = None if type(item) is dict else dissemination_of(item)  # A dict as mostly.
-        if elsewhere is not None:
+        if (elsewhere := dissemination_of(item)) is not None:
             return await self._publish_elsewhere(elsewhere, notification, options.get("delivery"))
         if notification.envelope is not OWN and notification.envelope.delivery != BEST_EFFORT:
             stamped = await self._publish_promised([with_identity(notification)])
@@ -213,7 +221,8 @@ class EmbeddedService(BaseService):
         count = 0
         sorting = BatchSorter(self._publish_elsewhere)
         try:
-            async for every in batches_of(items, PUBLISHES_PER_TURN, sorting.made):
+            make = self._stamp.stamp_dicts if delivery is None else None
+            async for every in batches_of(items, PUBLISHES_PER_TURN, sorting.made, make):
                 batch = await sorting.own(every, delivery)
                 count += len(every) - len(batch)
                 if delivery is not None:
@@ -289,20 +298,31 @@ class EmbeddedService(BaseService):
 
         The wait, if any, is a coroutine: awaiting each notification would cost more than its match.
         """
-        try:
-            may_publish = asyncio.get_running_loop() is self._loop and self._state == "open"
-        except RuntimeError:  # In a process forked from the one where the loop ran.
-            may_publish = False
-        if not may_publish:
-            self.require_open()
+        self._check_open()
         now_us = self._stamp.now_us()
         stamped = self._stamped(notifications, now_us)
-        pending = self.dispatcher.publish(self.client, Publish(tuple(stamped)), now_us)
+        return stamped, self._deliver(stamped, now_us)
+
+    def _deliver(
+        self, stamped: Sequence[Notification], now_us: int
+    ) -> Coroutine[Any, Any, None] | None:
+        """Publishes as `_hand_over`, what is stamped already; returns the wait."""
+        pending, error = self.dispatcher.take(self.client, Publish(tuple(stamped)), now_us)
+        if error is not None:
+            raise error
         self._since_turn += len(stamped)
-        rest = None
         if pending or self._since_turn >= PUBLISHES_PER_TURN:
-            rest = self._settle(pending)
-        return stamped, rest
+            return self._settle(pending)
+        return None
+
+    def _check_open(self) -> None:
+        """As `require_open`, at less cost."""
+        try:
+            if asyncio.get_running_loop() is self._loop and self._state == "open":
+                return
+        except RuntimeError:  # In a process forked from the one where the loop ran.
+            pass
+        self.require_open()
 
     def _keep_time(self, due_us: int) -> None:
         """Starts the timekeeper while patterns wait, if notifications are stamped by the clock."""

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import force_setattr, replace
 
@@ -17,13 +17,15 @@ from contrada.errors import InvalidValueError, ServiceError
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.attributes import good_names
 from contrada.model.algebra.notification import BEST_EFFORT, UNSTAMPED
-from contrada.model.codec import pack_plain
+from contrada.model.codec import pack_plain, stamp_plain
 from contrada.service.requests import notification_of
 from contrada.service.security.principals import owns
 from contrada.service.subjects import Item
 
 if TYPE_CHECKING:
     from contrada.service.security.signatures import Signer
+
+T = TypeVar("T")
 
 PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
@@ -37,12 +39,12 @@ class EnvelopeFactory:
         self._token = token = secrets.token_hex(8)
         self._sign: Callable[[Notification], Notification] | None = None
         if publisher is None:
-            self.publisher = self._prefix = token
+            self.publisher, self._prefix = token, f"{token}."
         else:
             if not isinstance(publisher, str):
                 self._sign, publisher = publisher.signed, publisher.publisher
             self.publisher = _checked(publisher)
-            self._prefix = f"{publisher}.{token}"
+            self._prefix = f"{publisher}.{token}."
         self.stays = False
         """Whether a broker may not change the name."""
         self.sequence = 0
@@ -61,7 +63,7 @@ class EnvelopeFactory:
         if self.stays or not name or owns((name,), self.publisher):
             return
         if len(below.encode()) <= PUBLISHER_BYTES_MAX:
-            self.publisher = self._prefix = below
+            self.publisher, self._prefix = below, f"{below}."
 
     def stamped(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
         """The notifications with complete envelopes, signed by a signer; given fields are kept.
@@ -72,6 +74,9 @@ class EnvelopeFactory:
         stamped = []
         for each in notifications:
             given = each.envelope
+            if given.id and given.time_us is not None:
+                stamped.append(each)
+                continue
             if given.publisher and not given.id:
                 given = with_identity(each).envelope
                 if not given.id and given.publisher != self.publisher:
@@ -93,7 +98,7 @@ class EnvelopeFactory:
         """The envelope with the publisher, its present number, and the time."""
         # What is filled in is right: checking it again would take twice as long.
         envelope: Envelope = given.__copy__()  # type: ignore[attr-defined]
-        force_setattr(envelope, "id", f"{self._prefix}.{self.sequence}")
+        force_setattr(envelope, "id", f"{self._prefix}{self.sequence}")
         force_setattr(envelope, "publisher", self.publisher)
         force_setattr(envelope, "sequence", self.sequence)
         force_setattr(envelope, "time_us", time_us)
@@ -113,8 +118,23 @@ class EnvelopeFactory:
             return []
         number, now_us = self.sequence + 1, self.now_us()
         made = pack_plain(
-            *(items, begin, most, f"{self._prefix}.", self.publisher, number, now_us), good_names
+            items, begin, most, self._prefix, self.publisher, number, now_us, good_names
         )
+        return self._counted(made)
+
+    def stamp_dicts(self, items: list[Item], begin: int, most: int) -> list[Notification]:
+        """The stamped notifications of the first items from `begin`, as `pack_dicts`."""
+        if stamp_plain is None or self._sign is not None:
+            return []
+        number, now_us = self.sequence + 1, self.now_us()
+        made = stamp_plain(
+            *(items, begin, most, self._prefix, self.publisher, number, now_us, good_names),
+            *(Notification, UNSTAMPED),
+        )
+        return self._counted(made)
+
+    def _counted(self, made: list[T]) -> list[T]:
+        """Counts notifications that are stamped with the next numbers."""
         if made:
             self.sequence += len(made)
             self.has_told_time = True

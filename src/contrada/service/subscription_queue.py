@@ -89,6 +89,8 @@ def entries_of(notifications: Notifications) -> Sequence[QueueEntry[Passed]]:
     """Notifications as entries of a queue; those of a bundle are encodings."""
     if type(notifications) is Bundle:
         return [(each, ENTRY_BYTES + len(each), None) for each in notifications.encodings]
+    if len(notifications) == 1:
+        return [entry_of(notifications[0])]
     return [*map(entry_of, notifications)]
 
 
@@ -232,13 +234,19 @@ class SubscriptionQueue(Generic[P]):
         line = self._line
         if self.finished or (line and line.waiting):
             return 0
+        held = self._entries
         if len(entries) == 1:  # As of most that is published singly, at a fourth of the cost.
             ((_, size, transmission),) = entries
             is_plain = transmission is None
         else:
             _, sizes, transmissions = zip(*entries, strict=True) if entries else ((), (), ())
             size, is_plain = sum(sizes), not any(transmissions)
-        if len(self) + len(entries) <= self._bounds.notifications and self._has_bytes(size):
+        bounds, budget = self._bounds, self._budget
+        if (
+            (len(held) if held else 0) + len(entries) <= bounds.notifications
+            and self.held_bytes + size <= bounds.bytes_
+            and (budget is None or budget.admits(size, self, self._relieve))
+        ):
             self._append(entries, size, is_plain)
             return len(entries)
         for count, entry in enumerate(entries):
@@ -285,7 +293,10 @@ class SubscriptionQueue(Generic[P]):
             if not entries:
                 return None
         item, size, _ = entries.popleft()
-        self._taken(size)
+        if self._budget is None and self._line is None:  # As mostly, without a call.
+            self.held_bytes -= size
+        else:
+            self._taken(size)
         return item, size
 
     def take_batch(self, count_max: int, bytes_max: int) -> tuple[list[P], int]:

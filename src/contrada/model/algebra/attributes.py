@@ -37,6 +37,10 @@ ATTRIBUTES_MAX: Final = 4_096
 VALUES_MAX: Final = 4_096
 """Values of one attribute. Beyond it: InvalidNotificationError."""
 
+ATTRIBUTES_KEPT_MAX: Final = 16
+"""Attributes of a notification that keeps the values it was made of. Beyond it: the first access
+decodes them from the span."""
+
 NAMES_KNOWN_MAX: Final = 65_536
 """Names of attributes that are known to be good. Beyond it: all are forgotten, and checked anew."""
 

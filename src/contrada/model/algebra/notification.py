@@ -22,6 +22,7 @@ import msgspec
 from contrada.errors import AttributeValueError, InvalidNotificationError
 from contrada.model.algebra import notation
 from contrada.model.algebra.attributes import (
+    ATTRIBUTES_KEPT_MAX,
     Values,
     check_attribute_name,
     decode_map,
@@ -49,10 +50,6 @@ from contrada.model.domains.values import (
     Value,
     key_of,
 )
-
-ATTRIBUTES_KEPT_MAX: Final = 16
-"""Attributes of a notification that keeps the values it was made of. Beyond it: the first access
-decodes them from the span."""
 
 Body: TypeAlias = bytes | Mapping[str, Any]
 """Opaque bytes, or a mapping that is encoded as JSON."""

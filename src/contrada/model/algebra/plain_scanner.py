@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import cython
 
-from contrada.model.algebra.plain_encoder import HEAD, TAIL
+from contrada.model.algebra.plain_encoder import HEAD, TAIL, new_object
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.domains.values import INT_MAX, NAME_BYTES_MAX, TIME_MAX_US, TIME_MIN_US
 
@@ -296,7 +296,6 @@ class PlainScanner:
 
 
 _scanner: PlainScanner = PlainScanner()
-_new: object = object.__new__
 
 
 def plain_entries(
@@ -334,7 +333,7 @@ def plain_entries(
 @cython.cfunc
 def _made(kind: object, packed: bytes, span: bytes) -> object:
     """Returns a notification of these parts; it refuses to be changed by anything else."""
-    notification: object = _new(kind)
+    notification: object = new_object(kind)
     PyObject_GenericSetAttr(notification, "packed", packed)
     PyObject_GenericSetAttr(notification, "span", span)
     PyObject_GenericSetAttr(notification, "_values", False)
