@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
 
-import psycopg
 import pytest
 
 from contrada.service.stores.store_location import open_store
@@ -62,6 +61,8 @@ class SchemaPlace:
 
     def execute(self, statement: str, *values: Any) -> None:
         """See `AccessPredicate.execute`."""
+        import psycopg  # Needs the system's libpq, which a server brings along.
+
         with psycopg.connect(self._server) as db:
             db.execute(f"SET search_path = {self._schema}".encode())
             db.execute(statement.replace("?", "%s").encode(), values or None)

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-import psycopg
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from psycopg import sql
 
 from contrada.errors import ContradaError, InputError, InvalidNameError, ServiceError
 from contrada.integrations.sources import source_pushdown
@@ -338,6 +336,9 @@ def conninfo() -> str:
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Any]:
     """A connection with an empty table of many types."""
+    import psycopg  # Needs the system's libpq, which a server brings along.
+    from psycopg import sql
+
     with psycopg.connect(conninfo(), autocommit=True) as db:
         db.execute("CREATE SCHEMA IF NOT EXISTS query_tests")
         db.execute("DROP TABLE IF EXISTS query_tests.t")
@@ -351,6 +352,8 @@ def postgres() -> Iterator[Any]:
 
 def fill(db: Any, rows: list[Any]) -> TableSource:
     """The table with these rows, as a source."""
+    from psycopg import sql
+
     db.execute("TRUNCATE query_tests.t")
     if rows:
         places = sql.SQL(", ").join([sql.Placeholder()] * len(PG_COLUMNS))
@@ -430,6 +433,8 @@ def test_values_are_only_values_in_postgres(postgres: Any, value: str) -> None:
 @needs_postgres
 def test_postgres_is_only_read_and_closed(postgres: Any) -> None:
     """A source would write, leave connections open, or hold all rows at once."""
+    import psycopg
+
     fill(postgres, [])
     postgres.execute("INSERT INTO query_tests.t (i) SELECT generate_series(1, 5000)")
     connections = []
