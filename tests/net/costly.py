@@ -433,7 +433,30 @@ async def reading(of: Choices) -> tuple[float, int]:
     return time.thread_time() - began_s, len(text.encode())
 
 
-KINDS: Final = (subscribing, publishing, many_small, deciding, reading)
+async def fanning_out(of: Choices) -> tuple[float, int]:
+    """Publications for very many equal subscriptions of several clients."""
+    desk = Desk()
+    plain = to_msgpack(Filter("x = 1"))
+    clients = [desk.client() for _ in range(of.size(100))]
+    for peer in clients:
+        numbers = range(of.size(20_000) // len(clients) + 1)
+        peer.data_received(b"".join(encode(subscribe(n, n, plain, 2**30)) for n in numbers))
+        while peer._steps is not None or peer._connection.unread_bytes:
+            await asyncio.sleep(0)
+            peer._scheduler._over_s = 0.0
+    small = [to_msgpack(Notification({"x": 1, "n": n})) for n in range(of.size(64))]
+    frame = encode(publish(1, 0, small))
+    publisher = desk.client()
+    longest_s = await desk.longest_s(publisher, frame)
+    written = -1
+    while written < (written := sum(map(desk.written, clients))):
+        began_s = time.thread_time()
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, time.thread_time() - began_s)
+    return longest_s, len(frame)
+
+
+KINDS: Final = (subscribing, publishing, many_small, fanning_out, deciding, reading)
 
 
 @dataclass(order=True)

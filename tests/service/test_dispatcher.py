@@ -25,6 +25,7 @@ from contrada.service.dispatcher import (
     UPKEEP_UNITS_OF_NOTIFICATION,
     Deadlines,
     Dispatcher,
+    Turn,
 )
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue, size_of
 from tests.asynchronous import on_loop, until
@@ -80,6 +81,89 @@ async def test_dead_readers_do_not_hold_up_the_others() -> None:
     for queue in dead:
         queue.take()
     assert await waiting == 0
+
+
+@on_loop
+async def test_many_deliveries_are_queued_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One publication to very many subscriptions would stop the loop for all others."""
+    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 10)
+    dispatcher = Dispatcher()
+    queues: list[SubscriptionQueue[Notification]] = [SubscriptionQueue() for _ in range(99)]
+    clients = [dispatcher.client() for _ in range(3)]
+    for client, queue in zip(itertools.cycle(clients), queues, strict=False):
+        subscribe(dispatcher, client, Filter("a = 1"), queue)
+    batch = Publish(tuple(Notification({"a": 1, "n": n}) for n in range(2)))
+    later: list[Turn] = []
+    pending, _ = dispatcher.take(clients[0], batch, 0, later)
+    queued = sum(map(len, queues))
+    assert (pending, queued <= 10) == ([], True)
+    waiting = asyncio.create_task(dispatcher.wait(later, LONG_S))
+    turns = 0
+    while not waiting.done():
+        await asyncio.sleep(0)
+        before, queued = queued, sum(map(len, queues))
+        assert queued - before <= 10
+        turns += queued > before
+    assert await waiting == 0
+    assert turns >= 2 * len(queues) / 10 - 1
+    for queue in queues:
+        assert [each["n"] for each in queue.take_batch(9, 2**20)[0]] == [0, 1]
+    assert dispatcher.statistics().matched == 2 * len(queues)
+
+
+@on_loop
+async def test_a_queue_without_room_keeps_its_order_over_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What waits for room would be overtaken by the deliveries of a later turn."""
+    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 1)
+    dispatcher = Dispatcher()
+    (full,) = full_outlets(dispatcher, 1)
+    other: SubscriptionQueue[Notification] = SubscriptionQueue()
+    publisher = dispatcher.client()
+    subscribe(dispatcher, publisher, Filter("b = 2"), other)
+    batch = Publish((Notification({"a": 1, "n": 1}), Notification({"a": 1, "b": 2, "n": 2})))
+    later: list[Turn] = []
+    pending, _ = dispatcher.take(publisher, batch, 0, later)
+    assert pending
+    assert later
+    assert full.take() == ENTRY
+    waiting = asyncio.create_task(dispatcher.wait([*pending, *later], LONG_S))
+    for number in (1, 2):
+        await until(lambda: len(full) == 1)
+        taken = full.take()
+        assert taken is not None
+        assert taken[0]["n"] == number
+    assert await waiting == 0
+    assert len(other) == 1
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@on_loop
+async def test_deliveries_of_later_turns_are_made_or_counted(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """A client that leaves would end the publication of others; a stop would lose uncounted."""
+    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 1)
+    dispatcher = Dispatcher()
+    full_outlets(dispatcher, 3)
+    gone, stays, publisher = (dispatcher.client() for _ in range(3))
+    queues: list[SubscriptionQueue[Notification]] = [SubscriptionQueue() for _ in range(2)]
+    for client, queue in zip((gone, stays), queues, strict=True):
+        subscribe(dispatcher, client, Filter("a = 1"), queue)
+    later: list[Turn] = []
+    pending, _ = dispatcher.take(publisher, PUBLISHED, 0, later)
+    dispatcher.leave(gone)
+    waiting = asyncio.create_task(dispatcher.wait([*pending, *later], 0.01))
+    if is_cancelled:
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    else:
+        assert await waiting == 3
+    assert [*map(len, queues)] == [0, 1]
+    assert dispatcher.statistics().dropped == {"queue full": 3}
 
 
 def route_of(pending: Pending[Notification]) -> Route[Notification]:

@@ -18,9 +18,9 @@ import asyncio
 import dataclasses
 import itertools
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import structs
 
@@ -57,11 +57,19 @@ NOTIFICATIONS_PER_UPKEEP: Final = 16
 WAITS_PER_TURN: Final = 256
 """Full queues that a publisher begins to wait for in one go. Beyond it: other tasks get a turn."""
 
+DELIVERIES_PER_TURN: Final = 32_768
+"""Pairs of a notification and a subscription that are queued in one go, of a broker's clients and
+neighbours. Beyond it: other tasks get a turn. A pair costs one to three microseconds."""
+
 DUPLICATE: Final = "duplicate"
 """Reason of a drop: the notification was published before."""
 
 EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 """Reason of a drop: the time to live was over before the match."""
+
+
+Turn: TypeAlias = list[messages.Deliver]
+"""Deliveries that are left for a later turn."""
 
 
 class Dispatcher:
@@ -229,20 +237,28 @@ class Dispatcher:
         return pending
 
     def take(
-        self, origin: messages.Origin, message: messages.Publish, now_us: int
+        self,
+        origin: messages.Origin,
+        message: messages.Publish,
+        now_us: int,
+        later: list[Turn] | None = None,
     ) -> tuple[list[Pending[Any]], ContradaError | None]:
         """Matches and delivers at once; returns the entries without room, matches of patterns
         included.
 
-        The second result is the error of the first refusal. A client's duplicate is dropped without
-        an error; a neighbour's link gets its refusals. Cost: one match for each notification, and
-        little for each entry of a queue.
+        Deliveries beyond those of one turn are added to `later`, if it is given, for `wait`. The
+        caller awaits that before its next notification, which keeps the order. The second result is
+        the error of the first refusal. A client's duplicate is dropped without an error; a
+        neighbour's link gets its refusals. Cost: one match for each notification, and little for
+        each entry of a queue.
         """
         effects = self.router.publish(origin, message, now_us)
         self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self.router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
+        if later is not None and effects:
+            effects = _first_turn(effects, later)
         pending, refused = self._carry_out(effects) if effects or self._patterns else ([], [])
         if isinstance(origin, messages.Neighbour):
             for each in refused:
@@ -271,7 +287,7 @@ class Dispatcher:
         refused: list[messages.Refused] = []
         for effect in effects:
             if isinstance(effect, messages.Deliver):
-                routes = self._routes[effect.client.name]
+                routes = self._routes.get(effect.client.name, {})  # None of a client that left.
                 entries = entries_of(effect.notifications)
                 for name in effect.subscriptions:
                     route = routes.get(name)  # None where it is not in force.
@@ -414,19 +430,29 @@ class Dispatcher:
         for follow in list(self.followers):
             follow(change.offer, change.is_on_offer)
 
-    async def wait(self, pending: list[Pending[Any]], wait_s: float) -> int:
-        """Delivers pending entries, waiting for room; returns the number of lost ones.
+    async def wait(self, unfinished: Sequence[Pending[Any] | Turn], wait_s: float) -> int:
+        """Delivers what is left, waiting for room; returns the number of lost entries.
 
         All are waited for concurrently, so that many dead readers delay no more than one.
         """
-        if len(pending) == 1:  # It needs no task of its own.
-            return await self._put(pending[0], wait_s)
+        if len(unfinished) == 1 and isinstance(unfinished[0], Pending):  # It needs no task.
+            return await self._put(unfinished[0], wait_s)
         tasks: list[asyncio.Task[int]] = []
-        async with asyncio.TaskGroup() as group:
-            for each in pending:
-                tasks.append(group.create_task(self._put(each, wait_s)))
-                if len(tasks) % WAITS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+        rest = deque(unfinished)
+        try:
+            async with asyncio.TaskGroup() as group:
+                while rest:
+                    if isinstance(rest[0], list):
+                        await asyncio.sleep(0)  # So that earlier entries of its queues are in line.
+                    each = rest.popleft()
+                    pending = self._carry_out(each)[0] if isinstance(each, list) else [each]
+                    for more in pending:
+                        tasks.append(group.create_task(self._put(more, wait_s)))
+                        if len(tasks) % WAITS_PER_TURN == 0:
+                            await asyncio.sleep(0)
+        finally:
+            for each in rest:  # It was cancelled.
+                _count_lost(self._carry_out(each)[0] if isinstance(each, list) else [each])
         return sum(task.result() for task in tasks)
 
     async def _put(self, waiting: Pending[Any], wait_s: float) -> int:
@@ -520,6 +546,28 @@ def _count_lost(pending: Iterable[Pending[Any]]) -> None:
 def new_router(**options: Any) -> Router:
     """A router that reports changes on offer."""
     return Router(tells_offers=True, **options)
+
+
+def _first_turn(effects: Iterable[messages.Effect], later: list[Turn]) -> list[messages.Effect]:
+    """Returns the effects of one turn; adds the deliveries of others, in order."""
+    first: list[messages.Effect] = []
+    turn: list[Any] = first
+    left = DELIVERIES_PER_TURN
+    for effect in effects:
+        if not isinstance(effect, messages.Deliver):
+            first.append(effect)
+            continue
+        count, names = len(effect.notifications), effect.subscriptions
+        if count * len(names) <= left:  # As mostly.
+            left -= count * len(names)
+            turn.append(effect)
+            continue
+        step = max(1, DELIVERIES_PER_TURN // count)
+        for begin in range(0, len(names), step):
+            turn = [structs.replace(effect, subscriptions=names[begin : begin + step])]
+            later.append(turn)
+        left = DELIVERIES_PER_TURN - count * len(turn[0].subscriptions)
+    return first
 
 
 def _error_of(refused: messages.Refused) -> ContradaError:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError
 from contrada.matching.packed import Bundle
-from contrada.model import Notification
 from contrada.model.algebra.notification import store_packed
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import Work
@@ -23,7 +22,7 @@ from contrada.routing.router_messages import Notifications, Origin, Publish
 from contrada.service import trace_spans
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import Pending
-from contrada.service.dispatcher import Dispatcher
+from contrada.service.dispatcher import Dispatcher, Turn
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
 
 NOTIFICATIONS_PER_TURN: Final = 256
@@ -121,7 +120,7 @@ class IngressQueue(Generic[N]):
         """Processes few notifications within a turn, without a task. Returns whether it did."""
         if len(message.notifications) > self._limits.immediate_notifications_max:
             return False
-        pending: list[Pending[Notification]] = []
+        pending: list[Pending[Any] | Turn] = []
         error: ContradaError | None
         try:
             with Work("FEW_WORK_MAX", self._limits.immediate_work_max, is_strict=True):
@@ -147,7 +146,7 @@ class IngressQueue(Generic[N]):
     async def _work_after(
         self,
         number: N,
-        pending: list[Pending[Notification]],
+        pending: list[Pending[Any] | Turn],
         wait_s: float,
         error: ContradaError | None,
         size: int,
@@ -217,12 +216,15 @@ class IngressQueue(Generic[N]):
 
     def _take(
         self, message: Publish, now_us: int
-    ) -> tuple[list[Pending[Notification]], ContradaError | None]:
+    ) -> tuple[list[Pending[Any] | Turn], ContradaError | None]:
+        later: list[Turn] = []
         if not trace_spans.is_on:
-            return self._dispatcher.take(self._origin, message, now_us)
+            pending, error = self._dispatcher.take(self._origin, message, now_us, later)
+            return [*pending, *later], error
         node, origin = self._dispatcher.router.name, self._origin.name
         with trace_spans.trace_acceptance(node, origin, message.notifications):
-            return self._dispatcher.take(self._origin, message, now_us)
+            pending, error = self._dispatcher.take(self._origin, message, now_us, later)
+        return [*pending, *later], error
 
     def _on_worker_done(self, task: "asyncio.Task[None]") -> None:
         fault = None if task.cancelled() else task.exception()

@@ -26,6 +26,9 @@ from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
 from contrada.service.subscription_queue import Budget
 
+ROUND_S: Final = 0.05
+"""Seconds in which queues are written to connections in a row. Beyond it: the loop gets a turn."""
+
 WRITTEN_AT_ONCE_MAX: Final = 4
 """Connections written to at once after one connection has published. Beyond it: they are written to
 after the input of all connections was read, so that each is written to once."""
@@ -90,12 +93,17 @@ class DeliveryRounds:
         self._flush()
 
     def _flush(self) -> None:
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + ROUND_S
         for _ in range(len(self._due)):  # Connections added meanwhile are flushed later.
             connection = self._due.popleft()
             try:
                 connection.flush()
             except Exception as fault:  # noqa: BLE001 - it ends this peer, not the caller
                 connection.end(internal_failure(fault))
+            if self._due and clock() > until_s:  # Else the turns of all of them would be one.
+                self._soon()
+                break
 
 
 class ConnectionHost(ABC):

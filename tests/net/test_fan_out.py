@@ -1,0 +1,55 @@
+"""Publications to very many subscriptions, written to their clients in turns."""
+
+import asyncio
+
+import pytest
+
+from contrada.model import Filter, Notification
+from contrada.model.codec import to_msgpack
+from contrada.net.wire.frames import encode
+from tests.asynchronous import on_loop, until
+from tests.net.costly import Desk
+from tests.net.requests import publish, subscribe
+
+PLAIN = to_msgpack(Filter("x = 1"))
+
+
+@pytest.mark.parametrize("count", [3, 20])
+@on_loop
+async def test_clients_are_written_to_in_turns(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turns of all clients would be one, so that a publication to many stops the loop."""
+    monkeypatch.setattr("contrada.net.broker.server_connection.ROUND_S", -1.0)
+    desk = Desk()
+    clients = [desk.client() for _ in range(count)]
+    for each in clients:
+        await desk.longest_s(each, encode(subscribe(1, 1, PLAIN, 2**20)))
+    publisher = desk.client()
+    before = [*map(desk.written, clients)]
+    small = to_msgpack(Notification({"x": 1}))
+    publisher.data_received(encode(publish(1, 0, [small])))
+    turns, served = [], 0
+    while served < count:
+        now = sum(desk.written(each) > size for each, size in zip(clients, before, strict=True))
+        turns.append(now - served)
+        served = now
+        await asyncio.sleep(0)
+    assert max(turns) == 1
+
+
+@on_loop
+async def test_a_publication_to_many_is_queued_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One notification for all subscriptions of a broker would stop its loop."""
+    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 10)
+    desk = Desk()
+    client, publisher = desk.client(), desk.client()
+    for number in range(95):
+        await desk.longest_s(client, encode(subscribe(number, number, PLAIN, 0)))
+    small = [to_msgpack(Notification({"x": 1, "n": n})) for n in range(3)]
+    publisher.data_received(encode(publish(1, 0, small)))
+    queued, most = 0, 0
+    while queued < 3 * 95:
+        before, queued = queued, sum(each[1] for each in desk.broker._sessions[client].waiting())
+        most = max(most, queued - before)
+        await asyncio.sleep(0)
+    assert 0 < most <= 10
+    await until(lambda: desk.broker.statistics().published == 3)
