@@ -257,9 +257,8 @@ class Dispatcher:
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self.router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
-        if later is not None and effects:
-            effects = _first_turn(effects, later)
-        pending, refused = self._carry_out(effects) if effects or self._patterns else ([], [])
+        has_work = effects or self._patterns
+        pending, refused = self._carry_out(effects, later) if has_work else ([], [])
         if isinstance(origin, messages.Neighbour):
             for each in refused:
                 self._links[origin].refuse(each)
@@ -272,29 +271,28 @@ class Dispatcher:
         return pending, _error_of(faults[0]) if faults else None
 
     def _carry_out(
-        self, effects: Sequence[messages.Effect]
+        self, effects: Sequence[messages.Effect], later: list[Turn] | None = None
     ) -> tuple[list[Pending[Any]], list[messages.Refused]]:
-        """Carries out the effects of the router; returns entries without room, and refusals."""
+        """Carries out the effects of the router; returns entries without room, and refusals.
+
+        See `take` for `later`.
+        """
         first = effects[0] if len(effects) == 1 and not self._patterns else None
         if type(first) is messages.Deliver and len(first.subscriptions) == 1:  # As mostly.
             pending: list[Pending[Any]] = []
-            only = self._routes[first.client.name].get(first.subscriptions[0])
+            only = self._routes.get(first.client.name, {}).get(first.subscriptions[0])
             if only is not None:
                 self._offer(only, entries_of(first.notifications), pending)
             return pending, []
+        if later is not None:
+            effects = _first_turn(effects, later)
         # A queue is filled once for a batch, whatever else was matched in between.
         filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
         refused: list[messages.Refused] = []
         for effect in effects:
             if isinstance(effect, messages.Deliver):
                 routes = self._routes.get(effect.client.name, {})  # None of a client that left.
-                entries = entries_of(effect.notifications)
-                for name in effect.subscriptions:
-                    route = routes.get(name)  # None where it is not in force.
-                    if route is not None:
-                        runs = filled.setdefault(route, [])
-                        if not runs or runs[-1] is not entries:  # Not those of another part.
-                            runs.append(entries)
+                _add_entries(filled, routes, effect)
             elif isinstance(effect, messages.Send):
                 link = self._links[effect.to]
                 if isinstance(effect.message, messages.Publish):
@@ -436,7 +434,7 @@ class Dispatcher:
         All are waited for concurrently, so that many dead readers delay no more than one.
         """
         if len(unfinished) == 1 and isinstance(unfinished[0], Pending):  # It needs no task.
-            return await self._put(unfinished[0], wait_s)
+            return await _put(unfinished[0], wait_s)
         tasks: list[asyncio.Task[int]] = []
         rest = deque(unfinished)
         try:
@@ -447,27 +445,13 @@ class Dispatcher:
                     each = rest.popleft()
                     pending = self._carry_out(each)[0] if isinstance(each, list) else [each]
                     for more in pending:
-                        tasks.append(group.create_task(self._put(more, wait_s)))
+                        tasks.append(group.create_task(_put(more, wait_s)))
                         if len(tasks) % WAITS_PER_TURN == 0:
                             await asyncio.sleep(0)
         finally:
             for each in rest:  # It was cancelled.
                 _count_lost(self._carry_out(each)[0] if isinstance(each, list) else [each])
         return sum(task.result() for task in tasks)
-
-    async def _put(self, waiting: Pending[Any], wait_s: float) -> int:
-        """Delivers the entries of one route, or counts them as lost, also after a cancellation."""
-        route, lost = waiting.route, len(waiting.entries)
-        try:
-            for entry in waiting.entries:
-                if await route.queue.put(entry, wait_s):
-                    lost -= 1
-        finally:
-            if not route.is_in_force and isinstance(route, Route):
-                lost = 0  # Nobody waits for it any more.
-            if lost:
-                route.count_lost(QUEUE_FULL, lost)
-        return lost
 
     def statistics(self) -> ServiceStatistics:
         """The counts so far."""
@@ -568,6 +552,36 @@ def _first_turn(effects: Iterable[messages.Effect], later: list[Turn]) -> list[m
             later.append(turn)
         left = DELIVERIES_PER_TURN - count * len(turn[0].subscriptions)
     return first
+
+
+async def _put(waiting: Pending[Any], wait_s: float) -> int:
+    """Delivers the entries of one route, or counts them as lost, also after a cancellation."""
+    route, lost = waiting.route, len(waiting.entries)
+    try:
+        for entry in waiting.entries:
+            if await route.queue.put(entry, wait_s):
+                lost -= 1
+    finally:
+        if not route.is_in_force and isinstance(route, Route):
+            lost = 0  # Nobody waits for it any more.
+        if lost:
+            route.count_lost(QUEUE_FULL, lost)
+    return lost
+
+
+def _add_entries(
+    filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]],
+    routes: Mapping[str, Route[Any]],
+    effect: messages.Deliver,
+) -> None:
+    """Adds the entries of a delivery for each of its routes that is in force."""
+    entries = entries_of(effect.notifications)
+    for name in effect.subscriptions:
+        route = routes.get(name)  # None where it is not in force.
+        if route is not None:
+            runs = filled.setdefault(route, [])
+            if not runs or runs[-1] is not entries:  # Not those of another part.
+                runs.append(entries)
 
 
 def _error_of(refused: messages.Refused) -> ContradaError:
