@@ -39,9 +39,11 @@ from native.translation import (
 MODULES: Final = (
     "contrada.matching.kernels.scratch",
     "contrada.matching.kernels.evaluate",
+    "contrada.matching.kernels.text_store",
     "contrada.matching.kernels.bucket_lookup",
     "contrada.matching.kernels.match",
     "contrada.matching.kernels.update",
+    "contrada.matching.kernels.filter_reader",
     "contrada.matching.kernels.key_lookup",
     "contrada.matching.kernels.msgpack_writer",
     "contrada.matching.kernels.json_scanner",

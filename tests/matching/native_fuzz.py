@@ -34,7 +34,7 @@ from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.value_columns import MISSING
 from contrada.matching.arrow_pack import blobs_of, pack_rows, pieces_of
 from contrada.matching.packed import Bundle, decode_span, to_whole_notification
-from contrada.model import Envelope, Notification, to_msgpack
+from contrada.model import Envelope, Filter, Notification, from_msgpack, to_msgpack
 from contrada.model.algebra.attributes import good_names, good_names_and_marks
 from contrada.model.codec import notification_from_msgpack, pack_plain, plain_entries
 from contrada.model.domains.values import INT_MAX, INT_MIN
@@ -44,6 +44,7 @@ SAMPLE: Final = 40
 """One of so many inputs is compared with the model."""
 
 SPANS: Final = 2_000
+FILTERS: Final = 500
 BUNDLES: Final = 250
 LINES: Final = 2_000
 ROWS: Final = 500
@@ -159,10 +160,12 @@ class NativeFuzz:
         self._filters = [each for _ in range(500) for each in self._filter(chance)]
         self._spans = [_encode(attributes(chance)) for _ in range(1_000)]
         self._encodings = list(self._good_encodings(chance))
+        self._packed_filters = [to_msgpack(each) for each in self._filters]
         self._kinds: list[Callable[[random.Random], int]] = [
             self._match_spans,
             self._check_encodings,
             self._match_spans,
+            self._add_filters,
             self._scan_json,
             self._match_columns,
             self._scan_csv,
@@ -312,6 +315,32 @@ class NativeFuzz:
         return rows
 
     # --- the codec --------------------------------------------------------------------------------
+
+    def _add_filters(self, chance: random.Random) -> int:
+        index, held = self._index(chance)
+        for first in range(1_000, 1_000 + FILTERS, 50):
+            encodings = [
+                each if chance.random() < 0.5 else mutated(chance, each, self._packed_filters)
+                for each in chance.choices(self._packed_filters, k=50)
+            ]
+            added: list[bytes] = []
+            for each in encodings:
+                with suppress(ContradaError):
+                    found = from_msgpack(each)
+                    if isinstance(found, Filter) and Filter(str(found)) == found:
+                        held[first + len(added)] = found
+                        added.append(each)
+            self._note("add_encoded", encodings)
+            with suppress(ContradaError):
+                index.add_encoded(range(first + 500_000, first + 500_050), encodings)
+            index.add_encoded(range(first, first + len(added)), added)
+        for key in range(501_000, 501_000 + FILTERS):
+            index.remove(key)
+        index.validate()
+        for _ in range(SAMPLE):
+            span, envelope = chance.choice(self._spans), Envelope("p.1", "p", 1, _NOW_US)
+            self._compare(held, span, envelope, sorted(index.match_span(span, envelope)))
+        return 2 * FILTERS
 
     def _check_encodings(self, chance: random.Random) -> int:
         index, _ = self._index(chance)

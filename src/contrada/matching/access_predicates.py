@@ -57,6 +57,7 @@ from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains import line
 from contrada.model.domains.values import NAN, NUMBER, TEXT, Key
 from contrada.model.languages.atoms import implied_atom
+from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 PLACES_MAX: Final = 64
@@ -262,7 +263,8 @@ def _of_literal(of: Literal) -> tuple[IndexKey, ...] | None:
         if implied is None or implied.operator.removesuffix(" nocase") not in KINDS:
             return None
         return _of_literal(Literal(implied, True))
-    return (IndexKey(kind, operator != kind, constant),)
+    nocase = operator != kind
+    return (IndexKey(kind, nocase, fold(constant) if nocase else constant),)
 
 
 def _expected_share(of: tuple[IndexKey, ...]) -> float:

@@ -7,13 +7,14 @@ filters reassigns some of them (see `assignment`). Matching continues meanwhile 
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from contrada.errors import LimitError
+from contrada.errors import ContradaError, LimitError
 from contrada.matching import index_file
 from contrada.matching.assignment import Drift
 from contrada.matching.index_limits import IndexLimits
@@ -24,6 +25,7 @@ from contrada.matching.packed import (
     Bundle,
     Given,
     encode,
+    filters_from,
     match_rows,
     reencode,
     select_attributes,
@@ -44,6 +46,9 @@ UNITS_PER_UPDATE: Final = 4
 
 UNITS_PER_MATCH: Final = 1
 """Keys that a match, or a batch, moves during a renewal."""
+
+ENCODINGS_AT_ONCE: Final = 4_096
+"""Encoded filters that are joined in memory, and read by one call."""
 
 FEW_KEYS: Final = 16
 """Keys up to which a test of their hulls costs more than it saves."""
@@ -91,13 +96,7 @@ class ArrayEngine(Generic[K]):
         except LimitError:
             self._tidy_up()  # Parts of what was refused are unused now.
             raise
-        found = self._slots.find(key)
-        if found >= 0:
-            self._remove(found)
-            found = self._slots.find(key)
-        slot = self._slots.take(key, found)
-        if self._slots.keys is not self._named:
-            self._name_keys()
+        slot = self._take_slot(key)
         self._segment.add(slot, members, programs)
         if self._members is not None:
             # Equal ones are one filter of the segment; to compare them here would decide languages.
@@ -110,6 +109,59 @@ class ArrayEngine(Generic[K]):
         if self._segment.compiler.system_names != self._system_names:
             self._find_system_names()
         self._tidy_up()
+
+    def add_encoded(self, keys: Sequence[K], encodings: Any) -> None:
+        """See `Index.add_encoded`."""
+        arrays = self._segment.arrays
+        first, ranges = arrays.used["filters"], arrays.attrs.ranges[: arrays.used["attrs"]].tolist()
+        self._members = None
+        try:
+            for begin in range(0, len(keys), ENCODINGS_AT_ONCE):
+                end = begin + ENCODINGS_AT_ONCE
+                self._add_some(keys[begin:end], encodings[begin:end])
+        finally:
+            self._segment.assignment.assign_since(first, ranges)
+            self._find_system_names()
+        self._tidy_up()
+
+    def _add_some(self, keys: Sequence[K], encodings: Any) -> None:
+        """Adds encoded filters, most without places yet."""
+        encoding_of: Callable[[int], bytes]
+        if hasattr(encodings, "to_pylist"):
+            from contrada.matching.record_batches import span_in, spans_at
+
+            rows, encoding_of = spans_at(encodings), partial(span_in, encodings)
+        else:
+            rows, encoding_of = spans_of(encodings), encodings.__getitem__
+        if (
+            self._next is not None
+            or len(set(keys)) < len(keys)
+            or any(map(self.__contains__, keys))
+        ):
+            for row, key in enumerate(keys):
+                self.add(key, filters_from(encoding_of(row)))
+            return
+        slots, row = array("q", [self._take_slot(key) for key in keys]), 0
+        try:
+            while (row := self._segment.read(rows, slots, row)) < len(slots):
+                members = filters_from(encoding_of(row))
+                self._segment.add(slots[row], members, self._segment.compiler.programs(members))
+                row += 1
+        except ContradaError:
+            for slot in slots[row:]:
+                self._slots.free_slot(slot)
+            raise
+
+    def _take_slot(self, key: K) -> int:
+        """Returns the slot of a key, without its former filters."""
+        found = self._slots.find(key)
+        if found >= 0:
+            self._remove(found)
+            found = self._slots.find(key)
+        slot = self._slots.take(key, found)
+        if self._slots.keys is not self._named:
+            self._name_keys()
+        return slot
 
     def remove(self, key: K) -> None:
         """Removes a key and its filters; an unknown key is no error."""

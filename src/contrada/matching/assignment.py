@@ -19,6 +19,7 @@ from contrada.matching.filter_compiler import CompiledConstraint, Compiler, cons
 from contrada.matching.index_arrays import EMPTY, Arrays, Chains
 from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels.bucket_lookup import keep_range, note_ranges
+from contrada.matching.kernels.filter_reader import next_unassigned
 from contrada.matching.kernels.schema import (
     GRAMS,
     KEY_HERE,
@@ -115,6 +116,24 @@ class Assignment:
         filters.place[number] = self._chains.of_places(places)
         filters.at[number] = places[0][1] if places else 0
 
+    def assign_since(self, first: int, before: list[int]) -> None:
+        """Assigns filters from a number on that have no place yet.
+
+        `before` are the numbers of ranges of the attributes before these were added.
+        """
+        arrays, memory = self.arrays, self.arrays.memory
+        for attr, count in enumerate(arrays.attrs.ranges[: arrays.used["attrs"]].tolist()):
+            known = before[attr] if attr < len(before) else 0
+            if any(known < at <= count for at in PIVOTS_AT):
+                self._new_pivots(attr, arrays.ends_of(attr))
+            elif known < count and count >= CROWDED_FROM:
+                self.is_crowded |= self._crowds(attr, arrays.ends_of(attr))
+        arrays.hang_since(first)
+        end = arrays.used["filters"]
+        while (first := next_unassigned(first, end, memory)) < end:
+            self.assign(first, self.filter(first))
+            first += 1
+
     def _pool(
         self, number: int, constraints: list[CompiledConstraint], choice: AccessChoice
     ) -> bool:
@@ -184,15 +203,6 @@ class Assignment:
         buckets = self.arrays.buckets
         start, length = buckets.start[bucket], buckets.length[bucket]
         return self.arrays.entries.filter[start : start + length].tolist()  # type: ignore[no-any-return]
-
-    def show_key(self, number: int) -> None:
-        """Updates the entry of a filter after a change of its keys: it may show them."""
-        filters = self.arrays.filters
-        place, at = filters.place[number], filters.at[number]
-        if place >= 0 and at >= 0:
-            entry = self.arrays.buckets.start[place] + at
-            if self.arrays.entries.guard[entry] & KEY_HERE:
-                self.arrays.entries.here[entry] = filters.key[number]
 
     # --- other places ---------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ Numbers become the bits of their double, as an integer in the order of doubles.
 
 import struct
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
@@ -47,6 +47,7 @@ from contrada.matching.kernels.schema import (
     X_SOME,
 )
 from contrada.matching.kernels.scratch import finished, hash_of_text
+from contrada.matching.kernels.text_store import count_uses, find_text
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.value_set import of_cuts
 from contrada.model.domains import line
@@ -66,6 +67,7 @@ from contrada.model.domains.values import (
     plain_number,
 )
 from contrada.model.languages.atoms import implied_atom
+from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 EXACT_MAX: Final = 2**53
@@ -121,6 +123,11 @@ def constraints_of(words: list[int]) -> list[CompiledConstraint]:
     return found
 
 
+def _sets_of(constraints: Iterable[CompiledConstraint]) -> list[int]:
+    """Returns the rows of the sets of constraints."""
+    return [each.operands[0] for each in constraints if each.op == OP_SET]
+
+
 def pop_entries(held: dict[Any, Any] | list[Any], units: int) -> bool:
     """Removes up to `units` entries from a table; returns whether more are left."""
     take = held.popitem if isinstance(held, dict) else held.pop
@@ -140,12 +147,11 @@ class Compiler:
         self.attrs: dict[str, int] = {}
         self.system_names = 0
         self.name_bytes = 0
-        self._texts: dict[bytes, int] = {}
         self._sets: dict[tuple[int, Hashable], int] = {}
         self._wide_sets: set[int] = set()
         self._set_sizes: list[int] = []  # words, those of their texts included
-        self._users: dict[tuple[bool, int], int] = {}
-        self._unused: dict[tuple[bool, int], int] = {}
+        self._set_uses: dict[int, int] = {}
+        self._unused_sets: set[int] = set()
         self.bytes_unused = 0
         self.set_values: list[ValueSet] = []
         self.opaque_sets: dict[int, ValueSet] = {}
@@ -193,13 +199,13 @@ class Compiler:
         """Returns the state outside the arrays, for `index_file`."""
         return {
             "names": self.names,
-            "texts": list(self._texts.values()),
             "sets": [packed(value_set) for value_set in self.set_values],
             "opaque": sorted(self.opaque_sets),
             "wide": sorted(self._wide_sets),
             "set_sizes": self._set_sizes,
-            "users": [(*each, count) for each, count in self._users.items()],
-            "unused": [(*each, size) for each, size in self._unused.items()],
+            "set_uses": list(self._set_uses.items()),
+            "unused_sets": sorted(self._unused_sets),
+            "bytes_unused": self.bytes_unused,
         }
 
     def restore(self, state: dict[str, Any], unpacked: Callable[[bytes], Any]) -> None:
@@ -209,7 +215,6 @@ class Compiler:
         self.system_names = sum(map(is_system_name, self.attrs))
         self.name_bytes = sum(len(name.encode()) for name in self.attrs)
         self.forget_before()
-        self._texts = {self.text_at(ref): ref for ref in state["texts"]}
         self.set_values = [unpacked(each) for each in state["sets"]]
         attrs = self._arrays.sets_by_row.attr[: len(self.set_values)].tolist()
         self._sets = {
@@ -219,9 +224,9 @@ class Compiler:
         self.opaque_sets = {number: self.set_values[number] for number in state["opaque"]}
         self._wide_sets = set(state["wide"])
         self._set_sizes = list(state["set_sizes"])
-        self._users = {(is_set, of): count for is_set, of, count in state["users"]}
-        self._unused = {(is_set, of): size for is_set, of, size in state["unused"]}
-        self.bytes_unused = sum(self._unused.values())
+        self._set_uses = dict(state["set_uses"])
+        self._unused_sets = set(state["unused_sets"])
+        self.bytes_unused = state["bytes_unused"]
 
     def filter_of(self, words: list[int]) -> Filter:
         """Returns the filter of a program; not for one with widened numbers."""
@@ -295,55 +300,41 @@ class Compiler:
         self._arrays.take("attrs", count)
         self.names += [""] * count
 
-    def use(self, constraints: list[CompiledConstraint]) -> None:
-        """Counts one more filter with these texts and sets."""
-        for each in self._kept(constraints):
-            users = self._users.get(each, 0)
-            self._users[each] = users + 1
-            if not users and each in self._unused:
-                self.bytes_unused -= self._unused.pop(each)
+    def use(self, number: int, constraints: Iterable[CompiledConstraint]) -> None:
+        """Counts one more filter with its texts and sets."""
+        self.bytes_unused += count_uses(number, 1, self._arrays.memory)
+        for each in _sets_of(constraints):
+            self._set_uses[each] = self._set_uses.get(each, 0) + 1
+            if each in self._unused_sets:
+                self._unused_sets.remove(each)
+                self.bytes_unused -= 8 * self._set_sizes[each]
 
-    def disuse(self, constraints: list[CompiledConstraint]) -> None:
+    def disuse(self, number: int) -> None:
         """Counts one filter less; texts and sets of none are unused."""
-        for each in self._kept(constraints):
-            self._users[each] -= 1
-            if not self._users[each]:
-                del self._users[each]
-                size = 8 * self._set_sizes[each[1]] if each[0] else each[1] & TEXT_BYTES_MAX
-                self._unused[each] = size
-                self.bytes_unused += size
-
-    @staticmethod
-    def _kept(constraints: list[CompiledConstraint]) -> Iterator[tuple[bool, int]]:
-        """Yields the texts and sets of constraints: whether it is a set, and its number."""
-        for each in constraints:
-            if each.op in (OP_TEXT, OP_TEXT_RANGE):
-                yield from ((False, ref) for ref in each.operands if ref >= 0)
-            elif each.op == OP_SET:
-                yield True, each.operands[0]
+        self.bytes_unused += count_uses(number, -1, self._arrays.memory)
+        for each in _sets_of(constraints_of(self._arrays.words_of(number))):
+            self._set_uses[each] -= 1
+            if not self._set_uses[each]:
+                del self._set_uses[each]
+                self._unused_sets.add(each)
+                self.bytes_unused += 8 * self._set_sizes[each]
 
     def dissolve(self, units: int) -> bool:
         """Frees up to `units` entries; returns whether more are left. No other call may follow."""
         held: tuple[dict[Any, Any], ...] = (
-            self._texts, self._sets, self._users, self._unused, self.opaque_sets, self.attrs
+            self._sets, self._set_uses, self.opaque_sets, self.attrs
         )  # fmt: skip
         return any(pop_entries(each, units) for each in held) or pop_entries(self.set_values, units)
 
     def text(self, text: bytes) -> int:
         """Returns the reference to a text, stored once."""
-        ref = self._texts.get(text)
-        if ref is None:
-            if len(text) > TEXT_BYTES_MAX:
-                raise LimitError("TEXT_BYTES_MAX", TEXT_BYTES_MAX, len(text))
-            at = self._arrays.take("texts", len(text))
-            if text:
-                self._arrays.texts[at : at + len(text)] = text
-            ref = self._texts[text] = at << TEXT_SHIFT | len(text)
-        return ref
+        if len(text) > TEXT_BYTES_MAX:
+            raise LimitError("TEXT_BYTES_MAX", TEXT_BYTES_MAX, len(text))
+        return self._arrays.put_text(text)
 
     def known_text(self, text: bytes) -> int:
         """Returns the reference to a text that some filter names, or -1."""
-        return self._texts.get(text, -1)
+        return int(find_text(text, self._arrays.memory))
 
     def _put_text_interval(self, attr: int, cuts: Cuts, words: list[int]) -> bool:
         """Appends the constraint of one interval of texts; returns that it is exact."""
@@ -407,7 +398,10 @@ class Compiler:
             if kind is None:
                 words.append(X_MAYBE)
             else:
-                words += (X_ATOM, kind, self.text(of.atom.constant))
+                # Constants are held folded, but an encoding may have others.
+                constant = of.atom.constant
+                is_folded = of.atom.operator.endswith(" nocase")
+                words += (X_ATOM, kind, self.text(fold(constant) if is_folded else constant))
             if not of.positive:
                 words.append(X_NOT)
             return kind is None

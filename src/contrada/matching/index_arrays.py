@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from contrada.matching.kernels import match, update
+from contrada.matching.kernels import filter_reader, match, text_store, update
 from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.schema import (
     ARRAYS,
@@ -28,7 +28,10 @@ from contrada.matching.kernels.schema import (
     RANGES_KEPT,
     ROOMS,
     SKETCH_REGISTERS,
+    TEXT_SHIFT,
+    USES_BYTES,
     WORDS_MASK,
+    Layout,
 )
 from contrada.matching.kernels.scratch import gram_bit
 from contrada.model.languages.work_budget import budget, spend
@@ -42,6 +45,7 @@ BYTES_PER_STEP: Final = 400
 """Bytes that a kernel compares in a step of work, with badly predicted branches."""
 
 _ROOM: Final = 64
+_ROW_NUMBER: Final = Layout("i")
 _UNBOUNDED: Final = 2**62
 _TOUCHING_AT_ONCE: Final = 4096
 
@@ -61,9 +65,10 @@ _WITH: Final = {
     "sketches": ("registers",),
     "buckets": ("bucket_list",),
     "sets_by_row": ("set_seen",),
+    "owned": ("owned_links", "key_seen"),
 }
 """Arrays with as many rows as another one."""
-_HASH_TABLES: Final = ("names", "slots", "equal")
+_HASH_TABLES: Final = ("names", "slots", "equal", "text_slots")
 _FIRST: Final = {
     **dict.fromkeys(_HASH_TABLES, 16),
     "counters": 1,
@@ -231,6 +236,24 @@ class Arrays:
 
     # --- constants ----------------------------------------------------------------------------
 
+    def put_text(self, text: bytes) -> int:
+        """`text_store.put_text`, with room for it."""
+        used, count = self.used["texts"], self.used["text_slots"] + 1
+        self.reserve("texts", used + USES_BYTES + len(text))
+        self.reserve_texts(count)
+        ref: int = text_store.put_text(text, 0, len(text), used, self.memory)
+        if ref >> TEXT_SHIFT == used + USES_BYTES:
+            self.used["texts"] = used + USES_BYTES + len(text)
+            self.used["text_slots"] = count
+        return ref
+
+    def reserve_texts(self, count: int) -> None:
+        """Makes room in the hash table for this many texts."""
+        old = self.text_slots
+        if 2 * count > len(old):
+            self._empty("text_slots", count)
+            text_store.rehash_texts(old, self.memory)
+
     def new_sketch(self) -> int:
         """Returns an empty sketch."""
         row = self.take("sketches")
@@ -259,9 +282,7 @@ class Arrays:
         """`update.place_bucket`."""
         used = self.used["buckets"]
         self.reserve("buckets", used + 1)
-        if 2 * (used + 1) > len(self.slots):
-            self._empty("slots", used + 1)
-            update.rehash_buckets(used, self.memory)
+        self.reserve_slots(used + 1)
         place = h, attr, unseen, domain, operand, used
         found: int = update.place_bucket(*place, self.memory, statistics.memory)
         self.used["buckets"] += found >> 2 == used
@@ -293,6 +314,34 @@ class Arrays:
             return cheapest
         used["entries"], used["buckets"] = entries, buckets
         return None
+
+    def hang_since(self, first: int) -> None:
+        """`filter_reader.choose_values` and `assign_chosen`, of the filters from a number on."""
+        used, end, memory = self.used, self.used["filters"], self.memory
+        filter_reader.count_constants(first, end, memory)
+        more, number = Rows.zeros(_ROW_NUMBER, used["buckets"] + 1), first
+        while number < end:
+            buckets = used["buckets"] + 1
+            self.reserve("buckets", buckets)
+            self.reserve_slots(buckets)
+            more = grown(more, buckets)
+            number, used["buckets"] = filter_reader.choose_values(
+                number, end, used["buckets"], more.numbers, memory
+            )
+        buckets = used["buckets"]
+        self.reserve("buckets", buckets)
+        self.reserve(
+            "entries", used["entries"] + filter_reader.entries_needed(more.numbers, buckets, memory)
+        )
+        used["entries"] = filter_reader.assign_chosen(
+            first, end, more.numbers, buckets, used["entries"], memory
+        )
+
+    def reserve_slots(self, buckets: int) -> None:
+        """Makes room in the hash table of buckets."""
+        if 2 * buckets > len(self.slots):
+            self._empty("slots", buckets)
+            update.rehash_buckets(self.used["buckets"], self.memory)
 
     def unhang(self, bucket: int, number: int, at: int) -> None:
         """`update.unhang`; the entry must exist."""
@@ -361,10 +410,12 @@ class Arrays:
             first, end = 0, self.used["attrs"]
         update.enter_names(first, end, self.memory)
 
-    def rebuild_equal(self, count: int) -> None:
-        """Rebuilds the table of equal filters, with room for `count`."""
-        self._empty("equal", count)
-        update.rehash_filters(self.used["filters"], self.memory)
+    def reserve_equal(self, gone: int) -> None:
+        """Makes room in the table of equal filters for one more; `gone` were removed."""
+        if 2 * (self.used["equal"] + 1) > len(self.equal):
+            live = self.used["equal"] = self.used["filters"] - gone
+            self._empty("equal", live + 1)
+            update.rehash_filters(self.used["filters"], self.memory)
 
     def _empty(self, name: str, count: int) -> None:
         """Creates an empty hash table with room for `count`."""

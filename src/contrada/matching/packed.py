@@ -19,11 +19,12 @@ from contrada.errors import ContradaError, EncodingError
 from contrada.matching.index_arrays import Arrays
 from contrada.matching.kernels.memory import Rows, address_of, numbers
 from contrada.matching.kernels.schema import COLUMN, NEED_FOUND, OK, UNREADABLE
-from contrada.model import Envelope, Notification, Value
+from contrada.model import Envelope, Filter, Notification, Value
 from contrada.model.algebra.attributes import check_span
+from contrada.model.algebra.filter import selection
 from contrada.model.algebra.nested_objects import flatten_mapping
 from contrada.model.algebra.notification import UNSTAMPED, from_parts
-from contrada.model.codec import notification_from_msgpack, parts_of_batch
+from contrada.model.codec import from_msgpack, notification_from_msgpack, parts_of_batch
 from contrada.model.domains.values import datetime_of, is_system_name
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -234,6 +235,13 @@ class PackedBatch:
         self.rows = len(starts) - 1
         self.address, self.starts = address, starts
         self._owner = owner
+
+
+def filters_from(encoding: bytes) -> tuple[Filter, ...]:
+    """Returns the filters of an encoding of `to_msgpack`. Raises EncodingError, LimitError,
+    InvalidFilterError for one of something else.
+    """
+    return selection(from_msgpack(encoding)).filters  # type: ignore[arg-type]
 
 
 def spans_of(spans: Sequence[bytes]) -> PackedBatch:

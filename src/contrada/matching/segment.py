@@ -23,10 +23,22 @@ from contrada.matching.filter_compiler import (
     low_key,
     pop_entries,
 )
-from contrada.matching.index_arrays import Arrays, Chains, grown
+from contrada.matching.index_arrays import Arrays, Chains
+from contrada.matching.kernels.filter_reader import (
+    ATTR,
+    BYTES_MAX,
+    CONSTRAINTS_MAX,
+    EQUAL,
+    NEED_ROOM,
+    TEXT_COUNT,
+    UNUSED_BYTES,
+    WORDS_MAX,
+    read_filters,
+)
 from contrada.matching.kernels.memory import Rows
-from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, VERIFY, WIDER, WORDS_MASK, Layout
-from contrada.matching.kernels.update import enter
+from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, USES_BYTES, VERIFY, WIDER, WORDS_MASK
+from contrada.matching.kernels.update import enter, show_key
+from contrada.matching.packed import PackedBatch
 from contrada.model import Filter, Product, ValueSet
 from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains import line
@@ -34,7 +46,10 @@ from contrada.model.domains.values import TEXT
 from contrada.model.languages.language import Every, Literal, Some
 
 NO_KEY: Final = -1
-_ROW_NUMBER: Final = Layout("i")
+_READ: Final = ("filters", "program", "texts", "text_slots", "equal", "links")
+"""The arrays that `filter_reader.read_filters` fills, in the order of its `used`;"""
+_ROOM: Final = (1, WORDS_MAX, BYTES_MAX + USES_BYTES * CONSTRAINTS_MAX, 0, 0, 2)
+"""and the rows that a filter may need of each: hash tables grow in other ways."""
 UNUSED_BYTES_MIN: Final = 2**19
 """A segment is worn if at least as many of its bytes, and half of them, are unused."""
 
@@ -48,11 +63,7 @@ class IndexSegment:
         self.compiler: Compiler = Compiler(self.arrays, before)
         self.arrays.take_buckets(1)
         self._free: list[int] = []
-        self._equal_used = 0
         self._chains = Chains(self.arrays)
-        self._slots = 0
-        self._only = Rows.zeros(_ROW_NUMBER, 8)  # per slot its only filter's number, and 1
-        self._links = Rows.zeros(_ROW_NUMBER, 8)  # and the row in links that leads back
         self._several: dict[int, tuple[tuple[int, int], ...]] = {}
         self.exact: dict[int, Filter] = {}
         self.assignment = Assignment(self.arrays, self.compiler, self._chains, self.exact)
@@ -78,7 +89,7 @@ class IndexSegment:
 
     def add(self, slot: int, members: Iterable[Filter], programs: Iterable[Program]) -> None:
         """Gives a key's slot its filters with these programs; equal ones once."""
-        self._reserve_slots(slot + 1)
+        self.reserve_slots(slot + 1)
         taken: dict[int, int] = {}
         for member, program in zip(members, programs, strict=True):
             number, is_new = self._entered(program.words, is_wider=program.is_inexact)
@@ -87,8 +98,8 @@ class IndexSegment:
             if is_new:
                 self._assign(number, member, program)
         if len(taken) == 1:
-            ((number, self._links.numbers[slot]),) = taken.items()
-            self._only.numbers[slot] = number + 1
+            ((number, self.arrays.owned_links[slot]),) = taken.items()
+            self.arrays.owned[slot] = number + 1
         else:
             self.arrays.counters.several[0] = 1
             self._several[slot] = tuple(taken.items())
@@ -99,12 +110,13 @@ class IndexSegment:
             return
         for number, row in self._links_of(slot):
             self._release(number, slot, row)
-        self._only.numbers[slot] = 0
+        self.arrays.owned[slot] = 0
         self._several.pop(slot, None)
 
     def knows(self, slot: int) -> bool:
         """Whether a slot has its filters, even if none."""
-        return slot < self._slots and (self._only.numbers[slot] > 0 or slot in self._several)
+        is_used = slot < self.arrays.used["owned"]
+        return is_used and (self.arrays.owned[slot] > 0 or slot in self._several)
 
     def filters_of(self, slot: int) -> list[Filter]:
         """Returns the filters of a slot."""
@@ -123,17 +135,15 @@ class IndexSegment:
 
     def _links_of(self, slot: int) -> tuple[tuple[int, int], ...]:
         """Returns the filters of a slot, each with the row in `links` that leads back."""
-        number = self._only.numbers[slot] - 1
+        number = self.arrays.owned[slot] - 1
         if number >= 0:
-            return ((number, self._links.numbers[slot]),)
+            return ((number, self.arrays.owned_links[slot]),)
         return self._several.get(slot, ())
 
-    def _reserve_slots(self, slots: int) -> None:
-        if slots > len(self._only):
-            self._only, self._links = grown(self._only, slots), grown(self._links, slots)
-        if slots > self._slots:
-            self.arrays.reserve("key_seen", slots)
-            self._slots = slots
+    def reserve_slots(self, slots: int) -> None:
+        """Makes room for this many slots of keys."""
+        if slots > self.arrays.used["owned"]:
+            self.arrays.take("owned", slots - self.arrays.used["owned"])
 
     def _assign(self, number: int, of: Filter, program: Program) -> None:
         """Assigns a new filter, and keeps the properties that its program lacks."""
@@ -149,7 +159,7 @@ class IndexSegment:
         constraints = None
         if program.has_references:
             constraints = constraints_of(program.words)
-            self.compiler.use(constraints)
+            self.compiler.use(number, constraints)
         self.assignment.note_ranges(number, of, constraints)
         self.assignment.assign(number, of, constraints)
 
@@ -161,13 +171,13 @@ class IndexSegment:
         if before >= 0:  # that slot was alone and had no row
             self._set_row(before, number, self.arrays.links.next[row])
         if row >= 0:
-            self.assignment.show_key(number)
+            show_key(number, self.arrays.memory)
         return row
 
     def _set_row(self, slot: int, number: int, row: int) -> None:
         """Sets the row of `links` for a slot of a filter."""
-        if self._only.numbers[slot] == number + 1:
-            self._links.numbers[slot] = row
+        if self.arrays.owned[slot] == number + 1:
+            self.arrays.owned_links[slot] = row
         else:
             links = self._several[slot]
             self._several[slot] = tuple((n, row if n == number else other) for n, other in links)
@@ -177,13 +187,13 @@ class IndexSegment:
         filters = self.arrays.filters
         filters.key[number] = self._chains.take(slot, row, filters.key[number])
         if filters.key[number] != NO_KEY:
-            self.assignment.show_key(number)
+            show_key(number, self.arrays.memory)
             return
         self.assignment.unassign(number)
         begin = self.arrays.filters.begin[number]
         program = self.arrays.program
         self.words_unused += 1 + (program[begin] & WORDS_MASK)
-        self.compiler.disuse(constraints_of(self.arrays.words_of(number)))
+        self.compiler.disuse(number)
         program[begin] |= GONE
         self.exact.pop(number, None)
         self.opaque.pop(number, None)
@@ -238,10 +248,7 @@ class IndexSegment:
         """Returns the filter with these words, and whether it is new; a wider one always is."""
         arrays = self.arrays
         count = len(words)
-        if 2 * (self._equal_used + 1) > len(arrays.of["equal"]):
-            live = arrays.used["filters"] - len(self._free)
-            arrays.rebuild_equal(live + 1)
-            self._equal_used = live
+        arrays.reserve_equal(len(self._free))
         used, begin = arrays.used["filters"], arrays.used["program"]
         fresh = self._free[-1] if self._free else used
         arrays.reserve("filters", used + 1)
@@ -256,7 +263,7 @@ class IndexSegment:
         else:
             arrays.used["filters"] = used + 1
         arrays.used["program"] = begin + count + 1
-        self._equal_used += not is_wider
+        arrays.used["equal"] += not is_wider
         return number, True
 
     def _note_sets(self, number: int, of: Filter) -> None:
@@ -265,6 +272,30 @@ class IndexSegment:
             self.arrays.attrs.nocase[attr] = 1
         if any(map(_may_be_empty, of.sets.values())):
             self.fallback.add(number)
+
+    def read(self, rows: PackedBatch, slots: "array[int]", row: int) -> int:
+        """Adds encoded filters, from a row on, to slots without filters; `assign_since` assigns.
+
+        Returns the first row that is left to the codec, or the number of all.
+        """
+        arrays, used = self.arrays, self.arrays.used
+        self.reserve_slots(max(slots) + 1)
+        status, state = NEED_ROOM, array("q", [*map(used.__getitem__, _READ), 0, -1])
+        while status == NEED_ROOM:
+            for name, count, room in zip(_READ, state, _ROOM, strict=False):
+                if room:
+                    arrays.reserve(name, count + room)
+            arrays.reserve_texts(state[TEXT_COUNT] + CONSTRAINTS_MAX)
+            arrays.reserve_equal(len(self._free))
+            if state[ATTR] >= 0:
+                arrays.give_room(state[ATTR])
+            state[EQUAL] = used["equal"]
+            status, row = read_filters(rows.address, rows.starts, slots, row, state, arrays.memory)
+            used.update(zip(_READ, state, strict=False))
+        for name in _READ[:3]:
+            arrays.reserve(name, used[name])
+        self.compiler.bytes_unused += state[UNUSED_BYTES]
+        return row
 
     # --- statistics ------------------------------------------------------------------------------
 
@@ -290,14 +321,11 @@ class IndexSegment:
         return {
             "free": self._free,
             "free_links": self._chains.free_rows,
-            "only": self._only.part(0, self._slots).tobytes(),
-            "links": self._links.part(0, self._slots).tobytes(),
             "several": list(self._several.items()),
             "has_several": self.arrays.counters.several[0],
             "seen": self.arrays.counters.seen[0],
             "matched": self.arrays.counters.matched[0],
             "epoch": self.arrays.counters.epoch[0],
-            "equal_used": self._equal_used,
             "part_sketches": list(self.arrays.part_sketches.items()),
             "words_unused": self.words_unused,
             "doubtful": sorted(self.fallback),
@@ -322,13 +350,9 @@ class IndexSegment:
         self.arrays.counters.seen[0] = state["seen"]
         self.arrays.counters.matched[0] = state["matched"]
         self.arrays.counters.epoch[0] = state["epoch"]
-        self._only = Rows(_ROW_NUMBER, bytearray(memoryview(state["only"])))
-        self._links = Rows(_ROW_NUMBER, bytearray(memoryview(state["links"])))
-        self._reserve_slots(len(self._only))
         self._several = {
             slot: tuple((number, row) for number, row in each) for slot, each in state["several"]
         }
-        self._equal_used = state["equal_used"]
         self.arrays.part_sketches = {tuple(part): row for part, row in state["part_sketches"]}
         self.words_unused = state["words_unused"]
         self.fallback = set(state["doubtful"])
@@ -386,7 +410,7 @@ class IndexSegment:
             "buckets": self.arrays.used["buckets"],
             "pooled": len(self.assignment.pools.filters()),
             "everywhere": self.arrays.buckets.length[0],
-            "bytes": self.arrays.bytes_used() + 8 * self._slots,
+            "bytes": self.arrays.bytes_used(),
         }
 
 

@@ -360,6 +360,20 @@ def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, m: 
     return count & (count - 1) == 0
 
 
+@kernel
+def without_room(begin: int, m: Memory) -> int:
+    """Returns an attribute that needs room for the end of a range of a program; -1 if none does."""
+    program, word = m.program, begin + 1
+    end = word + (program[begin] & WORDS_MASK)
+    while word < end:
+        attr, op = program[word] & ATTR_MASK, (program[word] >> OP_SHIFT) & 0xFF
+        if op == OP_RANGE and m.attrs[attr].room < RANGES_KEPT:
+            if m.attrs[attr].ranges >= m.attrs[attr].room:
+                return attr
+        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    return -1
+
+
 @entry
 def note_ranges(number: int, m: Memory) -> int:
     """Counts the ranges of numbers and times of a filter.
@@ -368,25 +382,19 @@ def note_ranges(number: int, m: Memory) -> int:
     has sets or intervals of texts, too. An attribute that needs room for the ends of more ranges is
     answered before any is counted.
     """
-    program, begin = m.program, m.filters[number].begin + 1
-    end = begin + (program[begin - 1] & WORDS_MASK)
+    program, word = m.program, m.filters[number].begin + 1
+    end, lacking = word + (program[word - 1] & WORDS_MASK), without_room(word - 1, m)
+    if lacking >= 0:
+        return lacking
     doubled = others = 0
-    for is_counting in range(2):
-        word = begin
-        while word < end:
-            head = program[word]
-            attr, op = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF
-            if op == OP_RANGE:
-                its, domain = m.attrs[attr], head >> DOMAIN_SHIFT
-                if its.room < RANGES_KEPT and its.ranges >= its.room:
-                    return attr
-                if is_counting:
-                    doubled |= keep_range(
-                        attr, domain, program[word + 1], domain, program[word + 2], m
-                    )
-            elif op == OP_TEXT_RANGE or op == OP_SET:
-                others = 2
-            word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    while word < end:
+        head = program[word]
+        attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF, head >> DOMAIN_SHIFT
+        if op == OP_RANGE:
+            doubled |= keep_range(attr, domain, program[word + 1], domain, program[word + 2], m)
+        elif op == OP_TEXT_RANGE or op == OP_SET:
+            others = 2
+        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
     return -1 - doubled - others
 
 

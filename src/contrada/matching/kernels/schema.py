@@ -57,8 +57,11 @@ STORE: Final[dict[str, Layout]] = {
     ),
     # per attribute six words, see PREFIXES: bit n says that filters hang on parts of n bytes
     "parts": _I8,
-    # all names and text constants; how they are referred to: see TEXT_SHIFT
+    # all names and text constants, each behind the number of its uses; how they are referred to:
+    # see TEXT_SHIFT
     "texts": _I1,
+    # hash table of texts: their references
+    "text_slots": _I8,
     # hash table of buckets: row + 1
     "slots": _I4,
     # a row per place where filters hang
@@ -99,6 +102,10 @@ STORE: Final[dict[str, Layout]] = {
         "place",  # its bucket; -1 none; below -1: -2 - row in links; or its bit in a pool
         "at",  # which entry of its only bucket; 0 or more; -1 - pool where it is pooled
     ),
+    # per key's slot the number of its only filter + 1; 0 without filters, or with several
+    "owned": _I4,
+    # and the row in links that leads back, where that filter has several keys
+    "owned_links": _I4,
     # a row per key of a filter that has several, or per place of one that hangs in several
     "links": _row(
         _I4,
@@ -279,6 +286,10 @@ PART_COLUMNS: Final = 6
 TEXT_SHIFT: Final = 24
 """A text is referred to as its position in `texts` shifted by this, plus its length in bytes."""
 LENGTH_MASK: Final = (1 << TEXT_SHIFT) - 1
+USES_BYTES: Final = 4
+"""Bytes before a text: the number of its uses in filters, and UNUSED."""
+UNUSED: Final = 1 << 31
+"""A text that was used, and is no more: its bytes count as unused."""
 
 GRAM_BITS_BYTES: Final = 2**16
 """Bytes of `gram_bits` once a filter is assigned to some bytes of a substring."""

@@ -261,28 +261,34 @@ def power(size: int) -> int:
 
 
 @kernel
-def make_room(bucket: int, m: Memory, used: int) -> int:
-    """Moves a full bucket to twice the room. The number of entries used afterwards.
+def move_bucket(bucket: int, start: int, capacity: int, m: Memory) -> None:
+    """Moves a bucket to another room, and frees its own."""
+    buckets, entries, rooms = m.buckets, m.entries, m.rooms
+    old, size = buckets[bucket].start, power(buckets[bucket].capacity)
+    for i in range(buckets[bucket].length):
+        entries[start + i] = entries[old + i]
+    if buckets[bucket].capacity > 0:
+        # The first entry of a free room has the next free one of its size, or a little more.
+        entries[old].filter = rooms[size]
+        rooms[size] = old + 1
+    buckets[bucket].start = start
+    buckets[bucket].capacity = capacity
+
+
+@kernel
+def make_room(bucket: int, length: int, m: Memory, used: int) -> int:
+    """Moves a bucket to a room for so many entries, at most twice that; the entries used then.
 
     A room that another bucket left is reused first.
     """
-    buckets, entries, rooms = m.buckets, m.entries, m.rooms
-    length = buckets[bucket].length
-    capacity = max(2 * length, 1)
-    old, free = buckets[bucket].start, rooms[power(capacity)]
-    if free > 0:
-        start = free - 1
-        rooms[power(capacity)] = entries[start].filter
+    size = power(length - 1) + 1 if length > 1 else 0
+    start = m.rooms[size] - 1
+    if start >= 0:
+        m.rooms[size] = m.entries[start].filter
     else:
         start = used
-        used += capacity
-    for i in range(length):
-        entries[start + i] = entries[old + i]
-    if length > 0:  # the first entry of a free room has the next free one of its size
-        entries[old].filter = rooms[power(length)]
-        rooms[power(length)] = old + 1
-    buckets[bucket].start = start
-    buckets[bucket].capacity = capacity
+        used += 1 << size
+    move_bucket(bucket, start, 1 << size, m)
     return used
 
 
@@ -297,7 +303,7 @@ def hang(
     buckets, entries = m.buckets, m.entries
     length = buckets[bucket].length
     if length == buckets[bucket].capacity:
-        used = make_room(bucket, m, used)
+        used = make_room(bucket, length + 1, m, used)
     at = buckets[bucket].start + length
     entries[at].filter = number
     put_guards(at, number, hung, by_value, alone, m)
@@ -349,6 +355,22 @@ def cheapest_value(number: int, m: Memory, seen_in: Memory) -> tuple[int, int, f
     return found, its_hash, lowest, settled
 
 
+@kernel
+def value_bucket(number: int, word: int, h: int, used: int, m: Memory, seen_in: Memory) -> int:
+    """Returns the bucket of a filter's value, row `used` for a new one; -1 if others lead there.
+
+    The word and the hash are those of `cheapest_value`.
+    """
+    word += m.filters[number].begin + 1
+    head, operand = m.program[word], m.program[word + 1]
+    attr, domain = head & ATTR_MASK, head >> DOMAIN_SHIFT
+    bucket = find_bucket(m, h)
+    if bucket >= 0:
+        return bucket if is_of(bucket, attr, domain, operand, m) else -1
+    place_bucket(h, attr, unseen_value(attr, seen_in), domain, operand, used, m, seen_in)
+    return used
+
+
 @entry
 def hang_at_value(
     number: int, entries_used: int, buckets_used: int, m: Memory, seen_in: Memory
@@ -362,26 +384,27 @@ def hang_at_value(
     word, h, _, settled = cheapest
     if not settled or buckets_used >= len(m.buckets) or 2 * buckets_used + 2 > len(m.slots):
         return -1, -1, cheapest
-    word += m.filters[number].begin + 1
-    head, operand = m.program[word], m.program[word + 1]
-    attr, domain = head & ATTR_MASK, head >> DOMAIN_SHIFT
     bucket = find_bucket(m, h)
-    length = 0
-    if bucket >= 0:
-        if not is_of(bucket, attr, domain, operand, m):
-            return -1, -1, cheapest
-        length = m.buckets[bucket].length + 0
+    length = m.buckets[bucket].length + 0 if bucket >= 0 else 0
     if entries_used + 2 * length + 1 > len(m.entries):  # to which a full bucket would move
         return -1, -1, cheapest
+    bucket = value_bucket(number, word, h, buckets_used, m, seen_in)
     if bucket < 0:
-        unseen = unseen_value(attr, seen_in)
-        place_bucket(h, attr, unseen, domain, operand, buckets_used, m, seen_in)
-        bucket = buckets_used
-        buckets_used += 1
+        return -1, -1, cheapest
     m.filters[number].place = bucket
     m.filters[number].at = length
-    used = hang(bucket, number, attr, True, True, entries_used, m)
-    return used, buckets_used, cheapest
+    used = hang(bucket, number, m.buckets[bucket].of_attr, True, True, entries_used, m)
+    return used, buckets_used + (bucket == buckets_used), cheapest
+
+
+@entry
+def show_key(number: int, m: Memory) -> None:
+    """Updates the entry of a filter after a change of its keys: it may show them."""
+    its = m.filters[number]
+    if its.place >= 0 and its.at >= 0:
+        entry = m.buckets[its.place].start + its.at
+        if m.entries[entry].guard & KEY_HERE:
+            m.entries[entry].here = its.key
 
 
 @entry

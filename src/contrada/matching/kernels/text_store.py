@@ -1,0 +1,93 @@
+"""Kernels of the store of texts: each name and constant once, with the number of its uses."""
+
+from contrada.matching.kernels.evaluate import same_text
+from contrada.matching.kernels.memory import entry, kernel
+from contrada.matching.kernels.schema import (
+    LENGTH_MASK,
+    OP_RANGE,
+    OP_SHIFT,
+    OP_TEXT,
+    OP_TEXT_RANGE,
+    TEXT_SHIFT,
+    UNUSED,
+    USES_BYTES,
+    WORDS_MASK,
+    Bytes,
+    Ints,
+    Memory,
+)
+from contrada.matching.kernels.scratch import finished, text_hash
+
+
+@kernel
+def text_slot(text: Bytes, start: int, length: int, m: Memory) -> int:
+    """Returns the slot of a text in the hash table; the free one for it if it is not stored."""
+    slots = m.text_slots
+    mask = len(slots) - 1
+    slot = finished(text_hash(m.seed[0], text, start, length)) & mask
+    while slots[slot] != 0 and not same_text(m, slots[slot], text, start, length):
+        slot = (slot + 1) & mask
+    return slot
+
+
+@entry
+def find_text(text: bytes, m: Memory) -> int:
+    """Returns the reference to a text, or -1 if it is not stored."""
+    ref = m.text_slots[text_slot(text, 0, len(text), m)]
+    return ref if ref > 0 else -1
+
+
+@entry
+def put_text(text: bytes, start: int, length: int, used: int, m: Memory) -> int:
+    """Returns the reference to a text; a new one is stored behind the `used` bytes.
+
+    There must be room for it, for its uses, and in the hash table.
+    """
+    slot = text_slot(text, start, length, m)
+    if m.text_slots[slot] == 0:
+        at = used + USES_BYTES
+        for i in range(length):
+            m.texts[at + i] = text[start + i]
+        m.text_slots[slot] = (at << TEXT_SHIFT) + length
+    return m.text_slots[slot]
+
+
+@entry
+def rehash_texts(old: Ints, m: Memory) -> None:
+    """Fills the hash table of texts from a smaller one."""
+    for i in range(len(old)):
+        ref = old[i]
+        if ref != 0:
+            m.text_slots[text_slot(m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK, m)] = ref
+
+
+@kernel
+def count_use(ref: int, change: int, m: Memory) -> int:
+    """Counts one use of a text more or less; returns the bytes that are unused afterwards more."""
+    at = (ref >> TEXT_SHIFT) - USES_BYTES
+    uses = 0
+    for i in range(USES_BYTES):
+        uses |= m.texts[at + i] << (8 * i)
+    more, uses = 0, uses + change
+    if uses == 0:
+        more, uses = ref & LENGTH_MASK, UNUSED
+    elif uses & UNUSED != 0:
+        more, uses = -(ref & LENGTH_MASK), uses - UNUSED
+    for i in range(USES_BYTES):
+        m.texts[at + i] = (uses >> (8 * i)) & 0xFF
+    return more
+
+
+@entry
+def count_uses(number: int, change: int, m: Memory) -> int:
+    """Counts one filter more or less with its texts; returns by how many bytes more are unused."""
+    program, word = m.program, m.filters[number].begin + 1
+    end, unused = word + (program[word - 1] & WORDS_MASK), 0
+    while word < end:
+        op = (program[word] >> OP_SHIFT) & 0xFF
+        if op == OP_TEXT or op == OP_TEXT_RANGE:
+            unused += count_use(program[word + 1], change, m)
+        if op == OP_TEXT_RANGE and program[word + 2] >= 0:
+            unused += count_use(program[word + 2], change, m)
+        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+    return unused

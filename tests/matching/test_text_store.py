@@ -1,0 +1,43 @@
+"""The store of texts: each once, found by its bytes, with the number of its uses."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import contrada as ct
+from contrada.matching.kernels.schema import LENGTH_MASK, TEXT_SHIFT
+from tests.matching.engines import COMPILED, module, new_index
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(texts=st.lists(st.binary(max_size=9) | st.sampled_from([b"", b"\0", b"\0\0"]), max_size=60))
+def test_each_text_is_stored_once_and_found(texts: Any, compiled: Any) -> None:
+    """Equal filters would be stored again for each key; or a constant would be another text."""
+    arrays = module("index_arrays", compiled).Arrays()
+    find = module("kernels.text_store", compiled).find_text
+    known: dict[bytes, int] = {}
+    for text in texts:
+        assert find(text, arrays.memory) == known.get(text, -1)
+        ref = arrays.put_text(text)
+        assert known.setdefault(text, ref) == ref
+    for text, ref in known.items():
+        begin = ref >> TEXT_SHIFT
+        assert bytes(arrays.texts[begin : begin + (ref & LENGTH_MASK)]) == text
+        assert find(text, arrays.memory) == ref
+    assert arrays.used["text_slots"] == len(known)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@given(steps=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "yy", "zzz"]))))
+def test_texts_of_no_filter_are_unused(steps: Any, compiled: Any) -> None:
+    """Memory would never be tidied up, or a text be counted twice that is used again."""
+    index = new_index(compiled)
+    stored: set[str] = set()
+    for key, text in steps:
+        index.add(key, ct.Filter({"name": text}))
+        stored.add(text)
+        used = {text for text in stored if index.match({"name": text})}
+        unused = index._engine._segment.compiler.bytes_unused
+        assert unused == sum(map(len, stored - used))
