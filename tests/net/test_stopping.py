@@ -8,6 +8,7 @@ import pytest
 
 from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError
+from contrada.model import Filter, FilterSet
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.embedded_broker import EmbeddedBroker
@@ -24,6 +25,9 @@ from tests.net.processes import serving
 from tests.net.test_neighbours import know
 
 COUNT = 3_000
+
+STOP_S_MAX = 10.0
+"""Half of the time that the unit for systemd gives a broker to stop."""
 
 
 PATIENT = BrokerLimits(handover_wait_s=TEST_S_MAX)
@@ -127,6 +131,24 @@ def test_a_second_ctrl_c_ends_a_broker_as_it_is() -> None:
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(BrokerLimits().handover_wait_s / 2) == 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_entered", [False, True])
+@on_loop
+async def test_a_broker_ends_soon_after_its_start(is_entered: bool) -> None:
+    """A thread that works on would hold up the end until the service manager kills it."""
+    shapes = ["text contains 'x{}y'", "name suffix '{}'", "n < {}"]
+    filters = [Filter(shapes[n % 3].format(n)) for n in range(6_000)]
+    with serving("--port", "0") as (process, address):
+        async with TcpService(address, reconnect=False) as service:
+            opening = asyncio.create_task(service.subscribe(FilterSet(filters)).open())
+            if is_entered:
+                await opening
+                await service.publish({"text": "x1y"})
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, STOP_S_MAX) == 0
+        await asyncio.gather(opening, return_exceptions=True)
 
 
 @pytest.mark.parametrize("is_embedded", [False, True])
