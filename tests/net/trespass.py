@@ -19,7 +19,7 @@ are held to these rights, whatever their origin.
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,8 +100,8 @@ LINKED: Final = ("far", "end")
 SECRETS: Final = {name: new_token(name) for name in (*NAMES, "end", "free")}
 UNKNOWN: Final = Filter.of_sets({"s": ct.ValueSet(EMPTY, Literal(Atom("unknown", b"a"), True))})
 """With an operator that nobody has registered."""
-WAIT_S: Final = 1.0
-"""Seconds of a query: many sources are silent."""
+WAIT_S: Final = 600.0
+"""Seconds of a query, longer than a world lasts: many sources are silent, and none is too late."""
 
 
 @dataclass
@@ -260,9 +260,11 @@ class World:
         headers = None if held_to else {"authorization": f"Bearer {token}"}
         self.all.append(Trespasser(who, service, held_to, headers))
 
-    def notification(self, who: Trespasser, *, sometimes_other: bool = True) -> Notification:
+    def notification(
+        self, who: Trespasser, *, sometimes_other: bool = True, chance: random.Random | None = None
+    ) -> Notification:
         """Returns a new notification with a known publisher."""
-        chance, number = self.chance, next(self.numbers)
+        chance, number = chance or self.chance, next(self.numbers)
         attributes: dict[str, Any] = {"n": number}
         if chance.random() < 0.8:
             attributes["k"] = chance.choice((0, 1, 2, 3, [0, 1], [1, 2], [0, 3]))
@@ -504,9 +506,10 @@ class World:
         """Offers a source with random items, mostly under its own name."""
         name, number = who.principal.name, next(self.numbers)
         names = (*[f"{name}/{number}"] * 4, f"{name}.{number}", f"p1/{number}", "")
+        own = random.Random(number)  # It is asked at any time, which must not change the steps.
         source = who.service.offer(
             self.one(who, writes=True),
-            lambda _: [self.notification(who) for _ in range(3)],
+            lambda _: [self.notification(who, chance=own) for _ in range(3)],
             name=self.chance.choice(names),
         )
         await source.open()
@@ -525,7 +528,9 @@ class World:
         """Sends unasked messages about queries of others."""
         chance = self.chance
         questions = self.brokers[0].dispatcher.router._queries._open
-        asker, identity = chance.choice([*questions, ("", "1")])
+        known = [*questions, ("", "1")]
+        # One draw, however many queries are open now: their number depends on the time.
+        asker, identity = known[int(chance.random() * len(known))]
         items = tuple(self.notification(who) for _ in range(2))
         reports = (SourceReport("x", SourceState.ANSWERED, 2),)
         said: Any = chance.choice(
@@ -539,10 +544,19 @@ class World:
 
     # --- what must hold -----------------------------------------------------------------------
 
+    async def settle(self, ways: Collection[str]) -> None:
+        """Waits for deliveries in flight, and for one in each of these ways; for any without."""
+        for who in self.all:  # The reply follows what was sent before it.
+            with suppress(ContradaError):
+                await who.service.subscribe("k = 1").open()
+        await until(lambda: bool(self.ways()) and self.ways().issuperset(ways))
+
+    def ways(self) -> set[str]:
+        """Returns the ways of all deliveries so far."""
+        return {way for each in self.all for way, _ in each.got}
+
     async def finish(self) -> None:
-        """Waits for deliveries in flight, and ends."""
-        for _ in range(5):
-            await asyncio.sleep(0.01)
+        """Ends the readers and the brokers."""
         tasks = [task for each in self.all for task in each.readers]
         for task in tasks:
             task.cancel()
@@ -624,13 +638,16 @@ ACTS: Final = [
 ]
 
 
-async def trespass(seed: int, steps: int, *, is_network: bool) -> tuple[int, World]:
-    """One world of so many steps: how much was got."""
+async def trespass(
+    seed: int, steps: int, *, is_network: bool, ways: Collection[str] = ()
+) -> tuple[int, World]:
+    """One world of so many steps, and of a delivery in each of these ways: how much was got."""
     world = World(seed)
     try:
         await world.begin(is_network=is_network)
         for _ in range(steps):
             await world.step()
+        await world.settle(ways)
     finally:
         await world.finish()
     return world.check(), world
