@@ -33,13 +33,11 @@ process. [architecture.md](architecture.md) explains the conservative answer.
 
 A limit with a name in lower case is a field of a frozen `…Limits` class: pass a value to the
 component, or `connect(limits=ct.Limits(…))`. A limit in upper case is a constant of a format,
-protocol or kernel, named `module:NAME` below `contrada`; its docstring there names the bound and
-the behaviour beyond it.
+protocol or kernel, by its module below `contrada`; its docstring there names the bound and the
+behaviour beyond it.
 """
 
 TABLE: Final = "| limit | value | bounds | beyond it |\n|---|---|---|---|\n"
-
-FIXED_TABLE: Final = "| limit | value |\n|---|---|\n"
 
 OPERATIONS: Final[dict[type, Callable[[float, float], float]]] = {
     ast.Mult: operator.mul,
@@ -124,8 +122,10 @@ def page() -> str:
     for owner, members in groupby(settable, lambda limit: limit.owner):
         parts += [f"\n## `{owner}`\n\n", TABLE, *map(row, members)]
     for room, members in groupby(fixed, lambda limit: limit.module.partition(".")[0]):
-        parts += [f"\n## Fixed, in `{room}`\n\n", FIXED_TABLE]
-        parts += [f"| `{each.place}` | {value_text(each)} |\n" for each in members]
+        parts.append(f"\n## Fixed, in `{room}`\n\n")
+        for module, own in groupby(members, lambda limit: limit.module):
+            listed = "; ".join(f"`{each.name}` {value_text(each)}" for each in own)
+            parts.append(f"- `{module}`: {listed}\n")
     return "".join(parts)
 
 

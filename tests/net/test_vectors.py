@@ -28,6 +28,7 @@ from contrada.net.wire.message_codec import (
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Unsubscribe
 from contrada.service.subscription_queue import ENTRY_BYTES
+from tests.limits import limits
 from tests.net import vectors
 from tests.net.requests import frames_in
 
@@ -136,7 +137,6 @@ def test_every_kind_of_frame_and_message_has_a_vector() -> None:
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "protocol.md").read_text("utf-8")
-LIMITS = (REPOSITORY / "docs" / "limits.md").read_text("utf-8")
 NET = REPOSITORY / "src" / "contrada" / "net"
 FIELD = re.compile(r"`(\w+)` ")
 
@@ -206,8 +206,8 @@ def test_the_example_of_the_page_is_of_vectors() -> None:
 def test_the_page_names_limits_that_there_are() -> None:
     """A reader would look for a limit that has another name by now."""
     named = set(re.findall(r"`([a-z_.]+:[A-Z_]+)`", PAGE))
-    listed = set(re.findall(r"^\| `([a-z_.]+:[A-Z_]+)`", LIMITS, re.MULTILINE))
-    settable = set(re.findall(r"^\| `([a-z_]+)`", LIMITS, re.MULTILINE))
+    listed = {each.place for each in limits() if not each.owner}
+    settable = {each.name for each in limits() if each.owner}
     fields = set(re.findall(r"`([a-z_]+_(?:bytes|(?:bytes_|s_)?max|(?:wait|after)_s))`", PAGE))
     assert (
         fields
