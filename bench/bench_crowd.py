@@ -148,6 +148,7 @@ def subscription() -> Measurement:
     unit="subscriptions/s",
     workload=f"{CLIENTS * OF_EACH:,} put in force over TCP, two clients at a time",
     at_least=10_000,
+    counts="clock",
 )
 def subscribing() -> Measurement:
     return Measurement([each.per_second for each in subscribed()])

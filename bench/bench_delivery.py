@@ -102,6 +102,7 @@ def read_from(opened: Opened) -> Measurement:
     unit="/s",
     workload="records of 200 bytes to the SQLite store, an fsync per 1,000",
     at_least=60_000.0,
+    counts="clock",
 )
 def append() -> Measurement:
     return append_to(in_file)
@@ -112,6 +113,7 @@ def append() -> Measurement:
     unit="/s",
     workload="the same read in thousands, each record's sum checked",
     at_least=200_000.0,
+    counts="clock",
 )
 def read() -> Measurement:
     return read_from(in_file)
@@ -124,6 +126,7 @@ if BINARIES is not None:
         unit="/s",
         workload="records of 200 bytes to the PostgreSQL store, a commit per 1,000",
         at_least=20_000.0,
+        counts="clock",
     )
     def append_postgres() -> Measurement:
         return append_to(in_schema)
@@ -133,6 +136,7 @@ if BINARIES is not None:
         unit="/s",
         workload="the same read in thousands, each record's sum checked",
         at_least=100_000.0,
+        counts="clock",
     )
     def read_postgres() -> Measurement:
         return read_from(in_schema)
@@ -305,6 +309,7 @@ def sampled(run: Callable[[], Coroutine[Any, Any, float]]) -> Measurement:
     unit="/s",
     workload="certified, by 100 publishers at a time to one durable subscription, fsync per group",
     at_least=2_000.0,
+    counts="clock",
 )
 def embedded_certified() -> Measurement:
     return sampled(partial(certified, 1))
@@ -315,6 +320,7 @@ def embedded_certified() -> Measurement:
     unit="/s",
     workload="the same, each publisher in batches of 100",
     at_least=4_000.0,
+    counts="clock",
 )
 def embedded_certified_batch() -> Measurement:
     return sampled(partial(certified, 100))
@@ -325,6 +331,7 @@ def embedded_certified_batch() -> Measurement:
     unit="/s",
     workload="certified over TCP to a broker in another process, by 100 publishers at a time",
     at_least=1_000.0,
+    counts="clock",
 )
 def tcp_certified() -> Measurement:
     return sampled(partial(certified, 1, over_tcp))
@@ -335,6 +342,7 @@ def tcp_certified() -> Measurement:
     unit="/s",
     workload="the same, each publisher in batches of 100",
     at_least=6_000.0,
+    counts="clock",
 )
 def tcp_certified_batch() -> Measurement:
     return sampled(partial(certified, 100, over_tcp))
@@ -345,6 +353,7 @@ def tcp_certified_batch() -> Measurement:
     unit="/s",
     workload="reading them by one reader, each acknowledged when the next is asked for",
     at_least=4_000.0,
+    counts="clock",
 )
 def embedded_durable() -> Measurement:
     return sampled(durable)

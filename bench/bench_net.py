@@ -97,12 +97,19 @@ async def latencies(address: str) -> list[float]:
         return samples[LATENCIES // 10 :]
 
 
-@figure(name="net/embedded", unit="notifications/s", workload=f"embedded: {WORKLOAD}")
+@figure(
+    name="net/embedded", unit="notifications/s", workload=f"embedded: {WORKLOAD}", counts="clock"
+)
 def embedded() -> Measurement:
     return Measurement(asyncio.run(rates(None)))
 
 
-@figure(name="net/broker", unit="notifications/s", workload=f"one broker over TCP: {WORKLOAD}")
+@figure(
+    name="net/broker",
+    unit="notifications/s",
+    workload=f"one broker over TCP: {WORKLOAD}",
+    counts="clock",
+)
 def one_broker() -> Measurement:
     with broker() as address:
         return Measurement(asyncio.run(rates(address)))
@@ -112,6 +119,7 @@ def one_broker() -> Measurement:
     name="net/latency",
     unit="us",
     workload="one broker over TCP, idle: from publish to delivery, one notification at a time",
+    counts="clock",
 )
 def latency() -> Measurement:
     with broker() as address:

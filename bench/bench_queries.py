@@ -114,6 +114,7 @@ async def asked_all(*, is_told: bool) -> tuple[list[float], float]:
     unit="ms",
     workload="1,000 sources behind 20 brokers: a question that meets four of them, all answers",
     at_most=20,
+    counts="clock",
 )
 def selective() -> Measurement:
     """It reaches exactly the sources that it meets."""
@@ -127,6 +128,7 @@ def selective() -> Measurement:
     unit="times",
     workload="the same: messages where all sources are asked, for each of those that may know",
     at_least=20,
+    counts="number",
 )
 def against_flooding() -> Measurement:
     """All messages of a question are counted: between brokers, to sources, and their answers."""
@@ -174,6 +176,7 @@ async def rates() -> list[float]:
     unit="/s",
     workload="questions through one broker with 10,000 sources, each meets one; with its clients",
     at_least=1_000,
+    counts="clock",
 )
 def rate() -> Measurement:
     """Broker, sources and who asks share one processor."""

@@ -71,6 +71,7 @@ def _taken(name: str, workload: Workload) -> Measurement:
     unit="s",
     workload="1,000,000 filters of one equality and two ranges, hardly any covered; two cores",
     at_most=300,
+    counts="clock",
 )
 def ranges() -> Measurement:
     return _taken("ranges", three_constraints(FILTERS))
@@ -81,6 +82,7 @@ def ranges() -> Measurement:
     unit="s",
     workload="1,000,000 filters of 1 to 9 mixed constraints, most of them covered; two cores",
     at_most=300,
+    counts="clock",
 )
 def mixed_constraints() -> Measurement:
     return _taken("mixed", mixed(FILTERS))
@@ -91,6 +93,7 @@ def mixed_constraints() -> Measurement:
     unit="s",
     workload="1,000,000 filters of an equality and a comparison, all but some merged; two cores",
     at_most=300,
+    counts="clock",
 )
 def comparisons() -> Measurement:
     return _taken("comparisons", compared(FILTERS, "<"))
@@ -100,6 +103,7 @@ def comparisons() -> Measurement:
     name="spark/covering.simplify",
     unit="ms",
     workload="10,000 filters of one equality and two ranges by simplify, in one process",
+    counts="clock",
 )
 def simplified() -> Measurement:
     filters = list(islice(three_constraints(FILTERS).filters(), SIMPLIFIED))

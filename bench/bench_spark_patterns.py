@@ -110,13 +110,18 @@ def measured(keys: int, peer: str) -> Measurement:
     unit="rows/s",
     workload="2M rows in 4 batches, two steps by 10 hosts, beside transformWithState",
     at_least=350_000,
+    counts="clock",
 )
 def ten() -> Measurement:
     return measured(10, "transformWithState")
 
 
 @figure(
-    name="spark/patterns/1,000", unit="rows/s", workload="the same by 1,000 hosts", at_least=350_000
+    name="spark/patterns/1,000",
+    unit="rows/s",
+    workload="the same by 1,000 hosts",
+    at_least=350_000,
+    counts="clock",
 )
 def thousand() -> Measurement:
     return measured(1_000, "transformWithState")
@@ -127,6 +132,7 @@ def thousand() -> Measurement:
     unit="rows/s",
     workload="the same by 100,000 hosts",
     at_least=350_000,
+    counts="clock",
 )
 def hundred_thousand() -> Measurement:
     return measured(100_000, "transformWithState")
@@ -136,6 +142,7 @@ def hundred_thousand() -> Measurement:
     name="spark/patterns/floor",
     unit="rows/s",
     workload="the same by 1,000 hosts, beside an identity mapInArrow",
+    counts="clock",
 )
 def floor() -> Measurement:
     return measured(1_000, "identity")

@@ -40,6 +40,7 @@ def seconds(caches: str) -> float:
     unit="s",
     workload="a session and the first match of two rows, behind `contrada spark prepare`",
     at_most=6.0,
+    counts="clock",
 )
 def start() -> Measurement:
     with TemporaryDirectory() as prepared, TemporaryDirectory() as bare:

@@ -51,6 +51,26 @@ def test_a_result_is_median_and_quartiles_in_the_unit() -> None:
     assert (result.peer_value, result.ratio) == pytest.approx((2.0, 1.0))
 
 
+@pytest.mark.parametrize(
+    ("unit", "limits", "counts", "is_more_better"),
+    [
+        ("us", {"at_most": 1.0}, "processor", False),
+        ("notifications/s", {}, "processor", True),
+        ("KB", {}, "memory", False),
+        ("messages", {}, "number", False),
+        ("times", {"at_least": 1.0}, "processor", True),
+    ],
+)
+def test_the_unit_implies_what_counts(
+    unit: str, limits: Limits, counts: str, is_more_better: bool
+) -> None:
+    """The page would call memory a time, or the slower of two systems the better one."""
+    found = Figure("n", unit, "", lambda: Measurement([1.0]), **limits)
+    assert (found.counts, found.is_more_better) == (counts, is_more_better)
+    peers = {"one": [1.0], "two": [2.0]}
+    assert found.best(peers) == (["two", "one"] if is_more_better else ["one", "two"])
+
+
 def test_units_that_are_no_time_stay_as_they_are() -> None:
     """A count per second would be scaled like a time."""
     assert run_figure(Figure("n", "1/s", "", lambda: Measurement([5.0]))).spread == (5.0, 5.0)
@@ -115,7 +135,7 @@ def test_the_runner_prints_json_lines_only(monkeypatch: pytest.MonkeyPatch) -> N
     assert [record["name"] for record in records] == ["matching/one", "matching/two"]
     assert records[0].keys() == {
         *("name", "value", "unit", "samples", "spread", "workload"),
-        *("peer", "peer_value", "ratio"),
+        *("counts", "more_is_better", "peer", "peer_value", "ratio"),
     }
 
 
