@@ -197,7 +197,7 @@ class ArrayEngine(Generic[K]):
         self._named = self._slots.keys
         for segment in (self._segment, self._next):
             if segment is not None:
-                segment.name_keys(self._slots.keys, self._slots.used)
+                segment.name_keys(self._slots.keys)
 
     def members(self, key: K) -> tuple[Filter, ...]:
         """Returns the filters of a key. KeyError for an unknown one."""

@@ -328,6 +328,8 @@ class Compiler:
 
     def text(self, text: bytes) -> int:
         """Returns the reference to a text, stored once."""
+        if (known := self.known_text(text)) >= 0:
+            return known
         if len(text) > TEXT_BYTES_MAX:
             raise LimitError("TEXT_BYTES_MAX", TEXT_BYTES_MAX, len(text))
         return self._arrays.put_text(text)

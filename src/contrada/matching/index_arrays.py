@@ -28,6 +28,7 @@ from contrada.matching.kernels.schema import (
     RANGES_KEPT,
     ROOMS,
     SKETCH_REGISTERS,
+    STORE,
     TEXT_SHIFT,
     USES_BYTES,
     WORDS_MASK,
@@ -80,7 +81,7 @@ _FIRST: Final = {
     "pools": 1,
     "pool_attrs": 1,
     "pending": PENDING,
-    "out": 2 * PENDING,
+    "out": 256,
 }
 """The first capacity of arrays that do not begin with eight rows."""
 
@@ -115,16 +116,14 @@ class Arrays:
         self.part_sketches: dict[tuple[int, int, int], int] = {}
         self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
         self._table = array("q", bytes(16 * len(ARRAYS)))
-        self._rows: dict[str, int] = dict.fromkeys(ARRAYS, 0)
         self.memory: Any = self if NATIVE is None else NATIVE.address_of(self._table)
         for name, layout in ARRAYS.items():
             self.put(name, Rows.zeros(layout, _FIRST.get(name, 8) * _PER_ROW.get(name, 1)))
         self.seed[0] = _SEED
         self.counters.work[0] = _UNBOUNDED
 
-    def put(self, name: str, rows: Rows, used: int | None = None) -> None:
-        """Replaces the array of this name; the number of its used rows, or all."""
-        self._rows[name] = len(rows) if used is None else used
+    def put(self, name: str, rows: Rows) -> None:
+        """Replaces the array of this name."""
         self.of[name] = rows
         setattr(self, name, rows if rows.layout.fields else rows.numbers)
         if NATIVE is not None:
@@ -133,12 +132,10 @@ class Arrays:
 
     def reserve(self, name: str, rows: int) -> None:
         """Makes room for this many rows."""
-        if rows > self._rows[name]:
-            self._rows[name] = rows
-            if rows > len(self.of[name]):
-                self.put(name, grown(self.of[name], rows), rows)
+        if rows > len(self.of[name]):
+            self.put(name, grown(self.of[name], rows))
             for other in _WITH.get(name, ()):
-                self.reserve(other, rows * _PER_ROW.get(other, 1))
+                self.reserve(other, len(self.of[name]) * _PER_ROW.get(other, 1))
 
     def take(self, name: str, rows: int = 1) -> int:
         """Returns the first of this many unused rows."""
@@ -196,15 +193,13 @@ class Arrays:
 
     def clear_stamps(self) -> None:
         """Restarts the numbers of notifications."""
-        rows = self._rows
-        update.clear_stamps(
-            rows["state"], rows["buckets"], rows["key_seen"], rows["set_seen"], self.memory
-        )
+        counts = [self.used[name] for name in ("attrs", "buckets", "owned", "sets_by_row")]
+        update.clear_stamps(*counts, self.memory)
         self.fade()
 
     def fade(self) -> None:
         """Halves the statistics, so that later notifications count more."""
-        update.fade(self._rows["attrs"], self._rows["buckets"], self.memory)
+        update.fade(self.used["attrs"], self.used["buckets"], self.memory)
 
     def prepare_repeat(self) -> None:
         """Prepares the repeated match of a notification."""
@@ -306,7 +301,6 @@ class Arrays:
     def hang_at_value(self, number: int, statistics: "Arrays") -> Cheapest | None:
         """`update.hang_at_value`; None if the filter is assigned now, else its cheapest value."""
         used = self.used
-        self.reserve("bucket_list", used["buckets"] + 1)
         entries, buckets, cheapest = update.hang_at_value(
             number, used["entries"], used["buckets"], self.memory, statistics.memory
         )
@@ -329,7 +323,6 @@ class Arrays:
                 number, end, used["buckets"], more.numbers, memory
             )
         buckets = used["buckets"]
-        self.reserve("buckets", buckets)
         self.reserve(
             "entries", used["entries"] + filter_reader.entries_needed(more.numbers, buckets, memory)
         )
@@ -439,7 +432,7 @@ class Arrays:
         self.used |= used
         for name, others in _WITH.items():
             for other in others:
-                self.reserve(other, (self.used[name] + 1) * _PER_ROW.get(other, 1))
+                self.reserve(other, (len(self.of[name]) + 1) * _PER_ROW.get(other, 1))
         self.reserve("stack", self.used["sets"] + 1)
 
     def dissolve(self) -> bool:
@@ -451,8 +444,12 @@ class Arrays:
         return False
 
     def bytes_used(self) -> int:
-        """Returns the bytes of all arrays together, by their capacity."""
-        return sum(self._rows[name] * rows.layout.row_bytes for name, rows in self.of.items())
+        """Returns the bytes of all arrays together: the system has not given unused rows yet."""
+        owned = {other for others in _WITH.values() for other in others}
+        return sum(
+            self.used_rows(name).nbytes if name in STORE or name in owned else rows.numbers.nbytes
+            for name, rows in self.of.items()
+        )
 
 
 EMPTY: Final = -1

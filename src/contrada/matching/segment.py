@@ -122,12 +122,12 @@ class IndexSegment:
         """Returns the filters of a slot."""
         return [self.filter(number) for number in self.numbers(slot)]
 
-    def name_keys(self, keys: Any, used: int) -> None:
-        """Passes the integer keys by their slots to kernels, and the number of used ones."""
+    def name_keys(self, keys: Any) -> None:
+        """Passes the integer keys by their slots to kernels."""
         are_int = isinstance(keys, Rows)
         self.arrays.counters.int_keys[0] = int(are_int)
         if are_int and self.arrays.of["keys"] is not keys:
-            self.arrays.put("keys", keys, used)
+            self.arrays.put("keys", keys)
 
     def numbers(self, slot: int) -> tuple[int, ...]:
         """Returns the numbers of a slot's filters."""
@@ -292,8 +292,6 @@ class IndexSegment:
             state[EQUAL] = used["equal"]
             status, row = read_filters(rows.address, rows.starts, slots, row, state, arrays.memory)
             used.update(zip(_READ, state, strict=False))
-        for name in _READ[:3]:
-            arrays.reserve(name, used[name])
         self.compiler.bytes_unused += state[UNUSED_BYTES]
         return row
 
