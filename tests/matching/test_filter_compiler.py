@@ -31,6 +31,7 @@ from contrada.matching.kernels.schema import (
     OP_TEXT_RANGE,
     USES_BYTES,
 )
+from contrada.matching.kernels.update import put_program
 from contrada.model.codec import from_msgpack, to_msgpack
 from contrada.model.domains import line
 from contrada.model.domains.values import NUMBER
@@ -158,9 +159,9 @@ def test_texts_and_sets_are_kept_once() -> None:
 
 def entered(compiler: Compiler, program: Program) -> int:
     """The number of a filter with this program."""
-    arrays, words = compiler._arrays, [len(program.words), *program.words]
-    number, begin = arrays.take("filters"), arrays.take("program", len(words))
-    arrays.program[begin : begin + len(words)] = array("q", words)
+    arrays, words = compiler._arrays, array("q", program.words)
+    number, begin = arrays.take("filters"), arrays.take("program", 1 + 2 * len(words))
+    arrays.program[begin] = put_program(words, begin, arrays.memory)
     arrays.filters.begin[number] = begin
     return number
 

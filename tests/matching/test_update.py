@@ -13,6 +13,7 @@ import contrada as ct
 from contrada.matching.kernels.schema import (
     DECIDED_ALONE,
     DECIDED_HERE,
+    DOMAIN_SHIFT,
     GONE,
     GUARD_HASH,
     GUARD_KIND_SHIFT,
@@ -21,6 +22,10 @@ from contrada.matching.kernels.schema import (
     GUARD_RANGE,
     GUARD_SET,
     KEY_HERE,
+    OP_POINT,
+    OP_RANGE,
+    OP_SET,
+    OP_SHIFT,
     VERIFY,
 )
 from contrada.model.algebra import sets
@@ -37,7 +42,14 @@ from tests.matching.engines import (
 # --- equal filters ------------------------------------------------------------------------------
 
 words = st.sampled_from([0, 1, -1, 2**32, 2**32 + 1, -(2**63), 2**63 - 1])
-programs = st.lists(st.tuples(st.lists(words, max_size=3).map(tuple), st.booleans()), max_size=20)
+constraints = st.one_of(
+    st.tuples(st.sampled_from([OP_POINT << OP_SHIFT, OP_SET << OP_SHIFT | 7]), words),
+    st.tuples(st.just(OP_RANGE << OP_SHIFT | 2 << DOMAIN_SHIFT), words, words),
+)
+programs = st.lists(
+    st.tuples(st.lists(constraints, max_size=3).map(lambda of: sum(of, ())), st.booleans()),
+    max_size=20,
+)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

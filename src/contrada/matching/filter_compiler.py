@@ -30,6 +30,7 @@ from contrada.matching.kernels.schema import (
     GUARD_OTHER,
     GUARD_OTHER_TEXT,
     GUARD_SET,
+    OP_MASK,
     OP_POINT,
     OP_RANGE,
     OP_SET,
@@ -115,7 +116,7 @@ def constraints_of(words: list[int]) -> list[CompiledConstraint]:
     at = 0
     while at < len(words):
         head = words[at]
-        op = head >> OP_SHIFT & 0xFF
+        op = head >> OP_SHIFT & OP_MASK
         end = at + (3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2)
         operands = tuple(words[at + 1 : end])
         found.append(CompiledConstraint(head & ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))

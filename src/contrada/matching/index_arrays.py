@@ -21,6 +21,10 @@ from contrada.matching.kernels.schema import (
     NEED_TEXT,
     NEED_VALUES,
     OK,
+    OP_MASK,
+    OP_RANGE,
+    OP_SHIFT,
+    OP_TEXT_RANGE,
     PART_COLUMNS,
     PENDING,
     PIVOTS,
@@ -47,6 +51,7 @@ BYTES_PER_STEP: Final = 400
 
 _ROOM: Final = 64
 _ROW_NUMBER: Final = Layout("i")
+_LOWER_HALF: Final = (1 << 32) - 1
 _UNBOUNDED: Final = 2**62
 _TOUCHING_AT_ONCE: Final = 4096
 
@@ -209,16 +214,27 @@ class Arrays:
     # --- filters ------------------------------------------------------------------------------
 
     def words_of(self, number: int) -> list[int]:
-        """Returns the words of a filter's program."""
+        """Returns the constraints of a filter, each a head and its operands."""
         begin = self.filters.begin[number]
         end = begin + 1 + (self.program[begin] & WORDS_MASK)
-        return self.program[begin + 1 : end].tolist()  # type: ignore[no-any-return]
+        program, found, word = self.program[begin + 1 : end].tolist(), [], 0
+        while word < len(program):
+            head = program[word]
+            count = 2 if head >> OP_SHIFT & OP_MASK in (OP_RANGE, OP_TEXT_RANGE) else 1
+            halves = iter(program[word + 1 : word + 1 + 2 * count])
+            found += (
+                head,
+                *(low & _LOWER_HALF | high << 32 for low, high in zip(halves, halves, strict=True)),
+            )
+            word += 1 + 2 * count
+        return found
 
     def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
         """Returns (attribute, domain, first operand) of the constraint at a filter's word."""
         at = self.filters.begin[number] + 1 + word
         head = self.program[at]
-        return head & ATTR_MASK, head >> DOMAIN_SHIFT, self.program[at + 1]
+        operand = self.program[at + 1] & _LOWER_HALF | self.program[at + 2] << 32
+        return head & ATTR_MASK, head >> DOMAIN_SHIFT, operand
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
         """`update.touching`, for all filters."""

@@ -37,7 +37,7 @@ from contrada.matching.kernels.filter_reader import (
 )
 from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, USES_BYTES, VERIFY, WIDER, WORDS_MASK
-from contrada.matching.kernels.update import enter, show_key
+from contrada.matching.kernels.update import enter, put_program, show_key
 from contrada.matching.packed import PackedBatch
 from contrada.model import Filter, Product, ValueSet
 from contrada.model.algebra.value_set import EVERYTHING
@@ -247,14 +247,12 @@ class IndexSegment:
     def _entered(self, words: list[int], *, is_wider: bool) -> tuple[int, bool]:
         """Returns the filter with these words, and whether it is new; a wider one always is."""
         arrays = self.arrays
-        count = len(words)
         arrays.reserve_equal(len(self._free))
         used, begin = arrays.used["filters"], arrays.used["program"]
         fresh = self._free[-1] if self._free else used
         arrays.reserve("filters", used + 1)
-        arrays.reserve("program", begin + count + 1)
-        program = arrays.program
-        program[begin + 1 : begin + 1 + count] = array("q", words)
+        arrays.reserve("program", begin + 2 * len(words) + 1)
+        count = put_program(array("q", words), begin, arrays.memory)
         number: int = enter(begin, count, fresh, is_wider, arrays.memory)
         if number != fresh:
             return number, False
@@ -305,11 +303,11 @@ class IndexSegment:
     @property
     def is_worn(self) -> bool:
         """Whether half of it is left behind by removed filters, or a tree is crowded."""
-        unused = 8 * self.words_unused + self.compiler.bytes_unused
+        unused = 4 * self.words_unused + self.compiler.bytes_unused
         if self.assignment.is_crowded or unused < UNUSED_BYTES_MIN:
             return self.assignment.is_crowded
         used = self.arrays.used
-        held = 8 * (used["program"] + used["sets"]) + used["texts"] - self.compiler.name_bytes
+        held = 4 * used["program"] + 8 * used["sets"] + used["texts"] - self.compiler.name_bytes
         return 2 * unused >= held
 
     # --- saving -------------------------------------------------------------------------------
@@ -390,10 +388,10 @@ class IndexSegment:
         live = self.live()
         self.assignment.validate(live)
         for number in live:
-            words = self.arrays.words_of(number)
             begin = self.arrays.filters.begin[number]
-            if not self.arrays.program[begin] & WIDER:
-                found = enter(begin, len(words), -1, False, self.arrays.memory)
+            header = self.arrays.program[begin]
+            if not header & WIDER:
+                found = enter(begin, header & WORDS_MASK, -1, False, self.arrays.memory)
                 assert found == number, "lost filter"
             slots = list(self.slots(number))
             assert slots, f"filter {number} has no key"

@@ -6,7 +6,7 @@ presence of its attributes. The entries are prefetched.
 Frequencies are shares of all notifications, as floats.
 """
 
-from contrada.matching.kernels.evaluate import same_text
+from contrada.matching.kernels.evaluate import operand, same_text
 from contrada.matching.kernels.memory import entry, kernel, prefetch
 from contrada.matching.kernels.schema import (
     ATTR_MASK,
@@ -14,6 +14,7 @@ from contrada.matching.kernels.schema import (
     DOMAIN_SHIFT,
     GRAMS,
     HIGHEST_RANK,
+    OP_MASK,
     OP_RANGE,
     OP_SET,
     OP_SHIFT,
@@ -366,11 +367,11 @@ def without_room(begin: int, m: Memory) -> int:
     program, word = m.program, begin + 1
     end = word + (program[begin] & WORDS_MASK)
     while word < end:
-        attr, op = program[word] & ATTR_MASK, (program[word] >> OP_SHIFT) & 0xFF
+        attr, op = program[word] & ATTR_MASK, (program[word] >> OP_SHIFT) & OP_MASK
         if op == OP_RANGE and m.attrs[attr].room < RANGES_KEPT:
             if m.attrs[attr].ranges >= m.attrs[attr].room:
                 return attr
-        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
     return -1
 
 
@@ -389,12 +390,13 @@ def note_ranges(number: int, m: Memory) -> int:
     doubled = others = 0
     while word < end:
         head = program[word]
-        attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF, head >> DOMAIN_SHIFT
+        attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & OP_MASK, head >> DOMAIN_SHIFT
         if op == OP_RANGE:
-            doubled |= keep_range(attr, domain, program[word + 1], domain, program[word + 2], m)
+            low, high = operand(program, word + 1), operand(program, word + 3)
+            doubled |= keep_range(attr, domain, low, domain, high, m)
         elif op == OP_TEXT_RANGE or op == OP_SET:
             others = 2
-        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
     return -1 - doubled - others
 
 

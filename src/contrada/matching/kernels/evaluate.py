@@ -14,6 +14,7 @@ from contrada.matching.kernels.schema import (
     ATTR_MASK,
     DOMAIN_SHIFT,
     LENGTH_MASK,
+    OP_MASK,
     OP_POINT,
     OP_RANGE,
     OP_SHIFT,
@@ -30,12 +31,28 @@ from contrada.matching.kernels.schema import (
     Bytes,
     Ints,
     Memory,
+    RowNumbers,
 )
 from contrada.matching.kernels.scratch import TEXT
 
 MAYBE = 2
+LOWER_HALF = (1 << 32) - 1
 STEP_WORK = 16
 """Bytes that are compared in a step of an expression."""
+
+
+@kernel
+def operand(program: RowNumbers, word: int) -> int:
+    """Returns the operand of 64 bits at a word of a program."""
+    return (program[word + 1] << 32) | (program[word] & LOWER_HALF)
+
+
+@kernel
+def put_operand(program: RowNumbers, word: int, number: int) -> None:
+    """Writes an operand at a word of a program."""
+    # The lower half as a signed number, without a comparison.
+    program[word] = (number & LOWER_HALF) - ((number << 1) & (1 << 32))
+    program[word + 1] = number >> 32
 
 
 @kernel
@@ -235,14 +252,16 @@ def value_in(op: int, domain: int, at: int, m: Memory, row: int) -> int:
     if values[row].domain != domain:
         return False
     if op == OP_POINT:
-        key = program[at]
+        key = operand(program, at)
         return values[row].low <= key and key <= values[row].high
     if op == OP_RANGE:
-        return values[row].low <= program[at + 1] and program[at] <= values[row].high
+        is_below = values[row].low <= operand(program, at + 2)
+        return is_below and operand(program, at) <= values[row].high
     start, length = values[row].start, values[row].length
     if op == OP_TEXT:
-        return same_text(m, program[at], m.text, start, length)
-    return in_text_range(m, program[at], program[at + 1], m.text, start, length)
+        return same_text(m, operand(program, at), m.text, start, length)
+    first, before = operand(program, at), operand(program, at + 2)
+    return in_text_range(m, first, before, m.text, start, length)
 
 
 @kernel
@@ -257,12 +276,12 @@ def program_holds(begin: int, m: Memory) -> bool:
     while at < end:
         word = program[at]
         attr = word & ATTR_MASK
-        op = (word >> OP_SHIFT) & 0xFF
+        op = (word >> OP_SHIFT) & OP_MASK
         at += 1
         if op > OP_TEXT_RANGE:
-            if set_holds(program[at], m) == 0:
+            if set_holds(operand(program, at), m) == 0:
                 return False
-            at += 1
+            at += 2
             continue
         if state[attr].epoch != epoch:
             return False
@@ -274,5 +293,5 @@ def program_holds(begin: int, m: Memory) -> bool:
                 break
         if not found:
             return False
-        at += 1 if op == OP_POINT or op == OP_TEXT else 2
+        at += 2 if op == OP_POINT or op == OP_TEXT else 4
     return True

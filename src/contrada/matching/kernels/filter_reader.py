@@ -10,6 +10,7 @@ buckets get rooms of the right size.
 """
 
 from contrada.matching.kernels.bucket_lookup import note_ranges, without_room
+from contrada.matching.kernels.evaluate import put_operand
 from contrada.matching.kernels.memory import bytes_at, double_bits, entry, kernel
 from contrada.matching.kernels.schema import (
     DOMAIN_SHIFT,
@@ -58,7 +59,7 @@ NEED_ROOM = -2
 HEAD: Bytes = b"\x93\x01\xa6filter"
 CONSTRAINTS_MAX = 15
 """Constraints of a filter that is read here: those of a short map."""
-WORDS_MAX = 1 + 3 * CONSTRAINTS_MAX
+WORDS_MAX = 1 + 5 * CONSTRAINTS_MAX
 BYTES_MAX = 4_096
 """Bytes of a filter that is read here."""
 INFINITY_KEY = 0x7FF0000000000000
@@ -153,8 +154,8 @@ def read_text(
         used[TEXTS] += USES_BYTES + length
         used[TEXT_COUNT] += 1
     m.program[at] = attr | (OP_TEXT << OP_SHIFT) | (TEXT << DOMAIN_SHIFT)
-    m.program[at + 1] = ref
-    return at + 2
+    put_operand(m.program, at + 1, ref)
+    return at + 3
 
 
 @kernel
@@ -187,11 +188,12 @@ def read_interval(
         high -= 1
     if not is_valid or low > high:
         return UNPLAIN, at
-    m.program[at + 1] = low
-    m.program[at + 2] = high
+    put_operand(m.program, at + 1, low)
+    if low < high:
+        put_operand(m.program, at + 3, high)
     op = OP_POINT if low == high else OP_RANGE
     m.program[at] = attr | (op << OP_SHIFT) | (domain << DOMAIN_SHIFT)
-    return after + 1, at + (2 if low == high else 3)
+    return after + 1, at + (3 if low == high else 5)
 
 
 @kernel

@@ -332,7 +332,7 @@ def pooled(pool: int, m: Memory) -> int:
         begin = m.filters[pending[2 * n]].begin
         pending[2 * n + 1] = begin
         for line in range(PREFETCHED_LINES):
-            prefetch(m.program, begin + 8 * line)
+            prefetch(m.program, begin + 16 * line)
     return count
 
 

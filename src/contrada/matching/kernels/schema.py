@@ -93,7 +93,7 @@ STORE: Final[dict[str, Layout]] = {
     # rooms of entries that buckets have left: per power of two where the first begins, or 0
     "rooms": _I4,
     # per filter a header, then its constraints: see OP_SHIFT
-    "program": _I8,
+    "program": _I4,
     # a row per distinct filter
     "filters": _row(
         _I4,
@@ -314,14 +314,16 @@ ATTRS_MAX: Final = 2**22 - 1
 ROOMS: Final = 32
 
 # --- programs of filters ------------------------------------------------------------------------
-# header: number of words after it | VERIFY | GONE; a constraint: attribute | op | domain, operands
-OP_SHIFT: Final = 32
-DOMAIN_SHIFT: Final = 40
-VERIFY: Final = 1 << 40  # the match must be confirmed on the values themselves
-GONE: Final = 1 << 41
-WIDER: Final = 1 << 42  # the integers let more pass than the filter: equal words, other filters
-WORDS_MASK: Final = (1 << 32) - 1
-ATTR_MASK: Final = (1 << 32) - 1
+# header: number of words after it | VERIFY | GONE; a constraint: attribute | op | domain, and its
+# operands, of 64 bits each: in memory as two words, the lower half first
+OP_SHIFT: Final = 22  # three bits
+DOMAIN_SHIFT: Final = 25  # three bits
+VERIFY: Final = 1 << 28  # the match must be confirmed on the values themselves
+GONE: Final = 1 << 29
+WIDER: Final = 1 << 30  # the integers let more pass than the filter: equal words, other filters
+WORDS_MASK: Final = (1 << 28) - 1
+ATTR_MASK: Final = (1 << 22) - 1
+OP_MASK: Final = 7
 OP_POINT: Final = 1  # key
 OP_RANGE: Final = 2  # lowest key, highest key
 OP_TEXT: Final = 3  # text

@@ -1,9 +1,10 @@
 """Kernels of the store of texts: each name and constant once, with the number of its uses."""
 
-from contrada.matching.kernels.evaluate import same_text
+from contrada.matching.kernels.evaluate import operand, same_text
 from contrada.matching.kernels.memory import entry, kernel
 from contrada.matching.kernels.schema import (
     LENGTH_MASK,
+    OP_MASK,
     OP_RANGE,
     OP_SHIFT,
     OP_TEXT,
@@ -84,10 +85,10 @@ def count_uses(number: int, change: int, m: Memory) -> int:
     program, word = m.program, m.filters[number].begin + 1
     end, unused = word + (program[word - 1] & WORDS_MASK), 0
     while word < end:
-        op = (program[word] >> OP_SHIFT) & 0xFF
+        op = (program[word] >> OP_SHIFT) & OP_MASK
         if op == OP_TEXT or op == OP_TEXT_RANGE:
-            unused += count_use(program[word + 1], change, m)
-        if op == OP_TEXT_RANGE and program[word + 2] >= 0:
-            unused += count_use(program[word + 2], change, m)
-        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+            unused += count_use(operand(program, word + 1), change, m)
+        if op == OP_TEXT_RANGE and operand(program, word + 3) >= 0:
+            unused += count_use(operand(program, word + 3), change, m)
+        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
     return unused

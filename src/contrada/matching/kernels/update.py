@@ -15,6 +15,7 @@ from contrada.matching.kernels.bucket_lookup import (
     share,
     unseen_value,
 )
+from contrada.matching.kernels.evaluate import operand, put_operand
 from contrada.matching.kernels.memory import array_entry, entry, kernel
 from contrada.matching.kernels.schema import (
     ATTR_MASK,
@@ -27,9 +28,9 @@ from contrada.matching.kernels.schema import (
     GUARD_KIND_SHIFT,
     GUARD_NONE,
     GUARD_SET,
-    HASH_BITS,
     KEY_HERE,
     LENGTH_MASK,
+    OP_MASK,
     OP_POINT,
     OP_RANGE,
     OP_SET,
@@ -44,6 +45,7 @@ from contrada.matching.kernels.schema import (
     WORDS_MASK,
     Ints,
     Memory,
+    RowNumbers,
 )
 from contrada.matching.kernels.scratch import (
     INT32_MAX,
@@ -64,12 +66,32 @@ HUNG_RANK = 8
 
 
 @kernel
-def words_hash(seed: int, words: Ints, first: int, count: int) -> int:
+def words_hash(seed: int, words: RowNumbers, first: int, count: int) -> int:
     """Returns the hash of the words of a program."""
     h = seed & MASK
     for i in range(first, first + count):
-        h = mixed(seed, mixed(seed, h, words[i]), words[i] >> HASH_BITS)
+        h = mixed(seed, h, words[i])
     return finished(h)
+
+
+@entry
+def put_program(words: Ints, begin: int, m: Memory) -> int:
+    """Writes constraints, each a head and its operands, behind a word; returns the words' number.
+
+    There must be room for twice as many words.
+    """
+    program, word, i = m.program, begin + 1, 0
+    while i < len(words):
+        op = (words[i] >> OP_SHIFT) & OP_MASK
+        program[word] = words[i]
+        put_operand(program, word + 1, words[i + 1])
+        if op == OP_RANGE or op == OP_TEXT_RANGE:
+            put_operand(program, word + 3, words[i + 2])
+            word += 2
+            i += 1
+        word += 3
+        i += 2
+    return word - begin - 1
 
 
 @entry
@@ -121,25 +143,18 @@ def bucket_for(h: int, m: Memory, used: int) -> int:
 
 
 @kernel
-def is_of(bucket: int, attr: int, domain: int, operand: int, m: Memory) -> bool:
+def is_of(bucket: int, attr: int, domain: int, of: int, m: Memory) -> bool:
     """Whether a bucket is that of one value alone, and this the value: its key, or its text."""
     buckets = m.buckets
     if buckets[bucket].of_attr != attr or buckets[bucket].of_domain != domain:
         return False
     low, high = buckets[bucket].of_low + 0, buckets[bucket].of_high + 0
-    return (high << 32) | (low & MASK) == operand
+    return (high << 32) | (low & MASK) == of
 
 
 @entry
 def place_bucket(
-    h: int,
-    attr: int,
-    unseen: float,
-    domain: int,
-    operand: int,
-    used: int,
-    m: Memory,
-    seen_in: Memory,
+    h: int, attr: int, unseen: float, domain: int, of: int, used: int, m: Memory, seen_in: Memory
 ) -> int:
     """The bucket of a place of an attribute, row `used` for a new one: its number times four.
 
@@ -158,9 +173,9 @@ def place_bucket(
             buckets[bucket].of_attr = attr
             buckets[bucket].of_domain = domain
             # The lower half as a signed number, without a comparison.
-            buckets[bucket].of_low = (operand & MASK) - ((operand << 1) & (1 << 32))
-            buckets[bucket].of_high = operand >> 32
-    if domain != 0 and is_of(bucket, attr, domain, operand, m):
+            buckets[bucket].of_low = (of & MASK) - ((of << 1) & (1 << 32))
+            buckets[bucket].of_high = of >> 32
+    if domain != 0 and is_of(bucket, attr, domain, of, m):
         return 4 * bucket + 1
     if buckets[bucket].of_domain == 0:
         return 4 * bucket
@@ -187,23 +202,23 @@ def guard_of(word: int, m: Memory) -> tuple[int, int, int]:
         return GUARD_NONE << GUARD_KIND_SHIFT, 0, 0
     program = m.program
     head = program[word]
-    attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF, head >> DOMAIN_SHIFT
+    attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & OP_MASK, head >> DOMAIN_SHIFT
     asked, low, high = attr | (domain << GUARD_DOMAIN_SHIFT), 0, 0
     if op == OP_SET:
-        row = program[word + 1]
+        row = operand(program, word + 1)
         asked = m.sets_by_row[row].guard + 0
         low = m.sets_by_row[row].low + 0
         high = m.sets_by_row[row].high + 0
     elif op == OP_TEXT:
-        ref = program[word + 1]
+        ref = operand(program, word + 1)
         h = text_hash(m.seed[0], m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
         low = high = finished(h)
         asked |= GUARD_HASH << GUARD_KIND_SHIFT
     elif op == OP_TEXT_RANGE:
         asked, low, high = attr | (NO_DOMAIN << GUARD_DOMAIN_SHIFT), INT32_MIN, INT32_MAX
     else:
-        low = program[word + 1] >> 32
-        high = program[word + (2 if op == OP_RANGE else 1)] >> 32
+        low = program[word + 2] + 0
+        high = program[word + (4 if op == OP_RANGE else 2)] + 0
     return asked, low, high
 
 
@@ -228,7 +243,7 @@ def put_guards(at: int, number: int, hung: int, by_value: int, alone: bool, m: M
     first_rank = second_rank = HUNG_RANK + 1
     count = 0
     while word < end:
-        op = (program[word] >> OP_SHIFT) & 0xFF
+        op = (program[word] >> OP_SHIFT) & OP_MASK
         is_hung = program[word] & ATTR_MASK == hung
         if not (is_hung and by_value):
             count += 1
@@ -238,7 +253,7 @@ def put_guards(at: int, number: int, hung: int, by_value: int, alone: bool, m: M
                 first, first_rank = word, order
             elif order < second_rank:
                 second, second_rank = word, order
-        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
     its = m.entries[at]
     guard, its.low, its.high = guard_of(first, m)
     its.second, its.second_low, its.second_high = guard_of(second, m)
@@ -331,13 +346,13 @@ def cheapest_value(number: int, m: Memory, seen_in: Memory) -> tuple[int, int, f
     word = begin
     while word < end:
         head = program[word]
-        attr, op = head & ATTR_MASK, (head >> OP_SHIFT) & 0xFF
+        attr, op = head & ATTR_MASK, (head >> OP_SHIFT) & OP_MASK
         if op == OP_POINT or op == OP_TEXT:
-            operand = program[word + 1]
+            of = operand(program, word + 1)
             if op == OP_POINT:
-                h = point_hash(seed, attr, head >> DOMAIN_SHIFT, operand)
+                h = point_hash(seed, attr, head >> DOMAIN_SHIFT, of)
             else:
-                h = text_hash(seed, m.texts, operand >> TEXT_SHIFT, operand & LENGTH_MASK)
+                h = text_hash(seed, m.texts, of >> TEXT_SHIFT, of & LENGTH_MASK)
                 h = place_hash(seed, attr, KIND_TEXT, h)
             count(m.attrs[attr].sketch, h, m)
             its_share = share(h, attr, unseen_value(attr, seen_in), seen_in)
@@ -345,12 +360,12 @@ def cheapest_value(number: int, m: Memory, seen_in: Memory) -> tuple[int, int, f
             if found < 0 or cost < lowest:
                 found, its_hash, lowest = word - begin, h, cost
         elif op == OP_RANGE:
-            low, high = program[word + 1], program[word + 2]
+            low, high = operand(program, word + 1), operand(program, word + 3)
             bins = range_share(attr, head >> DOMAIN_SHIFT, low, high, m)
             least = min(least, presence_of(attr, m) * bins)
         else:
             only_ranges = False
-        word += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
     settled = only_ranges and found >= 0 and lowest <= least
     return found, its_hash, lowest, settled
 
@@ -362,12 +377,12 @@ def value_bucket(number: int, word: int, h: int, used: int, m: Memory, seen_in: 
     The word and the hash are those of `cheapest_value`.
     """
     word += m.filters[number].begin + 1
-    head, operand = m.program[word], m.program[word + 1]
+    head, of = m.program[word], operand(m.program, word + 1)
     attr, domain = head & ATTR_MASK, head >> DOMAIN_SHIFT
     bucket = find_bucket(m, h)
     if bucket >= 0:
-        return bucket if is_of(bucket, attr, domain, operand, m) else -1
-    place_bucket(h, attr, unseen_value(attr, seen_in), domain, operand, used, m, seen_in)
+        return bucket if is_of(bucket, attr, domain, of, m) else -1
+    place_bucket(h, attr, unseen_value(attr, seen_in), domain, of, used, m, seen_in)
     return used
 
 
@@ -494,7 +509,7 @@ def touches(number: int, box: Ints, rows: int, closed: bool, inside: bool, m: Me
     named = 0
     while at < end:
         word = program[at]
-        op = (word >> OP_SHIFT) & 0xFF
+        op = (word >> OP_SHIFT) & OP_MASK
         row = 0
         while row < rows and box[4 * row] != word & ATTR_MASK:
             row += 1
@@ -508,16 +523,16 @@ def touches(number: int, box: Ints, rows: int, closed: bool, inside: bool, m: Me
                 if domain != word >> DOMAIN_SHIFT:
                     return False
                 if op == OP_POINT or op == OP_RANGE:
-                    low = program[at + 1]
-                    high = program[at + 2] if op == OP_RANGE else low
+                    low = operand(program, at + 1)
+                    high = operand(program, at + 3) if op == OP_RANGE else low
                     if low > box[4 * row + 3] or high < box[4 * row + 2]:
                         return False
                     # Two keys are nothing: an end that no double equals is kept one key wider.
                     if inside and (low + 2 < box[4 * row + 2] or high - 2 > box[4 * row + 3]):
                         return False
-                elif op == OP_TEXT and program[at + 1] != box[4 * row + 2]:
+                elif op == OP_TEXT and operand(program, at + 1) != box[4 * row + 2]:
                     return False
-        at += 3 if op == OP_RANGE or op == OP_TEXT_RANGE else 2
+        at += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
     return not inside or named == rows
 
 
