@@ -5,12 +5,14 @@ from array import array
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
+from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from contrada.errors import ContradaError
 from contrada.model import Envelope, Notification
@@ -24,6 +26,8 @@ from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
 from contrada.model.native import NATIVE
+from contrada.net.wire.message_codec import decode_request, encode_publish
+from contrada.routing.router_messages import Publish
 from tests import strategies
 from tests.model.test_codec import SPANS, TIMES
 
@@ -429,3 +433,64 @@ def test_publishers_of_a_batch_are_compared(form: Any) -> None:
         parts = array("q", bytes(8 * 2 * form.PARTS))
         joined = bytearray().join(batch)
         assert form.plain_parts(joined, starts, parts, good_names_and_marks) == expected
+
+
+# --- few that a client has published --------------------------------------------------------------
+
+
+def few(form: Any, message: bytes) -> list[Notification] | None:
+    """The notifications of a message that publishes few."""
+    found: list[Notification] | None = form.few_published(
+        message, good_names_and_marks, Notification, UNSTAMPED
+    )
+    return found
+
+
+def published(encodings: list[bytes]) -> bytes:
+    """The message of a client."""
+    return bytes(encode_publish(encodings))
+
+
+@given(st.lists(usual, max_size=17))
+def test_few_published_are_those_of_the_message(encodings: list[bytes]) -> None:
+    """A broker would match, or forward, another notification than the published one."""
+    message = published(encodings)
+    expected = [parts_of(notification_from_msgpack(each)) for each in encodings]
+    for form in FORMS:
+        found = few(form, message)
+        if 0 < len(encodings) < 16:
+            assert found is not None
+            assert [*map(parts_of, found)] == expected
+        else:
+            assert found is None
+
+
+@given(st.lists(usual, min_size=1, max_size=3), st.randoms(use_true_random=False))
+def test_few_published_are_refused_if_a_byte_is_another(
+    encodings: list[bytes], chance: Random
+) -> None:
+    """A broker would read beyond the message, or take one that its reader refuses."""
+    message = published(encodings)
+    for form in FORMS:
+        for cut in range(0, len(message), 7):
+            assert few(form, message[:cut]) is None
+        assert few(form, message + b"\x00") is None
+    changed = bytearray(message)
+    changed[chance.randrange(len(changed))] = chance.randrange(256)
+    for form in FORMS:
+        found = few(form, bytes(changed))
+        if found is not None:
+            read = decode_request(Raw(bytes(changed)))
+            assert isinstance(read, Publish)
+            assert [*map(parts_of, found)] == [*map(parts_of, read.notifications)]
+
+
+def test_few_published_have_crossed_no_link() -> None:
+    """A neighbour's message would count as a client's."""
+    encoding = to_msgpack(Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    other = Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US, priority=5))
+    for form in FORMS:
+        assert few(form, published([encoding])) is not None
+        assert few(form, bytes(encode_publish([encoding], hops=1))) is None
+        assert few(form, bytes(encode_publish([encoding], source="north"))) is None
+        assert few(form, published([encoding, to_msgpack(other)])) is None

@@ -28,6 +28,7 @@ from contrada.model.algebra.notation import parsers, printers
 from contrada.model.algebra.notification import (
     BEST_EFFORT,
     PRIORITY_DEFAULT,
+    UNSTAMPED,
     Envelope,
     Notification,
     check_text,
@@ -48,6 +49,9 @@ from contrada.model.native import NATIVE
 pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
 stamp_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "stamp_plain", None)
 plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
+few_published: Final[Callable[..., list[Any] | None] | None] = getattr(
+    NATIVE, "few_published", None
+)
 plain_parts: Final[Callable[..., int] | None] = getattr(NATIVE, "plain_parts", None)
 """The compiled codec of plain notifications; without it all are handled one by one."""
 
@@ -63,6 +67,10 @@ FILTERS_READ_MAX: Final = 100_000
 
 _BYTES_PER_STEP: Final = 8
 """Bytes of anything but a notification that are read in a step of work."""
+
+FEW_BYTES_MAX: Final = 65_536
+"""Bytes of a message whose notifications are read in one call. Beyond it: they are read by
+themselves, as those of a message with more than 15."""
 
 SETS_KEPT_MAX: Final = 16_384
 """Decoded value sets that are cached, so that filters share equal ones: so many of texts, and so
@@ -259,6 +267,16 @@ def entries_to_read(encodings: list[bytes], begin: int, beside: int) -> list[tup
     if plain_entries is None:
         return []
     return plain_entries(encodings, begin, good_names_and_marks, Notification, beside)
+
+
+def few_notifications(message: bytes) -> list[Notification] | None:
+    """Returns the notifications of a message that publishes few plain ones; None for any other.
+
+    Always None without the compiled codec.
+    """
+    if few_published is None or len(message) > FEW_BYTES_MAX:
+        return None
+    return few_published(message, good_names_and_marks, Notification, UNSTAMPED)
 
 
 def parts_of_batch(joined: bytearray, starts: "array[int]", parts: "array[int]") -> int:

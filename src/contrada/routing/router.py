@@ -51,6 +51,7 @@ from contrada.routing.router_messages import (
     Offer,
     Origin,
     Party,
+    Publish,
     Reason,
     RefusedError,
 )
@@ -173,7 +174,7 @@ class Router:
         try:
             if isinstance(event, messages.Received):
                 origin, message = event.origin, event.message
-                if isinstance(message, messages.Publish):
+                if isinstance(message, Publish):
                     return self.publish(origin, message, now_us)
                 if isinstance(message, messages.QuestionMessage):
                     effects = self._handle_query(origin, message, now_us)
@@ -191,17 +192,15 @@ class Router:
             return [messages.Refused(event, refusal.reason, refusal.error)]
         return self._counted(effects) if effects else effects
 
-    def publish(
-        self, origin: Origin, message: messages.Publish, now_us: int
-    ) -> list[messages.Effect]:
+    def publish(self, origin: Origin, message: Publish, now_us: int) -> list[messages.Effect]:
         """As `handle` of a received publication, the most frequent event, without its object."""
         self._assembler.clock_us = now_us
         try:
             effects, actions = self._notifications.publish(origin, message, now_us)
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
-            received = messages.Received(origin, message)
-            return [messages.Refused(received, refusal.reason, refusal.error)]
+            event = messages.Received(origin, message)
+            return [messages.Refused(event, refusal.reason, refusal.error)]
         if actions:
             effects += self._perform(actions)
         return self._counted(effects) if effects else effects

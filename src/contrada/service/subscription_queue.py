@@ -301,7 +301,8 @@ class SubscriptionQueue(Generic[P]):
 
     def take_batch(self, count_max: int, bytes_max: int) -> tuple[list[P], int]:
         """Removes and returns the first entries, up to one that reaches a limit, and their size."""
-        self._expire()
+        if type(self._entries) is Backlog:
+            self._expire()
         entries = self._entries
         batch: list[P] = []
         size = 0

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: disable-error-code="untyped-decorator, type-arg, import-untyped, operator"
-"""`plain_entries` and `plain_parts`: check plain notifications in one pass, as `plain_encoder`.
+"""`plain_entries`, `few_published` and `plain_parts`: check plain notifications in one pass.
 
 One scanner serves all calls, since no Python code of others runs in between.
 """
@@ -18,11 +18,21 @@ from contrada.model.domains.values import INT_MAX, NAME_BYTES_MAX, TIME_MAX_US, 
 if cython.compiled:
     from cython.cimports.cpython.object import PyObject_GenericSetAttr
 else:
-    PyObject_GenericSetAttr = object.__setattr__
+
+    def PyObject_GenericSetAttr(of: Any, name: str, value: Any) -> None:  # noqa: N802
+        """Sets a slot of an object that refuses to be changed."""
+        vars(type(of))[name].__set__(of, value)
+
 
 PLAIN_NAMES_MAX: Final = 32
 """Attributes of a received notification that is checked here: each is compared with all before it.
 Beyond it: `model.codec` checks it."""
+
+PUBLISH_HEAD: Final = b"\x95\xa7publish"
+"""The beginning of a `Publish` of `routing.router_messages`, before its notifications."""
+
+PUBLISH_TAIL: Final = b"\x00\xa0\x01"
+"""The end of one that a client has published: no hops, no source, the version."""
 
 # As integers of C.
 _names: cython.Py_ssize_t = PLAIN_NAMES_MAX
@@ -44,6 +54,7 @@ class PlainScanner:
     at: cython.Py_ssize_t
     size: cython.Py_ssize_t
     number: cython.longlong
+    sequence: cython.longlong
     id_at: cython.Py_ssize_t
     id_size: cython.Py_ssize_t
     publisher_at: cython.Py_ssize_t
@@ -53,7 +64,7 @@ class PlainScanner:
 
     def __init__(self) -> None:
         self.end = self.at = self.size = 0
-        self.number = 0
+        self.number = self.sequence = 0
         if not cython.compiled:
             self.names_at = [0] * PLAIN_NAMES_MAX
             self.names_size = [0] * PLAIN_NAMES_MAX
@@ -280,7 +291,10 @@ class PlainScanner:
         if not self.pass_ascii():
             return False
         self.publisher_at, self.publisher_size = self.at - self.size, self.size
-        if not self.read_int() or self.number < 0 or not self.read_int():
+        if not self.read_int() or self.number < 0:
+            return False
+        self.sequence = self.number
+        if not self.read_int():
             return False
         time_us = self.number
         if not _time_min <= time_us <= _time_max or not self.skip(TAIL, len(TAIL)):
@@ -293,6 +307,11 @@ class PlainScanner:
         self.at += self.size
         self.number = time_us
         return self.pass_ascii() and self.at == self.end
+
+    @cython.cfunc
+    def text_at(self, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) -> str:
+        """Returns a text of the envelope, which is ASCII."""
+        return bytes(self.data[begin : begin + size]).decode("ascii")
 
 
 _scanner: PlainScanner = PlainScanner()
@@ -338,6 +357,62 @@ def _made(kind: object, packed: bytes, span: bytes) -> object:
     PyObject_GenericSetAttr(notification, "span", span)
     PyObject_GenericSetAttr(notification, "_values", False)
     return notification
+
+
+def few_published(
+    message: bytes, known: set[str], kind: type[Any], unstamped: Any
+) -> list[Any] | None:
+    """Returns the notifications of a `Publish` of at most 15 plain ones; None for all else.
+
+    Each is of `kind`, as those of `plain_entries`, and with its envelope: a copy of `unstamped`
+    that has the rest. Cost: half a microsecond for six attributes.
+    """
+    found: list = []
+    begin: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    span_end: cython.Py_ssize_t
+    whole: cython.Py_ssize_t = len(message)
+    left: cython.Py_ssize_t
+    scanner: PlainScanner = _scanner
+    copied: object = unstamped.__copy__
+    envelope: object
+    notification: object
+    scanner.data = message
+    scanner.at = 0
+    scanner.end = whole
+    if not scanner.skip(PUBLISH_HEAD, len(PUBLISH_HEAD)) or scanner.at >= whole:
+        return None
+    left = scanner.data[scanner.at] - 0x90
+    scanner.at += 1
+    if not 0 < left < 16:
+        return None
+    while left > 0:
+        if scanner.at >= whole or not 0xC4 <= scanner.data[scanner.at] <= 0xC6:
+            return None
+        scanner.at += 1
+        if not scanner.read_size(scanner.data[scanner.at - 1], 0xC4):
+            return None
+        begin = scanner.at
+        end = begin + scanner.size
+        scanner.end = end
+        if not scanner.skip(HEAD, len(HEAD)) or not scanner.pass_attributes(known):
+            return None
+        span_end = scanner.at
+        if not scanner.pass_envelope():
+            return None
+        envelope = copied()
+        PyObject_GenericSetAttr(envelope, "id", scanner.text_at(scanner.id_at, scanner.id_size))
+        PyObject_GenericSetAttr(
+            envelope, "publisher", scanner.text_at(scanner.publisher_at, scanner.publisher_size)
+        )
+        PyObject_GenericSetAttr(envelope, "sequence", scanner.sequence)
+        PyObject_GenericSetAttr(envelope, "time_us", scanner.number)
+        notification = _made(kind, message[begin:end], message[begin + len(HEAD) : span_end])
+        PyObject_GenericSetAttr(notification, "envelope", envelope)
+        found.append(notification)
+        scanner.end = whole
+        left -= 1
+    return found if message[scanner.at :] == PUBLISH_TAIL else None
 
 
 PARTS: Final = 6

@@ -24,7 +24,7 @@ from contrada.errors import (
     UnsatisfiableFilterError,
 )
 from contrada.matching.packed import Bundle
-from contrada.model.codec import notification_from_msgpack
+from contrada.model.codec import few_notifications, notification_from_msgpack
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.durable_session import DurableSession
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX, TURN_S
@@ -84,7 +84,7 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         self._session = session
 
     def _append(self, entries: Sequence[QueueEntry[Passed]], size: int, is_plain: bool) -> None:
-        super()._append(entries, size, is_plain)
+        SubscriptionQueue._append(self, entries, size, is_plain)
         self._session.connection.mark_ready(self)
 
     def cut_off(self) -> None:
@@ -102,7 +102,9 @@ class _SessionQueue(SubscriptionQueue[Passed]):
 
     def _frame_of(self, batch: list[Any]) -> frames.Delivery | frames.MatchDelivery:
         # Mostly encodings, which need no call.
-        packed = [each if type(each) is bytes else encoding_of(each) for each in batch]
+        packed = [
+            each if type(each) is bytes else each.packed or encoding_of(each) for each in batch
+        ]
         self._session.latencies.observe(packed[0])
         is_undecided = UndecidedNotification in map(type, packed)
         if is_undecided:
@@ -190,6 +192,8 @@ class ClientSession:
         """Handles a frame; a returned generator has the remaining steps, one for each turn."""
         match frame:
             case frames.Request():
+                if self._publish_few(frame):
+                    return None
                 return self._handle_request(frame)
             case frames.LogRequest():
                 return self._handle_durable(frame)
@@ -256,6 +260,15 @@ class ClientSession:
     def subscriptions(self) -> int:
         """The number of subscriptions."""
         return len(self._queues)
+
+    def _publish_few(self, request: frames.Request) -> bool:
+        """Publishes few plain notifications, as in most requests. Returns False for another one."""
+        few = None
+        if self.connection.permit is None:
+            few = few_notifications(bytes(request.message))
+        if few is not None:
+            self._enqueue(request, Publish((*few,)))
+        return few is not None
 
     def _handle_request(self, request: frames.Request) -> Generator[None]:
         """Handles a request in steps; other connections may have a turn at each `yield`."""
@@ -471,7 +484,7 @@ class ClientSession:
     def _enqueue(self, request: frames.Request, message: Publish) -> None:
         if self._broker.is_stopping:
             return  # Left unanswered: after the goodbye its client counts it as unknown.
-        if not isinstance(message.notifications, Bundle):  # A bundle is best effort.
+        if type(message.notifications) is not Bundle:  # A bundle is best effort.
             for each in message.notifications:
                 if (delivery := each.envelope.delivery) != BEST_EFFORT:
                     wanted = f"{delivery!r} wants a LogRequest"

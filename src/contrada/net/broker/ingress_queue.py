@@ -18,7 +18,7 @@ from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.fair_scheduler import TURN_S
-from contrada.routing.router_messages import Notifications, Origin, Publish
+from contrada.routing.router_messages import Origin, Publish
 from contrada.service import trace_spans
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import Pending
@@ -84,7 +84,9 @@ class IngressQueue(Generic[N]):
         if len(self._waiting) >= self._frames_max:
             reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
-        size = _bytes_of(message.notifications)
+        size = size_of_all(message.notifications)
+        if type(message.notifications) is Bundle:
+            size += message.notifications.joined_bytes
         if self.held_bytes + size > (most := self._limits.pending_bytes_max):
             reason = f"more than pending_bytes_max = {most} bytes unanswered"
             raise FrameError("too many publishes", reason)
@@ -242,12 +244,6 @@ def internal_failure(fault: BaseException) -> FrameError:
     """Logs a fault of this broker, and returns the error that ends the connection."""
     _LOG.error("a fault of this broker while it worked for a client", exc_info=fault)
     return FrameError("internal", f"a fault of this broker ({type(fault).__name__})")
-
-
-def _bytes_of(notifications: Notifications) -> int:
-    """Returns the bytes of pending notifications."""
-    beside = notifications.joined_bytes if isinstance(notifications, Bundle) else 0
-    return size_of_all(notifications) + beside
 
 
 def _seconds(wait_ms: int) -> float:

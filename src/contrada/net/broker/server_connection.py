@@ -33,6 +33,9 @@ WRITTEN_AT_ONCE_MAX: Final = 4
 """Connections written to at once after one connection has published. Beyond it: they are written to
 after the input of all connections was read, so that each is written to once."""
 
+_OF_CONNECTION: Final = frozenset((Hello, Failure, Goodbye))
+"""Frames that the handler of a connection does not get."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -213,6 +216,7 @@ class ServerConnection(Wire):
         self._ready: dict[Feed, None] = {}
         self._flush_due = False
         self._write_paused = False
+        self._read_paused = False
         self._in_turn = False
         self._scheduler = FairScheduler(self._loop.time())
         self._turn_due = False
@@ -271,10 +275,13 @@ class ServerConnection(Wire):
             return
         # Both ends of a link are alike: if each waited for the other to read, none ever would.
         is_held = self._turn_due or self._is_unknown
-        if (self._write_paused and self.who == CLIENT) or is_held:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        is_paused = is_held or (self._write_paused and self.who == CLIENT)
+        if is_paused != self._read_paused:
+            self._read_paused = is_paused
+            if is_paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     # --------------------------------------------------------------------- called by the broker
 
@@ -367,6 +374,8 @@ class ServerConnection(Wire):
                 if rest_s is not None:
                     self._turn_due = True
                     self.broker.start_work(self._resume_later(rest_s))
+                elif self._steps is None and not self._connection.unread_bytes:
+                    break  # As mostly: one frame came.
         except FrameError as error:
             self.end(error)
         finally:
@@ -410,6 +419,9 @@ class ServerConnection(Wire):
             self._unread_bytes = size
 
     def _handle(self, frame: Frame) -> None:
+        if self._handler is not None and type(frame) not in _OF_CONNECTION:
+            self._steps = self._handler.handle(frame)
+            return
         match frame:
             case Hello():
                 self.who = NEIGHBOUR if frame.role == BROKER else frame.role
@@ -421,8 +433,6 @@ class ServerConnection(Wire):
             case Goodbye():
                 self.failure = frame.reason
                 self._close_transport()
-            case _ if self._handler is not None:
-                self._steps = self._handler.handle(frame)
 
     def _identify(self, hello: Hello) -> None:
         if self._greets:
@@ -496,9 +506,11 @@ class ServerConnection(Wire):
     def flush(self) -> None:
         """Writes the queues, within credit, the write buffer and one turn."""
         self._flush_due = False
-        until_s = self._loop.time() + TURN_S
+        until_s, is_written = 0.0, False
         while self._ready and not self._write_paused:
-            if self._loop.time() > until_s:
+            if not until_s:
+                until_s = self._loop.time() + TURN_S
+            elif self._loop.time() > until_s:
                 self._flush_due = True
                 self.broker.rounds.add(self)
                 break
@@ -511,7 +523,9 @@ class ServerConnection(Wire):
                 self._ready[feed] = None  # Behind the other queues, so that all have a turn.
             self._connection.send(frame)
             self._write_outgoing()
-        self._write_outgoing()  # Also where no queue had credit.
+            is_written = True
+        if not is_written:  # Also where no queue had credit.
+            self._write_outgoing()
 
     def _close_transport(self) -> None:
         super()._close_transport()

@@ -115,6 +115,8 @@ class Connection:
         self._peer_roles = peer_roles
         self._reader = FrameReader(expects_hello=True)
         self._outgoing: list[bytes] = []
+        self._usual: frozenset[type[Frame]] = frozenset()
+        """The frames of the other side that are returned without a check; none before its hello."""
         self._began_s = now_s
         self._heard_s = now_s
         self._pinged = False
@@ -166,7 +168,7 @@ class Connection:
             return None
         try:
             frame = self._reader.next()
-            if frame is not None:
+            if frame is not None and type(frame) not in self._usual:
                 self._check(frame)
         except FrameError as error:
             self.fail(error)
@@ -232,6 +234,7 @@ class Connection:
             raise FrameError("role", f"the other side is a {frame.role!r}, expected a {expected}")
         self.peer = frame
         self._reader.expects_hello = False
+        self._usual = frozenset(_ALLOWED[frame.role, self._hello.role]) - {Ping, *_LAST}
         if self.state is Phase.GREETED:
             self.state = Phase.OPEN
         elif self.greets_at_once:

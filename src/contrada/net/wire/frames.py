@@ -314,7 +314,8 @@ class FrameReader:
     """Cuts a stream of bytes into frames, one for each call of `next`."""
 
     def __init__(self, *, expects_hello: bool = False) -> None:
-        self._pending = bytearray()
+        self._data: bytes | bytearray = b""
+        self._at = 0
         self.expects_hello = expects_hello
         """Whether only a short first frame is allowed."""
         self.given_bytes = 0
@@ -322,51 +323,62 @@ class FrameReader:
 
     def __len__(self) -> int:
         """The unread bytes."""
-        return len(self._pending)
+        return len(self._data) - self._at
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
-        self._pending += data
+        if self._at == len(self._data):  # As mostly: whole frames came, and none is copied.
+            self._data, self._at = data, 0
+            return
+        if isinstance(self._data, bytes):
+            self._data = bytearray(self._data[self._at :])
+        else:
+            del self._data[: self._at]  # Cheap: the rest is not moved.
+        self._data += data
+        self._at = 0
 
     def next(self) -> Frame | None:
         """Returns the next frame; None until it is complete.
 
         Raises FrameError at the first fault; the reader is unusable afterwards.
         """
-        pending = self._pending
-        if len(pending) < HEADER_BYTES:
+        data, begin = self._data, self._at + HEADER_BYTES
+        if len(data) < begin:
             return None
-        kind, length = self._header(pending)
-        end = HEADER_BYTES + length
-        if len(pending) < end:
+        magic, version, kind, length = _HEADER.unpack_from(data, self._at)
+        decoder = _DECODERS.get(kind)
+        is_long = length > (HELLO_BYTES_MAX if self.expects_hello else FRAME_BYTES_MAX)
+        if magic != MAGIC or version != VERSION or decoder is None or is_long:
+            raise self._fault(magic, version, kind, length)
+        end = begin + length
+        if len(data) < end:
             return None
-        with memoryview(pending) as view:
-            # A copy, since raw fields refer to these bytes.
-            payload = bytes(view[HEADER_BYTES:end])
-        del pending[:end]  # Cheap: the rest is not moved.
-        self.given_bytes = end
-        return _decode(kind, payload)
+        # A copy, since raw fields refer to these bytes.
+        if isinstance(data, bytes):
+            payload = data[begin:end]
+        else:
+            with memoryview(data) as view:
+                payload = bytes(view[begin:end])
+        self.given_bytes = HEADER_BYTES + length
+        self._at = end
+        if end == len(data):
+            self._data, self._at = b"", 0
+        try:
+            return decoder.decode(payload)  # type: ignore[no-any-return]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            name = _KINDS[kind].__name__
+            raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
 
-    def _header(self, pending: bytearray) -> tuple[int, int]:
-        magic, version, kind, length = _HEADER.unpack_from(pending)
+    def _fault(self, magic: bytes, version: int, kind: int, length: int) -> FrameError:
+        """Returns the error of the header of the next frame."""
         if magic != MAGIC:
-            begin = bytes(pending[:HEADER_BYTES])
+            begin = bytes(self._data[self._at : self._at + HEADER_BYTES])
             hint = "; it speaks TLS, as with contradas://" if begin[:2] in _TLS else ""
             reason = f"the bytes {begin!r} begin no Contrada frame{hint}"
-            raise FrameError("not contrada", reason)
+            return FrameError("not contrada", reason)
         if version != VERSION:
-            raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
+            return FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:
-            raise FrameError("unknown kind", f"frame kind {kind} is not known")
-        if length > (HELLO_BYTES_MAX if self.expects_hello else FRAME_BYTES_MAX):
-            most = f"at most {'HELLO' if self.expects_hello else 'FRAME'}_BYTES_MAX"
-            raise FrameError("oversized", f"a frame of {length} bytes; {most}")
-        return kind, length
-
-
-def _decode(kind: int, payload: bytes) -> Frame:
-    try:
-        return _DECODERS[kind].decode(payload)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        name = _KINDS[kind].__name__
-        raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
+            return FrameError("unknown kind", f"frame kind {kind} is not known")
+        most = f"at most {'HELLO' if self.expects_hello else 'FRAME'}_BYTES_MAX"
+        return FrameError("oversized", f"a frame of {length} bytes; {most}")
