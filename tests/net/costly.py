@@ -28,7 +28,16 @@ from contrada.integrations.files import ReadOptions, notification_of_object, not
 from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.document_records import entries_of_document
 from contrada.integrations.files.subscription_files import DIALECTS
-from contrada.model import Filter, FilterSet, Notification, ValueSet, from_json, parse
+from contrada.model import (
+    Envelope,
+    Filter,
+    FilterSet,
+    Notification,
+    Pattern,
+    ValueSet,
+    from_json,
+    parse,
+)
 from contrada.model.algebra import sets
 from contrada.model.algebra.attributes import VALUES_MAX
 from contrada.model.codec import to_msgpack
@@ -48,7 +57,10 @@ from contrada.net.wire.frames import (
     StatisticsRequest,
     encode,
 )
+from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.routing.delegation import SubscribePattern
+from contrada.service.clock import wall_clock_us
 from tests.net.requests import publish, subscribe, unsubscribe
 
 TURN_S_MAX: Final = 0.25
@@ -456,7 +468,40 @@ async def fanning_out(of: Choices) -> tuple[float, int]:
     return longest_s, len(frame)
 
 
-KINDS: Final = (subscribing, publishing, many_small, fanning_out, deciding, reading)
+async def assembling(of: Choices) -> tuple[float, int]:
+    """Publications for patterns with very many runs, until no work is left."""
+    desk = Desk()
+    router = desk.broker.dispatcher.router
+    peer, publisher = desk.client(), desk.client()
+    shape: str = of.one(["every x any -> y any", "every x any -> x any -> y any", "x any -> y any"])
+    by = of.one(["", " by k", " within 1 h", " by k within 1 h"])
+    for number in range(of.size(200)):
+        message = encode_message(SubscribePattern(str(number), Pattern(shape + by)))
+        await desk.longest_s(peer, encode(Request(number, message, 2**30)))
+        peer._scheduler._over_s = 0.0
+    time_us, keys = wall_clock_us(), [*range(of.size(VALUES_MAX))]
+    names = ["x"] * of.size(1_500) + ["y"] * of.size(50)
+    size, longest_s = 0, 0.0
+    for number, name in enumerate(names):
+        envelope = Envelope(time_us=time_us + number - len(names))
+        data = to_msgpack(Notification({name: number, "k": keys}, envelope=envelope))
+        frame = encode(publish(number, 0, [data]))
+        longest_s = max(longest_s, await desk.longest_s(publisher, frame))
+        publisher._scheduler._over_s = 0.0
+        size += len(frame)
+        if number % 100 == 0 or name == "y":  # The time passes as by the clock of the broker.
+            while router.due_us is not None:
+                began_s = time.thread_time()
+                due_us = max(time_us, router.due_us + 1)
+                desk.broker.dispatcher.pass_time(due_us)
+                longest_s = max(longest_s, time.thread_time() - began_s)
+                began_s = time.thread_time()
+                await asyncio.sleep(0)
+                longest_s = max(longest_s, time.thread_time() - began_s)
+    return longest_s, size
+
+
+KINDS: Final = (*(subscribing, publishing, many_small, fanning_out, assembling, deciding, reading),)
 
 
 @dataclass(order=True)

@@ -8,7 +8,16 @@ from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
-from contrada.routing.router_messages import Ask, Effect, Event, Neighbour, Publish, Received, Send
+from contrada.routing.router_messages import (
+    Ask,
+    Effect,
+    Event,
+    Neighbour,
+    Origin,
+    Publish,
+    Received,
+    Send,
+)
 from contrada.service.dispatcher import Dispatcher
 from tests.asynchronous import until
 
@@ -33,18 +42,29 @@ class Network(list[Broker]):
     def watch(self, dispatcher: Dispatcher) -> None:
         """Counts the messages of a server, which has no links yet."""
         router = dispatcher.router
-        handle = router.handle
+        handle, publish = router.handle, router.publish
+
+        def count_sent(effects: list[Effect]) -> None:
+            told = [each.message for each in effects if isinstance(each, Send)]
+            # At once: another thread may look.
+            self._on_its_way += sum(not isinstance(each, Publish | Ask) for each in told)
 
         def counted(event: Event, now_us: int) -> list[Effect]:
             effects = handle(event, now_us)
-            told = [each.message for each in effects if isinstance(each, Send)]
-            change = sum(not isinstance(each, Publish | Ask) for each in told)
+            message = event.message if isinstance(event, Received) else None
+            if not isinstance(message, Publish):  # That is counted below.
+                count_sent(effects)
             if isinstance(event, Received) and isinstance(event.origin, Neighbour):
-                change -= not isinstance(event.message, Publish | Ask)
-            self._on_its_way += change  # At once: another thread may look.
+                self._on_its_way -= not isinstance(message, Publish | Ask)
+            return effects
+
+        def counted_publication(origin: Origin, message: Publish, now_us: int) -> list[Effect]:
+            effects = publish(origin, message, now_us)
+            count_sent(effects)
             return effects
 
         setattr(router, "handle", counted)  # noqa: B010 - a method is no variable
+        setattr(router, "publish", counted_publication)  # noqa: B010
 
     @property
     def is_at_rest(self) -> bool:

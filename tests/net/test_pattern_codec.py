@@ -18,6 +18,7 @@ from contrada.net.wire.message_codec import decode_hop, encode_message
 from contrada.net.wire.pattern_codec import BROKER_PATTERN_LIMITS
 from contrada.patterns import Match
 from contrada.patterns.pattern_assembly import Piece
+from contrada.patterns.runs import PatternLimits
 from contrada.routing.delegation import (
     AcceptPattern,
     AskWatermark,
@@ -207,6 +208,27 @@ async def test_a_pattern_with_too_much_work_is_refused_whole() -> None:
             await service.subscribe(Pattern([wide] * 64)).open()
         assert broker.dispatcher.router.statistics().patterns == before.patterns
         assert broker.statistics().subscriptions == 1
+
+
+@on_loop
+async def test_a_pattern_that_costs_too_much_is_ended_with_the_reason() -> None:
+    """One subscriber's patterns would hold up those of all others, and nobody would know why."""
+    patterns = PatternLimits(turn_work_max=10, client_work_max=300)
+    async with (
+        Broker(port=0, network=BRIEF, core_limits=CoreLimits(patterns=patterns)) as broker,
+        connect(broker.address) as costly,
+        connect(broker.address) as modest,
+        costly.subscribe(Pattern("every a any -> b any")) as every,
+        costly.subscribe(Pattern("every a any -> b any")),
+        modest.subscribe(Pattern("a = 1 -> b any")) as matches,
+    ):
+        await modest.publish_batch([*({"a": 1} for _ in range(100)), {"b": 1}])
+        assert (await matches.next(20)).notifications[0]["a"] == 1
+        with pytest.raises(ServiceError, match="its pattern costs too much"):
+            [_ async for _ in every]
+        await until(lambda: broker.statistics().subscriptions <= 2)
+        await modest.publish_batch([{"a": 1}, {"b": 1}])
+        assert (await matches.next(20)).notifications[0]["a"] == 1
 
 
 @on_loop

@@ -27,7 +27,8 @@ def hold(to: PatternEngine, notification: Notification) -> None:
     to.hold(notification, [each for each in to._filters if each.filter.matches(notification)])
 
 
-def test_many_patterns_are_as_one_each() -> None:
+@pytest.mark.parametrize("work_max", [1, 7, 2**48])
+def test_many_patterns_are_as_one_each(work_max: int) -> None:
     """Patterns would disturb one another, or remove shared filters."""
     count = 0
     for seed in range(100):
@@ -43,9 +44,12 @@ def test_many_patterns_are_as_one_each() -> None:
             if place == 10:
                 for number in gone:
                     it.remove(number)
-            found += it.advance(notification.envelope.at_us)
+            found += it.advance(notification.envelope.at_us, work_max)
             it.validate()
-        found += it.advance(1_000)
+        found += it.advance(1_000, work_max)
+        while it.is_behind:
+            found += it.advance(1_000, work_max)
+        it.validate()
         for number, each in numbers.items():
             runs = sorted(text_of(each.notifications) for each in found if each.key == number)
             should = sorted(run for _, run in defined(each, notifications))
@@ -110,6 +114,46 @@ def test_one_of_the_same_place_in_order_is_a_duplicate() -> None:
     assert it._budget.dropped == {module.DUPLICATE: 1}
     assert it._budget.held == 2, "the pattern added since sees the second, and only that"
     assert it._patterns[later].validate() == 1
+
+
+def test_the_work_of_a_watermark_is_cut_into_turns() -> None:
+    """The runs of many patterns would hold the loop of a server for seconds."""
+    it = engine()
+    every = Pattern("every kind = 'a' -> kind = 'b'")
+    numbers = [it.add(every)[0] for _ in range(20)]
+    notifications = stream_of("a" * 50 + "b")
+    for each in notifications:
+        hold(it, each)
+    found, turns = len(it.advance(1_000, 100)), 1
+    while it.is_behind:
+        before = it.work
+        found += len(it.advance(1_000, 100))
+        one = 1 + (1 + module._MATCH_WORK) * 50
+        assert it.work - before < 100 + one, "at most the runs of one pattern and group beyond"
+        turns += 1
+    assert found == 20 * 50
+    assert turns > it.work / (100 + one)
+    assert set(it.charges) == set(numbers)
+    assert len(set(it.charges.values())) <= 2, "equal patterns are charged alike"
+
+
+def test_a_pattern_that_is_removed_leaves_no_work() -> None:
+    """A removed pattern would open runs that nobody frees."""
+    it = engine()
+    every = Pattern("every kind = 'a' -> kind = 'b'")
+    numbers = [it.add(every)[0] for _ in range(3)]
+    for each in stream_of("ab"):
+        hold(it, each)
+    it.advance(1_000, 1)
+    it.remove(numbers[2])
+    found = it.advance(1_000)
+    assert not it.is_behind
+    assert {each.key for each in found} == set(numbers[:2])
+    it.advance(1_000)
+    for number in numbers[:2]:
+        it.remove(number)
+    assert it._budget.held == 0
+    assert it.charges.keys() <= set()
 
 
 def test_only_patterns_without_unknown_operators_are_taken() -> None:

@@ -7,12 +7,20 @@ import pytest
 from contrada.model import Envelope, Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.pattern_engine import LATE
+from contrada.patterns.runs import PatternLimits
 from contrada.routing.assembly.assembler import Assembler
 from contrada.routing.assembly.held_patterns import AHEAD, CLOCK_AHEAD_MAX_US, SourceMap
 from contrada.routing.assembly.split_pattern import Action, SubscribeSegment, UnsubscribeSegment
 from contrada.routing.delegation import AcceptPattern, HandBack, HandOver, ReportMatches
 from contrada.routing.links.topology import Topology
-from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Origin, Send
+from contrada.routing.router_messages import (
+    Client,
+    DeliverMatch,
+    Neighbour,
+    Origin,
+    PatternEnded,
+    Send,
+)
 
 C, N = Client("c"), Neighbour("n")
 AB = Pattern("kind = 'a' -> kind = 'b'")
@@ -150,3 +158,61 @@ def test_a_pattern_is_handed_back_once() -> None:
     assert it.hand_back(N, "it") == [Send(N, HandBack("it"))]
     assert it.hand_back(N, "it") == []
     assert it.hand_back(N, "unknown") == []
+
+
+def test_work_is_done_in_turns_of_the_clock_and_charged() -> None:
+    """Costly patterns would slow all publishers, or cost their subscriber nothing."""
+    limits = PatternLimits(turn_work_max=10, client_work_max=500)
+    it = Assembler(FixedSources(is_known=False), slack_us=10, limits=limits)
+    every = Pattern("every kind = 'a' -> kind = 'b'")
+    costly, modest = Client("costly"), Client("modest")
+    it.subscribe(modest, "ab", AB)
+    for number in range(20):
+        it.subscribe(costly, str(number), every)
+    it.begin_turn(0)
+    for time_us in range(50):
+        push(it, "a", time_us)
+    push(it, "b", 60)
+    found: list[Action] = []
+    for time_us in range(100, 110):  # Publications do none of the work that is left.
+        it.begin_turn(time_us)
+        before = it._engine.work
+        found += push(it, "c", time_us)
+        assert it._engine.work - before <= 10 + 5 * 50 + 1
+        assert not it._engine.is_behind or it._engine.work - before < 10 or time_us == 100
+    assert it.due_us == TIME_MIN_US, "the rest is due at once"
+    ended: list[PatternEnded] = []
+    while it._engine.is_behind:
+        it.begin_turn(110)
+        before = it._engine.work
+        found += it.pass_time(110)
+        assert it._engine.work - before <= 10 + 5 * 50 + 1
+        ended = [each for each in found if isinstance(each, PatternEnded)]
+        for each in ended:
+            if it.knows(each.client, each.subscription):
+                found += it.unsubscribe(each.client, each.subscription)
+    it.validate()
+    assert ended
+    assert {each.client for each in ended} == {costly}
+    got = [each for each in found if isinstance(each, DeliverMatch)]
+    assert sum(each.client == modest for each in got) == 1
+    assert 0 < sum(each.client == costly for each in got) < 20 * 50
+
+
+def test_a_charge_is_forgotten_with_time() -> None:
+    """A subscriber that is costly for a moment, now and then, would be ended in the end."""
+    limits = PatternLimits(turn_work_max=10, client_work_max=500)
+    it = Assembler(FixedSources(is_known=False), limits=limits)
+    it.subscribe(C, "0", Pattern("every kind = 'a' -> kind = 'b'"))
+    for round_ in range(1, 20):
+        start_us = round_ * 1_000_000
+        for number in range(50):
+            it.begin_turn(start_us)
+            push(it, "a", start_us + number)
+        push(it, "b", start_us + 60)
+        it.begin_turn(start_us)
+        actions = it.pass_time(start_us + 100)
+        while it._engine.is_behind:
+            it.begin_turn(start_us)
+            actions += it.pass_time(start_us + 100)
+        assert not [each for each in actions if isinstance(each, PatternEnded)]

@@ -48,6 +48,7 @@ Source: PODC 2000 §2, figure 4.
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -63,6 +64,7 @@ from contrada.patterns.runs import (
     Group,
     Match,
     PatternLimits,
+    Run,
     RunBudget,
     Runs,
     SharedFilter,
@@ -71,6 +73,9 @@ from contrada.patterns.runs import (
 
 PATTERNS_MAX: Final = 100_000
 """Patterns of a server. Beyond it: LimitError; a neighbour's is handed back."""
+
+_MATCH_WORK: Final = 4
+"""Steps of work of a completed match, beside that of its last move, to deliver it."""
 
 LATE: Final = "late"
 """The reason that a notification takes no part: the watermark has passed it."""
@@ -141,6 +146,14 @@ class PatternEngine:
         self._patterns: dict[int, Runs] = {}
         self._next_pattern = 0
         self.waiting: ReorderBuffer[_Waiting] = ReorderBuffer(budget.limits.pending_max)
+        self._rest: Iterator[tuple[Runs, Group, list[int], Run]] = iter(())
+        """The steps of the notifications below the watermark that are not processed yet."""
+        self.is_behind = False
+        """Whether `advance` has left work."""
+        self.work = 0
+        """The work so far: runs that were opened, moved or completed, and the calls for them."""
+        self.charges: Counter[int] = Counter()
+        """The work of each pattern while the engine was behind, by number."""
         # When to free runs: (deadline, number of the pattern), at most one for each pattern.
         self._deadlines: list[tuple[int, int]] = []
 
@@ -160,8 +173,10 @@ class PatternEngine:
         """Removes a pattern and its runs; returns the numbers of its removed filters."""
         runs = self._patterns.pop(number)
         runs.clear()
+        self.charges.pop(number, None)
         if not self._patterns:
             self.waiting.clear()  # Waiting notifications are for none of the later patterns.
+            self._rest, self.is_behind = iter(()), False
         if len(self._deadlines) > 2 * len(self._patterns) + 64:
             self._deadlines = [each for each in self._deadlines if each[1] in self._patterns]
             heapq.heapify(self._deadlines)
@@ -179,10 +194,37 @@ class PatternEngine:
         entry = notification, filters, self._next_pattern
         self.waiting.hold(order_of(notification), entry)
 
-    def advance(self, watermark_us: int) -> list[Match[int]]:
-        """Moves the watermark; returns the matches, by number, in order. Frees outlived runs."""
+    def advance(self, watermark_us: int, work_max: int = 2**48) -> list[Match[int]]:
+        """Moves the watermark; returns the matches, by number, in order. Frees outlived runs.
+
+        Beyond `work_max` steps the rest is left for the next call.
+        """
         self.waiting.raise_watermark(watermark_us)
         matches: list[Match[int]] = []
+        until = self.work + work_max
+        if not self.is_behind:
+            self._rest = self._steps()
+        for runs, group, places, chain in self._rest:
+            before = runs.work
+            completed = runs.take(group, places, chain)
+            if completed:
+                by = tuple(map(value_of, group))
+                matches += [Match(runs.number, by, run) for run in completed]
+            if not runs.scheduled:
+                self._schedule(runs)
+            took = runs.work - before + _MATCH_WORK * len(completed)
+            self.work += took
+            if self.is_behind:
+                self.charges[runs.number] += took
+            if self.work >= until:
+                self.is_behind = True
+                return matches
+        self.is_behind = False
+        self._expire(self.waiting.watermark_us)
+        return matches
+
+    def _steps(self) -> Iterator[tuple[Runs, Group, list[int], Run]]:
+        """Yields the steps of the notifications below the watermark, in order."""
         last: Order | None = None
         since = 0
         for order, (notification, filters, before) in self.waiting.release():
@@ -191,24 +233,21 @@ class PatternEngine:
                 self._budget.dropped[DUPLICATE] += 1  # Only patterns added since then see it.
             else:
                 last, since = order, 0
-            chain = (notification,)
             for runs, group, places in self._touched(notification, filters, since, before):
-                completed = runs.take(group, places, chain)
-                if completed:
-                    by = tuple(map(value_of, group))
-                    matches += [Match(runs.number, by, run) for run in completed]
-                if not runs.scheduled:
-                    self._schedule(runs)
+                if runs.number in self._patterns:  # It may be removed since the last turn.
+                    yield runs, group, places, (notification,)
             since = before
-        self._expire(self.waiting.watermark_us)
-        return matches
 
     def _touched(
         self, notification: Notification, filters: Iterable[SharedFilter], since: int, before: int
     ) -> Iterator[tuple[Runs, Group, list[int]]]:
-        """Returns runs to open or move with group and places, by number, of `since` to `before`."""
+        """Yields runs to open or move with group and places, by number, of `since` to `before`.
+
+        Starts are expanded by pattern, since with many groups they are very many.
+        """
         groups: dict[By, list[Group]] = {}
-        touched: list[tuple[int, Group, int, Runs]] = []
+        touched: dict[int, tuple[Runs, list[tuple[Group, int]]]] = {}
+        starts: set[int] = set()
 
         def groups_by(by: By) -> list[Group]:
             if by not in groups:
@@ -216,18 +255,23 @@ class PatternEngine:
             return groups[by]
 
         for shared in filters:
+            starts.update(shared.starts)
             for number, runs in shared.starts.items():
-                touched += [(number, group, 0, runs) for group in groups_by(runs.pattern.by)]
+                touched.setdefault(number, (runs, []))
             for by, waiting in shared.waiting.items():
                 for group in groups_by(by):
                     for (number, place), runs in waiting.get(group, {}).items():
-                        touched.append((number, group, place, runs))
-        touched.sort()  # No two have number, group and place in common.
-        for (number, group), places in itertools.groupby(touched, itemgetter(0, 1)):
+                        touched.setdefault(number, (runs, []))[1].append((group, place))
+        for number in sorted(touched):
             # A pattern added later does not see it, and one added before `since` has seen its like.
-            if since <= number < before:
-                same = list(places)
-                yield same[0][3], group, [-place for _, _, place, _ in same]
+            if not since <= number < before:
+                continue
+            runs, places = touched[number]
+            if number in starts:
+                places += [(group, 0) for group in groups_by(runs.pattern.by)]
+            places.sort()  # No two have group and place in common.
+            for group, same in itertools.groupby(places, itemgetter(0)):
+                yield runs, group, [-place for _, place in same]
 
     def _schedule(self, runs: Runs) -> None:
         deadline_us = runs.deadline_us
@@ -249,7 +293,8 @@ class PatternEngine:
         """Checks the invariants; returns the number of runs. Cost: the whole state."""
         self.waiting.validate()
         waiting = [each.envelope.at_us for each, *_ in self.waiting]
-        assert not any(map(self.waiting.is_late, waiting)), "released too late"
+        is_behind = self.is_behind
+        assert is_behind or not any(map(self.waiting.is_late, waiting)), "released too late"
         due = [number for _, number in self._deadlines]
         assert len(due) == len(set(due)), "a pattern has two deadlines"
         deadlines = {number: deadline for deadline, number in self._deadlines}
@@ -258,7 +303,8 @@ class PatternEngine:
             assert runs.scheduled == (number in deadlines), "a deadline is lost"
             if runs.deadline_us is not None:
                 assert deadlines[number] <= runs.deadline_us, "runs would be freed too late"
-                assert runs.deadline_us >= self.waiting.watermark_us, "runs were not freed"
+                is_due = runs.deadline_us < self.waiting.watermark_us
+                assert is_behind or not is_due, "runs were not freed"
         return sum(runs.validate() for runs in self._patterns.values())
 
 

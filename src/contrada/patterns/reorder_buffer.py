@@ -99,14 +99,11 @@ class ReorderBuffer(Generic[T]):
         if watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
 
-    def release(self) -> list[tuple[Order, T]]:
-        """Removes and returns the items below the watermark, in order. Cost: O(log held) each."""
-        heap, watermark_us = self._heap, self.watermark_us
-        released: list[tuple[Order, T]] = []
-        while heap and heap[0][0][0] < watermark_us:
-            order, _, _, item = heapq.heappop(heap)
-            released.append((order, item))
-        return released
+    def release(self) -> Iterator[tuple[Order, T]]:
+        """Removes and yields the items below the watermark, in order. Cost: O(log held) each."""
+        while self._heap and self._heap[0][0][0] < self.watermark_us:
+            order, _, _, item = heapq.heappop(self._heap)
+            yield order, item
 
     def take_out(self, is_taken: Callable[[T], bool]) -> list[T]:
         """Removes and returns the items of a predicate, in order. Cost: O(held log held)."""

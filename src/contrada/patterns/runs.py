@@ -114,6 +114,12 @@ class PatternLimits:
     in the order of values are used, the others counted."""
     notification_bytes_max: int = 16 * 2**20
     """Bytes of a notification for patterns. Beyond it: it takes part in none, counted."""
+    turn_work_max: int = 2**48
+    """Runs that are opened, moved or completed in one event of a server. Beyond it: the rest waits
+    for the next event. A broker's default is 10,000, some tens of milliseconds."""
+    client_work_max: int = 2**48
+    """Such runs of one client's patterns while others wait, less `WORK_SHARE` for the time since.
+    Beyond it: the costliest pattern ends. A broker's default is 1,000,000, some seconds."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -194,6 +200,7 @@ class Runs:
         "number",
         "pattern",
         "scheduled",
+        "work",
     )
 
     def __init__(
@@ -211,6 +218,8 @@ class Runs:
         self.full = False
         self.scheduled = False
         """Whether the owner has noted the time to call `expire`."""
+        self.work = 0
+        """The runs that were opened, moved or completed so far, and the calls of `take`."""
         self._budget = budget
         self._groups: OrderedDict[Group, Stages] = OrderedDict()
         self._keeps_starts = pattern.every or pattern.within_us is not None
@@ -233,6 +242,7 @@ class Runs:
         first. Cost: the runs that move or are outlived.
         """
         matches: Sequence[Run] = ()
+        self.work += 1
         stages = self._groups.get(group)
         if stages is not None:
             self._outlive(group, stages, chain[-1].envelope.at_us)
@@ -255,6 +265,7 @@ class Runs:
         count = len(runs) if self.filters else bisect_left(runs, order_of(chain[0]), key=_end_of)
         if not count:
             return ()
+        self.work += count
         moved = [run + chain for run in runs[:count]]
         if count < len(runs):
             del runs[:count]

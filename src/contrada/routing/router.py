@@ -170,7 +170,7 @@ class Router:
         Queries, and `DeadlinePassed`, carry the time of a monotonic clock. Cost: one match and its
         results for a notification; some lookups for a subscription.
         """
-        self._assembler.clock_us = now_us
+        self._assembler.begin_turn(now_us)
         try:
             if isinstance(event, messages.Received):
                 origin, message = event.origin, event.message
@@ -194,7 +194,7 @@ class Router:
 
     def publish(self, origin: Origin, message: Publish, now_us: int) -> list[messages.Effect]:
         """As `handle` of a received publication, the most frequent event, without its object."""
-        self._assembler.clock_us = now_us
+        self._assembler.begin_turn(now_us)
         try:
             effects, actions = self._notifications.publish(origin, message, now_us)
         except RefusedError as refusal:
@@ -248,7 +248,7 @@ class Router:
                 if not self._passed_us <= time_us <= latest_us:
                     raise RefusedError(Reason.CLOCK_JUMPED)
                 self._passed_us = time_us
-                return self._perform(self._assembler.learn(time_us))
+                return self._perform(self._assembler.pass_time(time_us))
             case messages.DeadlinePassed():
                 return self._queries.expire(now_us)
 

@@ -488,6 +488,13 @@ class DeliverMatch(msgspec.Struct, frozen=True):
     match: Match[str]
 
 
+class PatternEnded(msgspec.Struct, frozen=True):
+    """End a client's pattern, which costs too much; the client's access point withdraws it."""
+
+    client: Client
+    subscription: str
+
+
 class DeliverQuestion(msgspec.Struct, frozen=True):
     """Hand a query to a client, once for all of its matching sources."""
 
@@ -520,5 +527,12 @@ class Refused:
 
 
 Effect: TypeAlias = (
-    Send | Deliver | DeliverMatch | DeliverQuestion | NotifyClient | OfferChanged | Refused
+    Send
+    | Deliver
+    | DeliverMatch
+    | PatternEnded
+    | DeliverQuestion
+    | NotifyClient
+    | OfferChanged
+    | Refused
 )

@@ -36,6 +36,8 @@ class Route(Generic[P]):
     is_in_force: bool = False
     dropped: int = 0
     expired: int = 0
+    ended: str = ""
+    """Why it was cut off, unless it did not keep up."""
     _names: str | tuple[str, ...] = ()
 
     @property

@@ -61,6 +61,9 @@ DELIVERIES_PER_TURN: Final = 32_768
 """Pairs of a notification and a subscription that are queued in one go, of a broker's clients and
 neighbours. Beyond it: other tasks get a turn. A pair costs one to three microseconds."""
 
+TOO_COSTLY: Final = "the subscription has ended: its pattern costs too much; narrow its filters"
+"""Why a pattern is ended that holds up others."""
+
 DUPLICATE: Final = "duplicate"
 """Reason of a drop: the notification was published before."""
 
@@ -305,6 +308,8 @@ class Dispatcher:
                 if watching is not None:
                     size = size_of_all(match.notifications)
                     filled.setdefault(watching, []).append([(match, size, None)])
+            elif isinstance(effect, messages.PatternEnded):
+                self._end_pattern(effect)
             elif isinstance(effect, messages.Refused):
                 refused.append(effect)
             elif isinstance(effect, messages.OfferChanged):
@@ -314,6 +319,13 @@ class Dispatcher:
         if self._patterns and self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
         return self._fill(filled) if filled else [], refused
+
+    def _end_pattern(self, effect: messages.PatternEnded) -> None:
+        """Cuts off the subscription of a pattern that costs too much."""
+        route = self._routes[effect.client.name].get(effect.subscription)
+        if route is not None and not route.queue.finished:
+            route.ended = TOO_COSTLY
+            route.queue.cut_off()
 
     def _fill(
         self, filled: Mapping[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]

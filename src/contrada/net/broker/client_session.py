@@ -414,7 +414,8 @@ class ClientSession:
         self.connection.forget_feed(queue)
         lost = self._end_queue(queue, TOO_SLOW)
         self._cut.append(route)
-        self.connection.send(frames.CutOff(route.identity, route.dropped + lost, route.expired))
+        dropped = route.dropped + lost
+        self.connection.send(frames.CutOff(route.identity, dropped, route.expired, route.ended))
         self.connection.write()
         self.connection.soon(self._withdraw_cut_off)
 

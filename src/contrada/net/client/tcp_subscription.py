@@ -161,9 +161,9 @@ class TcpSubscription(QueuedSubscription[Any]):
         return entries
 
     def on_cut_off(self, frame: CutOff) -> None:
-        """Ends the subscription: its queue at the broker was full."""
+        """Ends the subscription: its queue at the broker was full, or as the reason says."""
         self._lost_at_broker = frame.dropped, frame.expired
-        self.end(TooSlowError())
+        self.end(ServiceError(frame.reason) if frame.reason else TooSlowError())
 
     def reset(self) -> int:
         """Resets the counts for a new broker. Returns the credit, less the bytes in the queue."""

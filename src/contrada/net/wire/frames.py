@@ -176,7 +176,7 @@ class Credit(Frame, frozen=True):
 
 
 class CutOff(Frame, frozen=True):
-    """Ends a subscription of the policy `disconnect` that does not keep up.
+    """Ends a subscription of the policy `disconnect` that does not keep up, or for a `reason`.
 
     `dropped` and `expired` are totals.
     """
@@ -184,6 +184,7 @@ class CutOff(Frame, frozen=True):
     subscription: str
     dropped: int
     expired: int = 0
+    reason: str = ""
 
 
 class Offers(Frame, frozen=True):

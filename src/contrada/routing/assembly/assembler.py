@@ -100,6 +100,7 @@ class Assembler(HeldPatterns):
         del identities[known.identity]
         if not identities:
             del self.by_origin[known.requester]
+            self._charged.pop(known.requester, None)
         if isinstance(known, WholePattern):
             del self._whole[known.number]
             return [UnsubscribeSegment(number) for number in self._engine.remove(known.number)]

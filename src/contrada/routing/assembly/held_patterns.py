@@ -16,7 +16,8 @@ Source: PODC 2000 §4 (upstream evaluation of patterns).
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -33,13 +34,27 @@ from contrada.routing.assembly import split_pattern
 from contrada.routing.assembly.split_pattern import Action, DelegatedSegments, SplitPattern
 from contrada.routing.delegation import DelegationPhase, HandBack, ReportMatches
 from contrada.routing.links.topology import Topology
-from contrada.routing.router_messages import Client, DeliverMatch, Neighbour, Offer, Origin, Send
+from contrada.routing.router_messages import (
+    Client,
+    DeliverMatch,
+    Neighbour,
+    Offer,
+    Origin,
+    PatternEnded,
+    Send,
+)
 from contrada.routing.tables.poset import Node
 
 CLOCK_AHEAD_MAX_US: Final = 86_400_000_000
 """The default for timestamps ahead of a server's clock: a day, to allow for other zones. Everything
 after such a timestamp would be late. Beyond it: the notification is delivered and takes part in no
 pattern, counted."""
+
+BEHIND: Final = "patterns behind"
+"""The reason for notifications that are too many for patterns with work left."""
+
+WORK_SHARE: Final = 0.1
+"""Steps of work for each microsecond that a requester of patterns may use for long."""
 
 AHEAD: Final = "ahead of the clock"
 """The reason for notifications and times that patterns ignore."""
@@ -142,6 +157,9 @@ class HeldPatterns:
         self.learned_us = TIME_MIN_US
         self.clock_us = 0
         self.ahead_max_us = ahead_max_us
+        self._work_left = limits.turn_work_max
+        self._charged: dict[Origin, tuple[int, int]] = {}
+        """The work of each requester for which others waited, and when it was charged last."""
         self._source_map = source_map
         self._slack_us = check_slack(slack_us)
         self._budget = RunBudget(limits)
@@ -203,7 +221,11 @@ class HeldPatterns:
             return self.learn(time_us)
         filters = self._filters.of(numbers)
         if self._whole and filters and not self._engine.is_late(time_us):
-            self._engine.hold(notification, filters)
+            is_full = len(self._engine.waiting) >= self._budget.limits.pending_max
+            if self._engine.is_behind and is_full:
+                self._budget.dropped[BEHIND] += 1
+            else:
+                self._engine.hold(notification, filters)
         for shared in filters:
             for (_, place), split in self._places.get(shared.number, {}).items():
                 # The requester adds the notifications from its own side itself.
@@ -238,6 +260,11 @@ class HeldPatterns:
                 actions += self._advance(split)
         return actions
 
+    def pass_time(self, time_us: int) -> list[Action]:
+        """As `learn`, by the server's clock: this continues patterns that are behind, too."""
+        self._work_left = self._budget.limits.turn_work_max
+        return self.learn(time_us)
+
     def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
         """As `learn`, for several notifications without a match: mostly the latest is enough."""
         if len(times_us) == 1:
@@ -252,7 +279,9 @@ class HeldPatterns:
 
     @property
     def due_us(self) -> int | None:
-        """The earliest time of the waiting pieces; None without any."""
+        """The earliest time of the waiting pieces; None without any, the past for work left."""
+        if self._engine.is_behind:
+            return TIME_MIN_US
         due_us = self._due[0][0] if self._due else None
         times = [each for each in (self._engine.waiting.head_us, due_us) if each is not None]
         return min(times, default=None)
@@ -262,14 +291,46 @@ class HeldPatterns:
         """The watermark of notifications that arrive singly."""
         return self.learned_us - self._slack_us
 
+    def begin_turn(self, clock_us: int) -> None:
+        """Begins an event of the server, at the time of its clock, with the work of one turn."""
+        self.clock_us = clock_us
+        # Patterns that are behind have turns of their own, so that they slow no publisher.
+        self._work_left = 0 if self._engine.is_behind else self._budget.limits.turn_work_max
+
     def _advance_engine(self) -> list[Action]:
+        """Advances the patterns in the engine, as far as the work of this turn allows."""
+        engine = self._engine
+        if engine.is_behind and self._work_left <= 0:
+            return []
         actions: list[Action] = []
-        for match in self._engine.advance(self._own_us):
+        before = engine.work
+        for match in engine.advance(self._own_us, self._work_left):
             whole = self._whole[match.key]
             found = Match(whole.identity, match.by, match.notifications)
             actions.append(DeliverMatch(whole.requester, found))
+        self._work_left -= engine.work - before
         self._matched += len(actions)
+        if engine.charges:
+            actions += self._charge(engine.charges)
         return actions
+
+    def _charge(self, charges: Counter[int]) -> Iterator[PatternEnded]:
+        """Charges requesters for work that others waited for; ends the costliest of too much."""
+        limit, now_us = self._budget.limits.client_work_max, self.clock_us
+        for number, work in charges.items():
+            client = self._whole[number].requester
+            charged, at_us = self._charged.get(client, (0, now_us))
+            charged = max(0, charged - int(max(0, now_us - at_us) * WORK_SHARE)) + work
+            self._charged[client] = charged, now_us
+        for client in {self._whole[number].requester for number in charges}:
+            if self._charged[client][0] > limit:
+                del self._charged[client]
+                worst = max(
+                    (each for each in charges if self._whole[each].requester == client),
+                    key=charges.__getitem__,
+                )
+                yield PatternEnded(client, self._whole[worst].identity)
+        charges.clear()
 
     def _schedule(self, split: SplitPattern) -> None:
         """Schedules a pattern for the time when it need not wait for this server."""

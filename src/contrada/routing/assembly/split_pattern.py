@@ -30,7 +30,7 @@ from contrada.patterns.pattern_assembly import Assembly
 from contrada.patterns.runs import RunBudget, SharedFilter
 from contrada.routing import delegation
 from contrada.routing.delegation import GATHERING, DelegationPhase
-from contrada.routing.router_messages import DeliverMatch, Neighbour, Origin, Send
+from contrada.routing.router_messages import DeliverMatch, Neighbour, Origin, PatternEnded, Send
 
 SEGMENT_PARTS_MIN: Final = 2
 """Parts of a delegated segment; a single one is subscribed."""
@@ -51,7 +51,7 @@ class UnsubscribeSegment:
     number: int
 
 
-Action: TypeAlias = SubscribeSegment | UnsubscribeSegment | Send | DeliverMatch
+Action: TypeAlias = SubscribeSegment | UnsubscribeSegment | Send | DeliverMatch | PatternEnded
 """An action of the router for patterns."""
 
 
