@@ -34,8 +34,9 @@ from contrada.model import FilterSet, Notification, Selection
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.work_budget import Unbounded
 from contrada.routing.router_messages import Client, Neighbour, Subscribe
+from contrada.service.deadlines import Deadlines
 from contrada.service.dispatch_routes import Route
-from contrada.service.dispatcher import Deadlines, Dispatcher
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.loop_guards import off_loop
 from contrada.service.subscription_queue import Passed, SubscriptionQueue
 

@@ -33,6 +33,7 @@ from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router import Router
 from contrada.routing.tables.poset import form_of
 from contrada.service.clock import wall_clock_us
+from contrada.service.deadlines import Deadlines, monotonic_us
 from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
 from contrada.service.interface import ServiceStatistics
 from contrada.service.service_limits import ServiceLimits
@@ -429,7 +430,7 @@ class Dispatcher:
         self._deadlines.look()
 
     def _expire_questions(self) -> None:
-        self._carry_out(self.router.handle(messages.DeadlinePassed(), _monotonic_us()))
+        self._carry_out(self.router.handle(messages.DeadlinePassed(), monotonic_us()))
 
     def _report(self, change: messages.OfferChanged) -> None:
         form = form_of(change.offer)
@@ -471,47 +472,6 @@ class Dispatcher:
         dropped[EXPIRED_ON_ARRIVAL] = self.router.expired
         counts = self._published, self._subscriptions, self._matched
         return ServiceStatistics(*counts, dict(+dropped), dict(safe_answers), dict(failures))
-
-
-def _monotonic_us() -> int:
-    return time.monotonic_ns() // 1000
-
-
-class Deadlines:
-    """A timer for the next deadline, `due_us` by the clock `now_us`; `expire` removes it."""
-
-    def __init__(
-        self,
-        due_us: Callable[[], int | None],
-        expire: Callable[[], None],
-        now_us: Callable[[], int] = _monotonic_us,
-    ) -> None:
-        self._due_us, self._expire, self._now_us = due_us, expire, now_us
-        self._timer: asyncio.TimerHandle | None = None
-        self._until_us = 0
-
-    def look(self) -> None:
-        """Checks for an earlier deadline."""
-        due_us = self._due_us()
-        if due_us is None or (self._timer is not None and self._until_us <= due_us):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._until_us = due_us
-        wait_s = max(0, due_us - self._now_us()) / 1e6
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._passed)
-
-    def cancel(self) -> None:
-        """Stops the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _passed(self) -> None:
-        self._timer = None
-        try:
-            self._expire()
-        finally:
-            self.look()
 
 
 def _now_us_for(message: messages.Message) -> int:
