@@ -115,11 +115,21 @@ def rows_of(table: Any) -> Iterator[dict[str, Any]]:
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
             columns.append(column.to_pylist())
+        except UnicodeDecodeError:
+            columns.append([_text(each) for each in column.cast("large_binary").to_pylist()])
         except (OverflowError, ValueError) as error:
             raise InvalidNotificationError(name, str(column.type), str(error)) from error
     names = table.column_names
     for row in zip(*columns, strict=True) if columns else repeat((), table.num_rows):
         yield {n: value for n, value in zip(names, row, strict=True) if value is not None}
+
+
+def _text(data: bytes | None) -> str | bytes | None:
+    """Returns the text, or its bytes if they are no UTF-8."""
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def select_columns(table: Any, names: Container[str]) -> Any:

@@ -69,7 +69,7 @@ def test_feeds_give_the_pairs_of_the_embedded_engine(
 
 def of_predicates(frame: DataFrame, wishes: Mapping[str, str]) -> dict[str, str]:
     """Returns subscriptions that equal Spark predicates on the columns of a frame."""
-    described = frame_of(frame.schema, zone="UTC")
+    described = frame_of(frame, zone="UTC")
     equal = (key for key in wishes if predicate_of(selection(wishes[key]), described) is not None)
     return {key: wishes[key] for key in islice(equal, PREDICATES_MAX // 2)}
 

@@ -129,21 +129,21 @@ def test_columns_that_are_no_attributes_are_refused(
     """A run would fail in a worker, or ignore them."""
     frame = spark.createDataFrame([], schema)
     with pytest.raises(InputError, match=said):
-        frame_of(frame.schema).select(None)
-    assert frame_of(frame.schema, drop=["a", "a.b", "@time"]).select(None) == []
+        frame_of(frame).select(None)
+    assert frame_of(frame, drop=["a", "a.b", "@time"]).select(None) == []
 
 
 def test_columns_outside_filters_are_not_checked(spark: SparkSession) -> None:
     """Other columns would be refused, or sent to workers."""
     frame = spark.createDataFrame([(b"x", 1)], "a binary, b int")
     assert frame.transform(match({"b": "b = 1"})).collect()[0]["subscriptions"] == ["b"]
-    assert [each.name for each in frame_of(frame.schema).select(["b"])] == ["b"]
+    assert [each.name for each in frame_of(frame).select(["b"])] == ["b"]
 
 
 def test_zones_are_checked(spark: SparkSession) -> None:
     """An unknown zone would fail in each row."""
     with pytest.raises(InputError, match="expected a zone"):
-        frame_of(spark.createDataFrame([], "a date").schema, zone="Rome")
+        frame_of(spark.createDataFrame([], "a date"), zone="Rome")
 
 
 def test_attributes_may_come_from_nothing(spark: SparkSession) -> None:

@@ -181,7 +181,7 @@ def test_filters_without_an_equal_predicate_have_none(
 ) -> None:
     """An unequal predicate would lose or add rows."""
     frame = spark.createDataFrame([], schema)
-    assert predicate_of(Filter(wish), frame_of(frame.schema)) is None
+    assert predicate_of(Filter(wish), frame_of(frame)) is None
     with pytest.raises(InputError, match="cannot match by predicates"):
         frame.transform(match({"a": wish}, way="predicates"))
     assert plan(frame, {"a": wish}).way == "index"

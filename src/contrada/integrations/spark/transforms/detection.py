@@ -227,13 +227,13 @@ def _describe(
     """Returns the columns of a frame that workers need, with their description. Raises InputError
     for a column that cannot be an attribute, and without a time.
     """
-    described = frame_of(frame.schema, zone=zone, drop=drop)
+    described = frame_of(frame, zone=zone, drop=drop)
     if described.is_packed:
         return frame.select(NOTIFICATION), worker.FrameColumns()
     attributes = described.select(None)
     if not attributes:
         raise InputError("the frame", "no column is an attribute")
-    times = frame_of(frame.schema, zone=zone).attributes
+    times = frame_of(frame, zone=zone).attributes
     if time not in times or times[time].kind != TIME:
         found = times[time].type.simpleString() if time in times else "no such column"
         raise InputError(f"column {time!r}", f"the time of a row is a TIMESTAMP, found {found}")

@@ -114,7 +114,8 @@ class MatchPlan:
     """The way of matching a base on a frame.
 
     With `is_whole` all columns are sent to workers and back. `columns` are those in filters that
-    the frame has; of a packed frame its one column. `shards` is the number of indexes.
+    the frame has; of a packed frame its one column. `shards` is the number of indexes. `alike` are
+    names in filters that no column has, but for upper and lower case, which names tell apart.
     """
 
     way: MatchMethod
@@ -125,13 +126,16 @@ class MatchPlan:
     predicates: tuple[Column, ...]
     frame: frames.NotificationFrame
     is_whole: bool = False
+    alike: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         by = f"{self.shards} indexes" if self.shards > 1 else self.way
         sent = "whole" if self.is_whole else "by these columns alone"
         rows = "" if self.way == "predicates" else f"; rows go to workers {sent}"
         asked = ", ".join(self.columns) or "none"
-        return f"{self.subscriptions} subscriptions by {by}: {self.why}; asked for: {asked}{rows}"
+        alike = f"; no column, but for its case: {', '.join(self.alike)}" if self.alike else ""
+        found = f"{self.subscriptions} subscriptions by {by}: {self.why}"
+        return f"{found}; asked for: {asked}{alike}{rows}"
 
     def attributes(self) -> list[frames.ColumnAttribute]:
         """Returns the attributes of the columns; none of a packed frame."""
@@ -155,19 +159,24 @@ def _plan_of(
     ways = get_args(MatchMethod)
     if way is not None and way not in ways:
         raise InputError("way", f"found {way!r}, expected one of: {', '.join(ways)}")
-    described = frames.frame_of(frame.schema, zone=zone, drop=drop)
+    described = frames.frame_of(frame, zone=zone, drop=drop)
     saved = base.saved
     asked = described.select(None if saved.has_residues else saved.names)
     why, predicates = _predicates(base, described, way)
     if way == "predicates" and why:
         raise InputError("way", f"cannot match by predicates: {why}")
     columns = (frames.NOTIFICATION,) if described.is_packed else tuple(each.name for each in asked)
+    folded = {name.lower() for name in described.attributes}
+    missing = (name for name in saved.names if name not in described.attributes)
+    alike = tuple(name for name in missing if name.lower() in folded)
     if not why and way != "index":
         why = "they are few, and each equals a Spark predicate"
-        return MatchPlan("predicates", why, len(base), columns, 0, predicates, described)
+        return MatchPlan(
+            "predicates", why, len(base), columns, 0, predicates, described, alike=alike
+        )
     shards, is_whole = len(saved.shards), _is_whole(frame.schema, described, len(columns))
     why = why or "asked for"
-    return MatchPlan("index", why, len(base), columns, shards, (), described, is_whole)
+    return MatchPlan("index", why, len(base), columns, shards, (), described, is_whole, alike)
 
 
 def _is_whole(schema: T.StructType, described: frames.NotificationFrame, asked: int) -> bool:
@@ -234,7 +243,7 @@ def _by_rows(
     places = tuple(map(others.columns.index, chosen.columns))
     setup = _worker_setup(others, base, chosen, places, only_matches)
     schema = T.StructType([*others.schema.fields, T.StructField(column, _keys_type(base))])
-    return others.mapInArrow(for_worker(partial(match_batches, setup)), schema)
+    return frames.numbered(others).mapInArrow(for_worker(partial(match_batches, setup)), schema)
 
 
 def _worker_setup(frame: DataFrame, base: Base, chosen: MatchPlan, *of_rows: Any) -> WorkerSetup:

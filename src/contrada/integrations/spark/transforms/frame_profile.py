@@ -58,7 +58,7 @@ def profile(
     `zone` and `drop` as for `match`. Raises InputError for columns that cannot be attributes. Cost:
     some tenths of a microsecond for a value of a column, some microseconds for other values.
     """
-    described = frames.frame_of(notifications.schema, zone=zone, drop=drop)
+    described = frames.frame_of(notifications, zone=zone, drop=drop)
     if described.is_packed:
         packed = notifications.select(frames.NOTIFICATION)
         values = packed.mapInArrow(for_worker(_packed_values), VALUE)
@@ -66,7 +66,7 @@ def profile(
         attributes = described.select(None)
         columns = [F.expr(each.expression) for each in attributes] or [F.lit(1)]
         names, kinds = [each.name for each in attributes], [each.kind for each in attributes]
-        wide = notifications.select(*columns).toDF(*(f"_{n}" for n in range(len(columns))))
+        wide = frames.numbered(notifications.select(*columns))
         values = wide.mapInArrow(for_worker(partial(_wide_values, names, kinds, zone)), VALUE)
     shown = F.coalesce(F.col("text").cast("string"), F.col("number").cast("string"))
     counted = values.withColumn("shown", shown).groupBy("attribute", "domain")

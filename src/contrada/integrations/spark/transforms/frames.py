@@ -5,8 +5,9 @@ column is an attribute (docs/spark.md has the table). Kernels read most columns 
 memory; other scalars are converted once for each distinct value; the rest is read row by row.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from functools import partial
 from typing import Any, Final
@@ -14,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError, InputError
@@ -52,7 +54,8 @@ _KINDS: Final[dict[str, tuple[type[T.DataType], ...]]] = {
 @dataclass(frozen=True, slots=True)
 class ColumnAttribute:
     """A column, or a struct member, as an attribute. `kind` selects the reading of its values,
-    `type` is Spark's. `refused` is the reason why the column cannot be an attribute, or "".
+    `type` is Spark's. `refused` is the reason why the column cannot be an attribute, or "". With
+    `is_padded` it is a CHAR(n), so Spark pads constants before a comparison.
     """
 
     name: str
@@ -60,6 +63,7 @@ class ColumnAttribute:
     kind: str
     type: T.DataType
     refused: str = ""
+    is_padded: bool = False
 
     @property
     def expression(self) -> str:
@@ -96,9 +100,34 @@ class NotificationFrame:
 
 
 def frame_of(
+    frame: DataFrame, *, zone: str | None = None, drop: Iterable[str] = ()
+) -> NotificationFrame:
+    """Returns the attributes of a frame. Raises InputError for a bad zone or a double name.
+
+    Names of attributes differ by case. Unless Spark's do, columns whose names differ by nothing
+    else are refused.
+    """
+    found = attributes_of(frame.schema, zone=zone, drop=drop)
+    is_exact = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+    names = Counter() if is_exact else Counter(name.lower() for name in found.attributes)
+    alike = [each for each in found.attributes.values() if names[each.name.lower()] > 1]
+    if not alike:
+        return found
+    reason = "Spark cannot tell {}: rename one, or set spark.sql.caseSensitive to true"
+    shown = reason.format(" from ".join(repr(each.name) for each in alike))
+    refused = {each.name: replace(each, refused=each.refused or shown) for each in alike}
+    return replace(found, attributes={**found.attributes, **refused})
+
+
+def numbered(frame: DataFrame) -> DataFrame:
+    """Returns a frame with numbers as names: `mapInArrow` finds no columns with dots in theirs."""
+    return frame.toDF(*map(str, range(len(frame.columns))))
+
+
+def attributes_of(
     schema: T.StructType, *, zone: str | None = None, drop: Iterable[str] = ()
 ) -> NotificationFrame:
-    """Returns the attributes of a schema. Raises InputError for a bad zone or a double name."""
+    """As `frame_of`, for a schema."""
     if zone is not None:
         zone_of(zone)
     if any(
@@ -126,7 +155,8 @@ def _leaves(
         if isinstance(field.dataType, T.StructType):
             yield from _leaves(field.dataType, here, zone, drop)
         else:
-            yield _attribute(name, here, field.dataType, zone)
+            found = _attribute(name, here, field.dataType, zone)
+            yield replace(found, is_padded=_LENGTH in (field.metadata or {}))
 
 
 def _attribute(
@@ -146,6 +176,10 @@ def _attribute(
     elif isinstance(kind, T.MapType) and not isinstance(kind.keyType, T.StringType):
         refused = "the keys of a map must be text; drop it"
     return ColumnAttribute(name, path, read or CONVERTED, kind, refused)
+
+
+_LENGTH: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""The metadata that Spark gives columns of CHAR(n) and VARCHAR(n), which are STRING else."""
 
 
 # --- in workers -----------------------------------------------------------------------------------
@@ -221,10 +255,12 @@ class WideRows:
         found = {}
         try:
             for name, column in self._whole.items():
-                is_converted = isinstance(column, Column)
-                value = column.value(row) if is_converted else python_value(column[row], self._zone)
-                if value is not None and value is not MISSING:
-                    found[name] = value
+                if isinstance(column, Column):
+                    value = column.value(row)
+                    if value is not None and value is not MISSING:
+                        found[name] = value
+                elif (cell := column[row]).is_valid:  # A variant may hold the null of JSON.
+                    found[name] = python_value(cell, self._zone)
         except (ContradaError, OverflowError, ValueError):
             self.bad[row] = True
             return None
@@ -295,7 +331,10 @@ def _moment(value: date, zone: str | None) -> datetime:
 
 
 def python_value(cell: Any, zone: str | None) -> Any:
-    """Returns a cell as a Python value; None for NULL. Raises ContradaError, ValueError."""
+    """Returns a cell as a Python value; None for NULL, and for the null of a variant.
+
+    Raises ContradaError, ValueError.
+    """
     kind = cell.type
     if not cell.is_valid:
         return None

@@ -41,7 +41,7 @@ from contrada.integrations.files.record import (
 )
 from contrada.integrations.files.renderer import read_document
 from contrada.integrations.spark.transforms import frames
-from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, quote
+from contrada.integrations.spark.transforms.frames import NOTIFICATION, frame_of, numbered, quote
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.matching.arrow_pack import ColumnPiece, pack_rows, piece_of
 from contrada.model import to_msgpack
@@ -100,7 +100,7 @@ def to_notifications(
             raise InputError("keep", f"found {taken[0]!r}, which is the name of what is made")
         columns, builder = builder_of(frame, reading, of, column)
         others = frame.select(*map(quote, kept)).schema.fields
-        rows = frame.select(*columns, *map(quote, kept))
+        rows = numbered(frame.select(*columns, *map(quote, kept)))
         work = for_worker(partial(build_batches, builder), needs_kernels=False)
         return rows.mapInArrow(work, T.StructType([*others, *RESULT.fields]))
 
@@ -116,7 +116,7 @@ def builder_of(
         return [taken.alias("0")], RowBuilder(of, reading)
     if column is not None:
         raise InputError("column", f"found {column!r}, expected none: all columns are taken")
-    described = frame_of(frame.schema, zone=reading.zone, drop=reading.drop)
+    described = frame_of(frame, zone=reading.zone, drop=reading.drop)
     if described.is_packed:
         if reading != ReadOptions():
             reason = "the rows are whole notifications already, which no options change"
@@ -340,9 +340,8 @@ def _of_row(builder: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
     problem: Exception | None = None
     for name, column in zip(builder.names, batch.columns, strict=False):
         try:
-            value = frames.python_value(column[row], builder.reading.zone)
-            if value is not None:
-                content[name] = value
+            if (cell := column[row]).is_valid:  # A variant may hold the null of JSON.
+                content[name] = frames.python_value(cell, builder.reading.zone)
         except (ContradaError, OverflowError, ValueError) as error:
             reason = error.reason if isinstance(error, InvalidNotificationError) else str(error)
             shown = str(column.slice(row, 1).type)

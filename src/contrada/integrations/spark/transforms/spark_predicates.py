@@ -61,8 +61,7 @@ def _text_parts(text: Language) -> int:
 
 def is_bad(frame: frames.NotificationFrame, names: Iterable[str]) -> Column | None:
     """Returns the predicate of rows with an impossible value of an attribute, or None."""
-    ends = (values.TIME_MIN_US, values.TIME_MAX_US)
-    low, high = (F.timestamp_micros(F.lit(each)) for each in ends)
+    low, high = _time(values.TIME_MIN_US), _time(values.TIME_MAX_US)
     asked = [frame.attributes[name] for name in names if name in frame.attributes]
     times = [F.expr(each.expression) for each in asked if each.kind == frames.TIME]
     found = [F.coalesce(~each.between(low, high), _constant(holds=False)) for each in times]
@@ -112,7 +111,7 @@ def _of_set(value_set: ValueSet, attribute: frames.ColumnAttribute) -> Column | 
         held.append(column.isNotNull())
         return _any(held) if len(held) == 1 else _constant(holds=True)
     if domains == (values.TEXT,):
-        part = _of_text(text, column)
+        part = _of_text(text, _TextColumn(column, is_padded=attribute.is_padded))
         if part is None:
             return None
         held += part
@@ -142,6 +141,8 @@ def _of_domain(cuts: line.Cuts, domain: int, column: Column, kind: str) -> Itera
                 yield ~column
             if end[0] != domain:
                 yield column
+        elif domain == values.TIME:
+            yield _of_times(begin, end, column)
         else:
             ends = _ENDS[kind](begin, end)
             if ends is not None:
@@ -179,22 +180,34 @@ def _doubles(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
     return F.lit(low_zero), F.lit(highest if highest != 0 else 0.0), is_one
 
 
-def _times(begin: Cut, end: Cut) -> "tuple[Any, Any, bool] | None":
-    """Returns the lowest and highest times of an interval, and whether they are equal."""
-    lowest = _first(begin, values.TIME_MIN_US)
-    highest = values.TIME_MAX_US
+_SAME_CALENDAR_US: Final = -2_208_816_000 * 10**6
+"""1900-01-03: from here on all calendars of Java agree, and two days before it all time zones."""
+
+
+def _of_times(begin: Cut, end: Cut, column: Column) -> Column:
+    """Returns the predicate of an interval of times.
+
+    Sources of files get comparisons of the column alone, and may order older times by another
+    calendar. Older bounds are compared as microseconds, which no source gets.
+    """
+    low, high = _first(begin, values.TIME_MIN_US), values.TIME_MAX_US
     if end[0] == values.TIME:
-        highest = _first(end, values.TIME_MIN_US) - 1
-    low, high = (F.timestamp_micros(F.lit(int(each))) for each in (lowest, highest))
-    return low, high, lowest == highest
+        high = _first(end, values.TIME_MIN_US) - 1
+    micros, common = F.unix_micros(column), _time(_SAME_CALENDAR_US)
+    found = column < common if high < _SAME_CALENDAR_US else None
+    if low == high:
+        one = micros == low if found is not None else column == _time(low)
+        return one if found is None else found & one
+    at_least = column >= _time(low) if low >= _SAME_CALENDAR_US else micros >= low
+    at_most = column <= _time(high) if found is None else found & (micros <= high)
+    return at_least & at_most
 
 
-_ENDS: Final = {
-    frames.INTEGER: _integers,
-    frames.FLOAT: _doubles,
-    frames.DOUBLE: _doubles,
-    frames.TIME: _times,
-}
+def _time(time_us: int) -> Column:
+    return F.timestamp_micros(F.lit(time_us))
+
+
+_ENDS: Final = {frames.INTEGER: _integers, frames.FLOAT: _doubles, frames.DOUBLE: _doubles}
 """The functions that bound an interval, by the kind of a column."""
 
 
@@ -202,7 +215,74 @@ def _first(cut: Cut, otherwise: float) -> Any:
     return cut[1] if len(cut) == 2 else otherwise
 
 
-def _of_text(text: Language, column: Column) -> list[Column] | None:
+class _TextColumn:
+    """A column of texts, compared by its bytes.
+
+    Sources of files get comparisons of `raw` alone, and their constants as Java's strings: bytes
+    that are no UTF-8 are replaced there, ORC orders by UTF-16, and Spark pads those of a CHAR. Only
+    ASCII is safe, also where the texts of files are no UTF-8. A bound that is not ASCII is compared
+    as BINARY, which no source gets, beside the next ASCII bound for the statistics of files.
+    """
+
+    def __init__(self, column: Column, *, is_padded: bool) -> None:
+        self.raw, self.binary = column, column.cast("binary")
+        self._is_padded = is_padded
+
+    def equals(self, text: bytes) -> Column:
+        if self._is_safe(text):
+            return self.raw == text.decode()
+        return self._beside(self.binary == _binary(text), text, text)
+
+    def between(self, low: bytes, end: bytes | None) -> Column:
+        """Returns the predicate of texts from `low`, and below `end`."""
+        found = self.raw.isNotNull()
+        if low:
+            at_least = self._is_safe(low)
+            found = self.raw >= low.decode() if at_least else self.binary >= _binary(low)
+        if end is not None:
+            below = self._is_safe(end)
+            found &= self.raw < end.decode() if below else self.binary < _binary(end)
+        return self._beside(found, low, end)
+
+    def holds(self, function: Any, text: bytes) -> Column:
+        if self._is_safe(text):
+            return function(self.raw, F.lit(text.decode()))  # type: ignore[no-any-return]
+        return function(self.binary, _binary(text))  # type: ignore[no-any-return]
+
+    def _is_safe(self, text: bytes) -> bool:
+        return text.isascii() and not self._is_padded
+
+    def _beside(self, exact: Column, low: bytes, end: bytes | None) -> Column:
+        """Returns a predicate with wider bounds in ASCII, where its own are not."""
+        if self._is_padded:
+            return exact
+        if not low.isascii():
+            exact &= self.raw >= _ascii_before(low)
+        if end is not None and not end.isascii() and (above := _ascii_after(end)):
+            exact &= self.raw < above
+        return exact
+
+
+def _ascii_before(text: bytes) -> str:
+    """Returns an ASCII text below one that is not: no ASCII follows its beginning later."""
+    return _ascii_beginning(text) + "\x7f"
+
+
+def _ascii_after(text: bytes) -> str:
+    """Returns the least ASCII text above all that begin as one that is not; "" if there is none."""
+    beginning = _ascii_beginning(text).rstrip("\x7f")
+    return beginning[:-1] + chr(ord(beginning[-1]) + 1) if beginning else ""
+
+
+def _ascii_beginning(text: bytes) -> str:
+    return text[: next(place for place, each in enumerate(text) if each > 0x7F)].decode()
+
+
+def _binary(text: bytes) -> Column:
+    return F.lit(bytearray(text))
+
+
+def _of_text(text: Language, column: _TextColumn) -> list[Column] | None:
     """Returns the predicates of a set on text, as a disjunction; None if one has no predicate."""
     if isinstance(text, Pieces):
         return [_of_interval(begin, end, column) for begin, end in line.pieces(text.cuts)]
@@ -215,29 +295,21 @@ def _of_text(text: Language, column: Column) -> list[Column] | None:
     return [reduce(and_ if isinstance(text, Every) else or_, known)]
 
 
-def _of_interval(begin: Cut, end: Cut | None, column: Column) -> Column:
+def _of_interval(begin: Cut, end: Cut | None, column: _TextColumn) -> Column:
     first = line.first_key(begin)[1]
     assert isinstance(first, bytes)
     if end is not None and line.cut_after((values.TEXT, first)) == end:
-        return column == _text(first)
-    held = column >= _text(first) if first else column.isNotNull()
-    return held if end is None else held & (column < _text(_first(end, 0)))
+        return column.equals(first)
+    return column.between(first, None if end is None else _first(end, math.nan))
 
 
-def _of_atom(of: Literal, column: Column) -> list[Column] | None:
+def _of_atom(of: Literal, column: _TextColumn) -> list[Column] | None:
     function = {"suffix": F.endswith, "contains": F.contains}.get(of.atom.operator)
     if function is None:
         return None
-    held = function(column, _text(of.atom.constant))
+    constant: Any = of.atom.constant
+    held = column.holds(function, constant)
     return [held if of.positive else ~held]
-
-
-def _text(constant: Any) -> Column:
-    """Returns bytes as a literal of type STRING, UTF-8 or not."""
-    try:
-        return F.lit(constant.decode())
-    except UnicodeDecodeError:
-        return F.lit(bytearray(constant)).cast("string")
 
 
 def _any(held: list[Column]) -> Column:
