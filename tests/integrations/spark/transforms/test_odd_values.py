@@ -236,6 +236,7 @@ _filters = some.filters(some.value_sets(), st.sampled_from(sorted(_KINDS)))
 _rows = st.fixed_dictionaries({}, optional=_KINDS)
 
 
+@pytest.mark.slow
 @settings(max_examples=2, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(st.lists(_rows, min_size=20, max_size=40), st.lists(_filters, min_size=20, max_size=40))
 def test_random_filters_by_every_way(
