@@ -18,8 +18,8 @@ ROOM: Final = Path(__file__).resolve().parents[1] / "src" / "contrada" / "servic
 TARGET: Final = ROOM / "sync.py"
 
 CLASSES: Final = {
-    "Subscription": "SyncHandled[T]",
-    "DurableSubscription": "SyncIterator[DurableSubscription[T], DurableRecord[T]]",
+    "Subscription": "SyncHandled[Subscription[T], T]",
+    "DurableSubscription": "SyncHandled[DurableSubscription[T], DurableRecord[T]]",
     "Answers": "SyncIterator[Answers[T], T]",
     "Advertisements": "SyncIterator[Advertisements, OfferChange]",
     "Offering": "SyncResource[Offering]",

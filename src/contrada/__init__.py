@@ -46,7 +46,7 @@ from contrada.renamed_modules import RenamedModules
 if TYPE_CHECKING:
     from contrada.connections import connect, connect_sync
     from contrada.delivery.delivery_limits import DeliveryLimits
-    from contrada.delivery.durable_log import OnFull, Retention
+    from contrada.delivery.retention import OnFull, Retention
     from contrada.integrations.sources.file_source import FileSource
     from contrada.integrations.sources.table_source import TableSource
     from contrada.limits import Limits
@@ -95,7 +95,7 @@ _LATER: Final = {
     for module, names in {
         "connections": "connect connect_sync",
         "delivery.delivery_limits": "DeliveryLimits",
-        "delivery.durable_log": "OnFull Retention",
+        "delivery.retention": "OnFull Retention",
         "integrations.sources.file_source": "FileSource",
         "integrations.sources.table_source": "TableSource",
         "limits": "Limits",

@@ -7,7 +7,7 @@ from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, OpenLog, Records
 from contrada.delivery.delivery_server import RETRY_US, DeliveryServer
-from contrada.delivery.durable_log import OnFull, Retention
+from contrada.delivery.retention import OnFull, Retention
 from contrada.errors import DeliveryError, InvalidValueError, LimitError
 from tests.delivery.network import DeliveryNetwork, all_of, notice
 from tests.delivery.stores import AwayStore

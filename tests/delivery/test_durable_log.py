@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.durable_log import DurableLog, HandedRecord, OnFull, Retention
+from contrada.delivery.durable_log import DurableLog, HandedRecord
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.store import Damaged, Extent, LogRecord
+from contrada.delivery.redelivery import Attempts, load_attempts
+from contrada.delivery.retention import OnFull, Retention
+from contrada.delivery.store import Damaged, Extent, LogRecord, Notes
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
 from tests.delivery.stores import AwayStore, flip
 
@@ -23,6 +25,13 @@ def subscription(
     """Returns an empty log with its store."""
     store = MemoryStore()
     return DurableLog("s", store, Retention(**retention), limits), store
+
+
+def restarted(store: MemoryStore, **retention: Any) -> DurableLog:
+    """Returns the log of a store, with the attempts that survived."""
+    notes = Notes(store)
+    attempts = Attempts("s", notes, load_attempts(notes).get("s", ()))
+    return DurableLog("s", store, Retention(**retention), attempts=attempts)
 
 
 def append(of: DurableLog, *records: str, time_us: int = 1) -> None:
@@ -73,11 +82,14 @@ class DurableMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.of, self.store = subscription(replay_max=2)
+        self.store = MemoryStore()
+        self.of = restarted(self.store, replay_max=2)
         self.pending: set[int] = set()
         self.synced: tuple[set[int], int] = set(), 0
         self.next = 1
         self.has: dict[str, set[int]] = {}
+        self.now_us = 1
+        self.attempts: dict[int, int] = {}
 
     @rule(count=st.integers(1, 4))
     def append(self, count: int) -> None:
@@ -103,7 +115,14 @@ class DurableMachine(RuleBasedStateMachine):
         consumer = data.draw(st.sampled_from(sorted(self.has)))
         self.of.grant(consumer, credit)
         free = self.pending.difference(*self.has.values())
-        handed = [each for each in self.of.take(consumer) if each.entry.position in self.pending]
+        self.of.expire(self.now_us)
+        taken = self.of.take(consumer, now_us=self.now_us)
+        handed = [each for each in taken if each.entry.position in self.pending]
+        self.of.attempts.write()
+        for each in handed:
+            before = self.attempts.get(each.entry.position, 0)
+            assert before <= each.attempt, "attempts are forgotten"
+            self.attempts[each.entry.position] = each.attempt
         positions = [each.entry.position for each in handed]
         assert all(isinstance(each.entry, LogRecord) for each in handed)
         assert [each.entry.data for each in handed] == [b"%d" % at for at in positions]  # type: ignore[union-attr]
@@ -130,12 +149,18 @@ class DurableMachine(RuleBasedStateMachine):
         """Nacks a record, or closes a consumer."""
         consumer = data.draw(st.sampled_from(sorted(self.has)))
         if leaves:
-            self.of.close(consumer)
+            self.of.close(consumer, now_us=self.now_us)
             del self.has[consumer]
         elif self.has[consumer]:
             position = data.draw(st.sampled_from(sorted(self.has[consumer])))
-            self.of.nack(consumer, [position])
+            delay_us = data.draw(st.none() | st.integers(0, 5))
+            self.of.nack(consumer, [position], self.now_us, delay_us)
             self.has[consumer].discard(position)
+
+    @rule(later_us=st.integers(1, 5))
+    def wait(self, later_us: int) -> None:
+        """Lets time pass."""
+        self.now_us += later_us
 
     @precondition(lambda self: not any(self.has.values()))
     @rule(back=st.integers(0, 5))
@@ -147,6 +172,7 @@ class DurableMachine(RuleBasedStateMachine):
     @rule()
     def sync(self) -> None:
         """Syncs the store."""
+        self.of.attempts.write()
         self.store.sync()
         self.synced = set(self.pending), self.next
 
@@ -154,8 +180,11 @@ class DurableMachine(RuleBasedStateMachine):
     def crash(self, survived: int) -> None:
         """Restarts with the disk."""
         self.store.crash(survived)
-        self.of = DurableLog("s", self.store, Retention(replay_max=2))
+        self.of = restarted(self.store, replay_max=2)
         self.has.clear()
+        self.attempts = {
+            at: count for at, count, _ in load_attempts(Notes(self.store)).get("s", ())
+        }
         extent = self.of.extent
         assert extent.next >= self.synced[1], "what was synced is lost"
         done = {at for a, b in self.store.acknowledged("s") for at in range(a, b)}
@@ -179,7 +208,8 @@ class DurableMachine(RuleBasedStateMachine):
         self.of.open("last")
         got: Counter[int] = Counter()
         self.of.grant("last", 1_000)
-        while batch := self.of.take("last"):
+        self.of.expire(self.now_us + 5)
+        while batch := self.of.take("last", now_us=self.now_us + 5):
             got.update(each.entry.position for each in batch)
         assert self.pending.issubset(got)
         assert not self.pending or max(got[at] for at in self.pending) == 1
@@ -277,6 +307,93 @@ def test_a_count_of_an_earlier_opening_reads_nothing() -> None:
     of.close("x")
     of.open("x")
     assert take_records(of) == ["a 2", "b 1"]
+
+
+S = 1_000_000
+
+
+def take_at(of: DurableLog, now_us: int, consumer: str = "x", credit: int = 100) -> list[str]:
+    """Returns a consumer's records at a time, each with its attempt."""
+    of.expire(now_us)
+    of.grant(consumer, credit, now_us=now_us)
+    handed = of.take(consumer, now_us=now_us)
+    return [f"{each.entry.data.decode()} {each.attempt}" for each in handed]  # type: ignore[union-attr]
+
+
+def test_returned_records_wait() -> None:
+    """The attempts of a record would be used up while what it needs is away for a moment."""
+    of, _ = subscription(backoff_s=1, backoff_s_max=3)
+    append(of, "a", "b")
+    of.open("x")
+    now_us = 10 * S
+    for attempt, wait_s in ((1, 1), (2, 2), (3, 3), (4, 3)):
+        assert f"a {attempt}" in take_at(of, now_us)
+        of.nack("x", [1], now_us)
+        assert of.due_us == now_us + wait_s * S
+        assert take_at(of, now_us + wait_s * S - 1) == []
+        now_us += wait_s * S
+        of.validate()
+    assert take_at(of, now_us) == ["a 5"]
+    of.nack("x", [1], now_us, delay_us=0)
+    assert take_at(of, now_us) == ["a 6"]
+    of.nack("x", [1], now_us, delay_us=9 * S)
+    of.acknowledge([(1, 2)])
+    assert take_at(of, now_us + 9 * S) == []
+    of.validate()
+    of.close("x", now_us=now_us)
+    of.open("x")
+    assert take_at(of, now_us) == [], "it may have killed its reader"
+    assert take_at(of, now_us + S) == ["b 2"]
+
+
+def test_a_reader_that_hangs_loses_its_records() -> None:
+    """A reader that hangs, connected, would keep its records from all others."""
+    of, _ = subscription(acknowledge_s=2)
+    append(of, *"abcd")
+    of.open("x", now_us=0)
+    assert take_at(of, 0, credit=3) == ["a 1", "b 1", "c 1"]
+    of.grant("x", 0, read=1, now_us=S)
+    assert of.due_us == 3 * S
+    assert of.expire(3 * S - 1) == {}
+    assert of.expire(3 * S) == {"x": (2, 3)}
+    of.validate()
+    of.open("y", now_us=3 * S)
+    assert take_at(of, 3 * S, "y") == ["a 2", "b 1", "c 1", "d 1"]
+    assert not of.can_take("x"), "it hangs"
+    of.nack("y", [1, 2], 3 * S)
+    of.acknowledge([(3, 5)])
+    assert take_at(of, 3 * S, "x") == ["a 3", "b 2"], "it reads again"
+    assert of.statistics.overdue == 3
+    of.validate()
+
+
+def test_a_reader_that_works_keeps_its_records() -> None:
+    """Long work would be done twice."""
+    of, _ = subscription(acknowledge_s=2)
+    append(of, *"abc")
+    of.open("x", now_us=0)
+    assert take_at(of, 0) == ["a 1", "b 1", "c 1"]
+    of.grant("x", 0, read=2, now_us=S)
+    of.extend("x", [2], 2 * S)
+    assert of.expire(3 * S) == {}
+    assert take_at(of, 3 * S) == ["a 2"], "it worked on the other one"
+    of.extend("x", (), 5 * S - 1)
+    assert of.expire(7 * S - 2) == {}
+    of.acknowledge([(1, 4)])
+    assert of.expire(99 * S) == {}
+    assert of.due_us is None
+    of.validate()
+
+
+def test_what_a_silent_reader_prefetched_is_no_attempt() -> None:
+    """A connected reader that does not read would kill records that it never got."""
+    of, _ = subscription(acknowledge_s=1, attempts_max=1)
+    append(of, "a")
+    of.open("x", now_us=0)
+    for now_s in range(5):
+        assert take_at(of, now_s * S) == ["a 1"]
+        assert of.expire((now_s + 1) * S) == {"x": (1,)}
+    assert of.statistics.dead == 0
 
 
 def test_it_is_read_again_from_a_position_or_a_time() -> None:
@@ -380,6 +497,40 @@ def test_a_damaged_record_is_reported_and_blocks_nothing() -> None:
     of.acknowledge([(1, 2), (3, 4)])
     assert of.extent.first == 4
     assert of.statistics.damaged == 1
+
+
+def test_attempts_and_delays_survive_a_restart() -> None:
+    """A record that kills the process of its log would be handed out for ever as a first attempt;
+    and a delay end with the process.
+    """
+    store = MemoryStore()
+    of = restarted(store, attempts_max=2)
+    append(of, *"abc")
+    for attempt in (1, 2):
+        of.open("x")
+        assert take_records(of)[0] == f"a {attempt}"
+        of.attempts.write()
+        store.sync()
+        store.crash()
+        of = restarted(store, attempts_max=2)
+    of.open("x")
+    assert take_records(of) == ["b 1", "c 1"]
+    assert of.buried == [b"a"]
+    of.nack("x", [3], 5 * S, delay_us=5 * S)
+    of.attempts.write()
+    store.sync()
+    store.crash()
+    of = restarted(store, attempts_max=2)
+    of.open("x")
+    assert take_at(of, 9 * S) == ["b 2"]
+    assert of.due_us == 10 * S
+    assert take_at(of, 10 * S) == ["c 2"]
+    of.acknowledge([(2, 4)])
+    of.attempts.write()
+    assert store.notes() == {}
+    of.validate()
+    of.end()
+    assert store.notes() == {}
 
 
 def test_future_positions_cannot_be_acknowledged() -> None:

@@ -3,9 +3,9 @@
 import pytest
 
 from contrada.delivery.delivery_server import DeliveryServer
-from contrada.delivery.durable_log import OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.outbox import SPOOL
+from contrada.delivery.retention import OnFull, Retention
 from contrada.errors import DeliveryError, InvalidValueError
 from contrada.model import FilterSet, Notification
 

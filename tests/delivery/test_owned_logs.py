@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from contrada.delivery.delivery_messages import Ack, Closed, CloseLog, Grant, Nack, OpenLog
-from contrada.delivery.durable_log import OnFull, Retention
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.owned_logs import OwnedLogs
+from contrada.delivery.retention import OnFull, Retention
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
 from tests.delivery.network import all_of, notice
 

@@ -4,8 +4,9 @@ from copy import deepcopy
 
 import pytest
 
-from contrada.delivery.durable_log import OUT_MAX, DurableLog, Retention
+from contrada.delivery.durable_log import OUT_MAX, DurableLog
 from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.retention import Retention
 from contrada.delivery.store import LogRecord
 from contrada.delivery.store_renewal import RESTORED_GAP, records_between, renew
 from tests.delivery.network import DeliveryNetwork, notice
@@ -165,7 +166,7 @@ def test_positions_that_are_left_out_cost_nothing() -> None:
     """A log would count as full, or its reader walk over missing records."""
     of = left_out()
     begin = 4 + 10**15
-    assert of.is_full()
+    assert of.retention.is_full(of.extent)
     assert of.available == 6
     of.open("x")
     of.grant("x", 100)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from contrada.delivery.durable_log import OnFull
+from contrada.delivery.retention import OnFull
 from contrada.lab.simulation.script_maker import Links, links_of, random_filter, random_values
 from contrada.lab.simulation.script_steps import (
     AddFilter,

@@ -334,6 +334,109 @@ async def test_nothing_dies_unread(serve: Serve, path: Path) -> None:
             assert (kept.item["n"], kept.attempt) == (1, 1)
 
 
+# --- redelivery -----------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_a_returned_record_waits_as_long_as_is_said(serve: Serve, path: Path) -> None:
+    """All attempts of a record would be used up in a moment."""
+    keeps = ct.Retention(attempts_max=3, backoff_s=0.05)
+    now_s = asyncio.get_running_loop().time
+    async with (
+        serve(path) as service,
+        service.subscribe("n any", durable="s", retention=keeps, auto_acknowledge=False) as events,
+    ):
+        await service.publish({"n": 0}, delivery=CERTIFIED)
+        position = (await events.next(20)).position
+        for attempt, delay_s, wait_s in ((2, None, 0.05), (3, 0.2, 0.2)):
+            before_s = now_s()
+            await events.nack(position, delay_s=delay_s)
+            assert (await events.next(20)).attempt == attempt
+            assert now_s() - before_s >= wait_s
+        await events.nack(position, delay_s=0)
+        await until(lambda: of(service).logs["s"].dead == 1)
+        for wrong in (-1, "x", float("nan"), 1e12):
+            with pytest.raises(InvalidValueError, match="delay_s: expected seconds"):
+                await events.nack(position, delay_s=wrong)  # type: ignore[arg-type]
+
+
+@on_loop
+async def test_a_reader_that_hangs_loses_its_record_to_another(serve: Serve, path: Path) -> None:
+    """A reader that hangs, connected, would keep its records for ever."""
+    keeps = ct.Retention(acknowledge_s=0.3)
+    async with (
+        serve(path) as service,
+        service.subscribe("n any", durable="s", retention=keeps) as hanging,
+    ):
+        await service.publish_batch([{"n": n} for n in range(4)], delivery=CERTIFIED)
+        held = await hanging.next(20)
+        await until(lambda: hanging.statistics().queued == 3)
+        async with service.subscribe(durable="s") as other:
+            got = await records(other, 4)
+            assert sorted((each["n"], each.attempt) for each in got) == [
+                *((0, 2), (1, 1), (2, 1), (3, 1))
+            ]
+        await until(lambda: hanging.statistics().queued == 0)
+        await service.publish({"n": 4}, delivery=CERTIFIED)
+        assert held["n"] == 0
+        assert await numbers(hanging, 1) == [4], "it reads again"
+
+
+@on_loop
+async def test_long_work_is_extended(serve: Serve, path: Path) -> None:
+    """A record of which the work takes long would be given to another reader, too."""
+    keeps = ct.Retention(acknowledge_s=0.5)
+    async with (
+        serve(path) as service,
+        service.subscribe("n any", durable="s", retention=keeps, auto_acknowledge=False) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(2)], delivery=CERTIFIED)
+        left, long = await records(events, 2)
+        for _ in range(12):
+            await events.extend(long.position)
+            await asyncio.sleep(0.1)
+        (again,) = await records(events, 1)
+        assert (again.position, again.attempt) == (left.position, 2)
+        assert events.statistics().queued == 0
+        assert of(service).logs["s"].overdue == 1
+
+
+@on_loop
+async def test_records_are_handled(serve: Serve, path: Path) -> None:
+    """A handler would lose a record on which it failed, or one process all records in turn."""
+    keeps = ct.Retention(attempts_max=2, dead_letter="dead")
+    done, running, most, failed = list[int](), set[int](), 0, list[int]()
+    async with serve(path) as service:
+
+        async def work(record: DurableRecord[ct.Notification]) -> None:
+            nonlocal most
+            number = int(record.number("n"))
+            running.add(number)
+            most = max(most, len(running))
+            assert record.attempt == 1 or running == {number}, "it may have killed its reader"
+            await asyncio.sleep(0)
+            running.discard(number)
+            if number == 3:
+                raise ZeroDivisionError
+            done.append(number)
+
+        def on_error(error: Exception, record: DurableRecord[Any]) -> None:
+            assert isinstance(error, ZeroDivisionError)
+            failed.append(int(record.number("n")))
+
+        async with service.subscribe("n any", durable="s", retention=keeps) as events:
+            await service.publish_batch([{"n": n} for n in range(20)], delivery=CERTIFIED)
+            handling = asyncio.create_task(events.handle(work, concurrency=4, on_error=on_error))
+            await until(lambda: len(done) == 19 and of(service).logs["s"].dead == 1)
+            assert events.statistics().failed == 2
+        await handling
+        assert (sorted(done), failed) == (sorted({*range(20)} - {3}), [3, 3])
+        assert most == 4
+        assert await rest(service, "s") == []
+        async with service.subscribe(durable="dead") as dead:
+            assert await numbers(dead, 1) == [3]
+
+
 # --- publishing -----------------------------------------------------------------------------------
 
 

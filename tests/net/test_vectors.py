@@ -212,7 +212,7 @@ def test_the_page_names_limits_that_there_are() -> None:
     assert (
         fields
         - {"frame_bytes_max", "records_max", "bytes_max", "replay_max", "attempts_max"}
-        - {"hops_max"}
+        - {"backoff_s_max", "hops_max"}
         <= settable
     )
     assert named

@@ -25,6 +25,7 @@ from contrada.delivery.delivery_messages import (
     CloseLog,
     Destination,
     DurableEntry,
+    Extend,
     Grant,
     LogEntry,
     Nack,
@@ -41,8 +42,9 @@ from contrada.delivery.delivery_messages import (
     StreamAck,
     ToSequence,
     Transfer,
+    Withdraw,
 )
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.errors import ContradaError, DeliveryError, FrameError
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern, Query
 from contrada.model.codec import Encodable, from_msgpack, to_msgpack
@@ -179,7 +181,8 @@ PROMISES: Final[dict[str, tuple[str, Any]]] = {
     ),
     "grant": ("10 records more", Grant("s", "r", 10)),
     "done": ("positions 1 and 2 are worked off", Ack("s", "r", ((1, 3),))),
-    "give back": ("position 3 may come again", Nack("s", "r", (3,))),
+    "give back": ("position 3 may come again after a second", Nack("s", "r", (3,), 1_000_000)),
+    "extend": ("position 4 is worked on", Extend("s", "r", (4,))),
     "close": ("the reader leaves; it had read position 3", CloseLog("s", "r", seen=(3,))),
     "ask log": ("the positions of s, and that of a time", AskLog("s", AT_US)),
     "ask stretch": ("positions 1 and 2 of s, number 1 there", AskRecordBatch("s", 1, 1, 3)),
@@ -192,6 +195,7 @@ GIVEN: Final[dict[str, tuple[str, Any]]] = {
         "one record, for the second time, and one that is damaged",
         Records("s", "r", (LogEntry(1, AT_US, SURE, 2), LogEntry(2, AT_US, None, 1, "damaged"))),
     ),
+    "withdraw": ("positions 5 and 6 go to others", Withdraw("s", "r", (5, 6))),
     "closed": ("nothing more comes; it may begin anew", Closed("s", "r", "restarted", again=True)),
 }
 """The messages in a LogDelivery."""
@@ -204,6 +208,8 @@ BODIES: Final[tuple[Payload, ...]] = (
     AskPast("p", 7),
     Past("p", 7, 4, (3,), 2),
     OpenLog("s", "r", 1),
+    Extend("s", "r"),
+    Withdraw("s", "r", (5,)),
     Closed("s", "r", "it ended"),
 )
 

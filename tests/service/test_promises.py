@@ -239,6 +239,45 @@ def test_a_kill_loses_nothing_accepted_and_doubles_nothing_acknowledged(place: P
     assert len(set(accepted) - set(found)) <= 2
 
 
+# --- restarts -------------------------------------------------------------------------------------
+
+KILLED = """
+import os, sys
+import contrada as ct
+with ct.connect_sync(store=sys.argv[1]) as service, service.subscribe(durable="s") as events:
+    for record in events:
+        print(record["n"], record.attempt, flush=True)
+        if record["n"] == 1:
+            os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.quick_first
+def test_a_record_that_kills_the_owner_of_its_log_becomes_a_dead_letter(place: Place) -> None:
+    """It would be given for ever, as a first attempt, and no record behind it ever."""
+    keeps = ct.Retention(attempts_max=2, dead_letter="dead")
+    with ct.connect_sync(store=place.name) as service:
+        service.subscribe("n any", durable="s", retention=keeps).open().close()
+        service.publish_batch([{"n": n} for n in range(4)], delivery=CERTIFIED)
+    attempts: dict[str, list[int]] = {}
+    for _ in range(6):
+        command = [sys.executable, "-c", KILLED, place.name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+            assert reader.stdout is not None
+            for line in reader.stdout:
+                number, attempt = line.split()
+                attempts.setdefault(number, []).append(int(attempt))
+                if number == "3":
+                    reader.kill()
+        if "3" in attempts:
+            break
+    assert attempts["1"] == sorted(attempts["1"]), "its attempts begin anew"
+    assert max(attempts["1"]) == 2
+    assert attempts["2"] == [1]
+    with ct.connect_sync(store=place.name) as service, service.subscribe(durable="dead") as dead:
+        assert dead.next(20)["n"] == 1
+
+
 # --- without awaits -------------------------------------------------------------------------------
 
 
@@ -258,7 +297,10 @@ def test_the_blocking_face_promises_the_same(place: Place) -> None:
             with pytest.warns(DeprecationWarning, match="give_back is nack now"):
                 events.give_back(got[1].position)  # type: ignore[attr-defined]
             assert events.next(20).attempt == 2
-            assert events.statistics().delivered == 6
+            events.nack(got[1].position, delay_s=0.01)
+            assert events.next(20).attempt == 3
+            events.extend()
+            assert events.statistics().delivered == 7
     with ct.connect_sync(store=place.name) as service:
         with suppress(ZeroDivisionError), service.subscribe(durable="s") as again:
             for each in again:

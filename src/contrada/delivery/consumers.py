@@ -9,7 +9,14 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 from typing import NamedTuple
 
 from contrada.delivery.access_point import AccessPoint
-from contrada.delivery.delivery_messages import Closed, CloseLog, Consuming, OpenLog, Records
+from contrada.delivery.delivery_messages import (
+    Closed,
+    CloseLog,
+    Consuming,
+    ForReader,
+    OpenLog,
+    Records,
+)
 from contrada.delivery.durable_table import DurableTable
 from contrada.delivery.owned_logs import ConsumerKey, OwnedLogs
 from contrada.errors import CannotPublishError
@@ -19,7 +26,7 @@ class HandRecords(NamedTuple):
     """Hand records, or the end of its reading, to a client of this server."""
 
     client: str
-    message: Records | Closed
+    message: ForReader
 
 
 class Consumers:
@@ -72,11 +79,11 @@ class Consumers:
 
     def serve(self, server: str, message: Consuming, now_us: int) -> None:
         """Handles a consumer's message to a subscription of this server."""
-        for reader, closed in self._logs.consume(server, message):
+        for reader, closed in self._logs.consume(server, message, now_us):
             self.deliver(reader, closed, now_us)
 
-    def deliver(self, reader: ConsumerKey, message: Records | Closed, now_us: int) -> None:
-        """Sends records, or a closing, from a log here to its consumer."""
+    def deliver(self, reader: ConsumerKey, message: ForReader, now_us: int) -> None:
+        """Sends a message from a log here to its consumer."""
         server, client = reader
         if server != self.name:
             self._access.send(server, message, now_us, self._access.known_context())
@@ -85,8 +92,8 @@ class Consumers:
             self._owners.pop((message.name, client), None)
         self.outgoing.append(HandRecords(client, message))
 
-    def receive(self, owner: str, message: Records | Closed, now_us: int) -> None:
-        """Takes records, or a closing, of another owner for a client here."""
+    def receive(self, owner: str, message: ForReader, now_us: int) -> None:
+        """Takes a message of another owner for a client here."""
         reader = message.name, message.consumer
         if self._owners.get(reader) == owner:
             if isinstance(message, Closed):
@@ -97,9 +104,9 @@ class Consumers:
             # the records.
             self._access.send(owner, CloseLog(message.name, message.consumer), now_us)
 
-    def close_server(self, owner: str, reason: str, *, again: bool = False) -> None:
+    def close_server(self, owner: str, reason: str, now_us: int, *, again: bool = False) -> None:
         """Closes all readings between this server and one that has restarted."""
-        self._logs.close_all(owner)
+        self._logs.close_all(owner, now_us)
         for reader in [each for each, where in self._owners.items() if where == owner]:
             self._close(reader, reason, again=again)
 

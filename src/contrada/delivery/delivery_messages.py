@@ -6,14 +6,18 @@ within an incarnation. Durable subscriptions are *announced* to all servers. Con
 *shipments*. A shipment has one *destination* for each server that must take it.
 """
 
-from typing import TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.model import Notification, Selection
 from contrada.routing.delegation import RouterMessage
 from contrada.routing.router_messages import Label
+
+DELAY_US_MAX: Final = 366 * 86_400 * 1_000_000
+"""Microseconds that a record waits at most before it is handed out again. Beyond it:
+InvalidValueError."""
 
 
 class DurableEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -193,11 +197,20 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="done"):
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
-    """A consumer returns records, to be handed out again."""
+    """A consumer returns records, to be handed out again: after a delay, or by the retention."""
 
     name: str
     consumer: str
     positions: tuple[int, ...]
+    delay_us: Annotated[int, msgspec.Meta(ge=0, le=DELAY_US_MAX)] | None = None
+
+
+class Extend(msgspec.Struct, frozen=True, array_like=True, tag="extend"):
+    """A consumer works on records, of which the time-out begins anew; without positions, on all."""
+
+    name: str
+    consumer: str
+    positions: tuple[int, ...] = ()
 
 
 class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
@@ -239,9 +252,18 @@ class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
     again: bool = False
 
 
-Consuming: TypeAlias = OpenLog | Grant | Ack | Nack | CloseLog
+class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
+    """Prefetched records were taken from a consumer, which gets none until it sends a `Grant`."""
+
+    name: str
+    consumer: str
+    positions: tuple[int, ...]
+
+
+Consuming: TypeAlias = OpenLog | Grant | Ack | Nack | Extend | CloseLog
+ForReader: TypeAlias = Records | Withdraw | Closed
 Payload: TypeAlias = (
-    Notice | ToSequence | Returned | Resumed | AskPast | Past | Consuming | Records | Closed
+    Notice | ToSequence | Returned | Resumed | AskPast | Past | Consuming | ForReader
 )
 
 

@@ -29,12 +29,13 @@ from contrada.delivery.delivery_messages import (
     StreamAck,
     Transfer,
 )
-from contrada.delivery.durable_log import DurableLogStatistics, OnFull, Retention
+from contrada.delivery.durable_log import DurableLogStatistics
 from contrada.delivery.durable_table import DurableTable, LogOwner
 from contrada.delivery.inbox import ArrivedShipment, Inbox
 from contrada.delivery.orders import Causality, Sequences
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import OwnedLogs
+from contrada.delivery.retention import OnFull, Retention
 from contrada.delivery.shipment_handler import ShipmentHandler
 from contrada.delivery.store import Notes, Store
 from contrada.delivery.store_renewal import RESTORED_GAP
@@ -305,7 +306,7 @@ class DeliveryServer:
             self._table.forget(server)
             for each in (self._outbox, self._inbox, self._causality, self._access):
                 each.forget(server)
-            self._consumers.close_server(server, f"server {server!r} will not be back")
+            self._consumers.close_server(server, f"server {server!r} will not be back", now_us)
         return self._settle(now_us)
 
     def _learn_owner(self, neighbour: Neighbour, message: AnnounceOwner, now_us: int) -> None:
@@ -318,7 +319,7 @@ class DeliveryServer:
         self._learn_start(message.owner, owner)
         if start != (owner.incarnation, owner.boot):
             reason = f"server {message.owner!r} has restarted"
-            self._consumers.close_server(message.owner, reason, again=True)
+            self._consumers.close_server(message.owner, reason, now_us, again=True)
         if start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP:
             # It was restored from a copy.
             self._access.shipments += self._outbox.reopen(message.owner, now_us)
@@ -353,12 +354,14 @@ class DeliveryServer:
     def tick(self, now_us: int) -> list[DeliveryEffect]:
         """Resends, retries and fails what is due."""
         self._send_shipments(self._outbox.resend_due(now_us))
+        for reader, message in self.logs.expire(now_us):
+            self._consumers.deliver(reader, message, now_us)
         return self._settle(now_us)
 
     @property
     def due_us(self) -> int | None:
         """The latest time for `tick`; None if nothing waits."""
-        times = (self._outbox.due_us, self._access.due_us, self._retry_us)
+        times = (self._outbox.due_us, self._access.due_us, self.logs.due_us, self._retry_us)
         return min((each for each in times if each is not None), default=None)
 
     def _settle(self, now_us: int) -> list[DeliveryEffect]:

@@ -8,8 +8,8 @@ records, and reads them in the order in which they were handed out.
              first                                               cursor              next
 
 Invariant: each kept record before the cursor is in exactly one of three states: acknowledged,
-handed out to one consumer, or requeued. A crash loses consumers and attempt numbers. So a record
-may be handed out again, and none is lost.
+handed out to one consumer, or requeued, perhaps with a delay. A crash loses the consumers, and
+`Attempts` has what survives. So a record may be handed out again, and none is lost.
 
 An attempt counts for each record that a consumer is known to have read. Where that is none of those
 that it holds, it counts for the first of them, which may be the one that killed its reader.
@@ -17,72 +17,22 @@ that it holds, it counts for the first of them, which may be the one that killed
 Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (one of n).
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from heapq import heappop, heappush
+from dataclasses import dataclass
 from sys import maxsize
 from typing import Final, NamedTuple
 
 from contrada.delivery.delivery_limits import DeliveryLimits
+from contrada.delivery.redelivery import Attempts, HeldRecords, RequeuedRecords
+from contrada.delivery.retention import OnFull, Retention
 from contrada.delivery.store import Damaged, Extent, LogRecord, Positions, Store, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
-
-RECORDS_MAX: Final = 1_000_000
-"""Records of a durable subscription by default. Beyond it: `OnFull`."""
-
-BYTES_MAX: Final = 2**30
-"""Bytes of these records. Beyond it: `OnFull`."""
 
 OUT_MAX: Final = 10_000
 """Positions of one message of a consumer. Beyond it: LimitError."""
 
 READ_AT_ONCE: Final = 1_000
 """Records per read of the store."""
-
-REOPEN_SHARE: Final = 7 / 8
-"""A full subscription accepts publications again below this share of its room."""
-
-
-class OnFull(StrEnum):
-    """The behaviour of a durable subscription without room for a publication."""
-
-    REFUSE = "refuse"
-    """CannotPublishError to the publisher: no subscription gets the notification."""
-    DROP_OLDEST = "drop-oldest"
-    """The oldest records are dropped, acknowledged or not, and counted."""
-    END = "end"
-    """The subscription ends, with its log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """The room and the replay of a durable subscription. Raises InvalidValueError.
-
-    `replay_max` acknowledged records are kept for replay. A record that `attempts_max` readers got
-    is dead: it moves to the subscription `dead_letter`, or is dropped without one; 0 means
-    unlimited.
-    """
-
-    records_max: int = RECORDS_MAX
-    bytes_max: int = BYTES_MAX
-    on_full: OnFull = OnFull.REFUSE
-    replay_max: int = 0
-    attempts_max: int = 0
-    dead_letter: str = ""
-
-    def __post_init__(self) -> None:
-        lowest = {"records_max": 1, "bytes_max": 1, "replay_max": 0, "attempts_max": 0}
-        for name, least in lowest.items():
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InvalidValueError(value, f"{name}: expected a whole number from {least}")
-        if self.on_full not in tuple(OnFull):
-            raise InvalidValueError(self.on_full, f"on_full: expected {' or '.join(OnFull)}")
-        if not isinstance(self.dead_letter, str):
-            raise InvalidValueError(self.dead_letter, "dead_letter: expected a name")
-        object.__setattr__(self, "on_full", OnFull(self.on_full))
 
 
 class HandedRecord(NamedTuple):
@@ -96,7 +46,8 @@ class HandedRecord(NamedTuple):
 class DurableLogStatistics:
     """Counters of a durable subscription since its server started.
 
-    `unread` counts failed reads of the store, which are retried.
+    `overdue` records were taken from readers after their time-out. `unread` counts failed reads of
+    the store, which are retried.
     """
 
     appended: int = 0
@@ -106,37 +57,8 @@ class DurableLogStatistics:
     dropped: int = 0
     dead: int = 0
     damaged: int = 0
+    overdue: int = 0
     unread: int = 0
-
-
-@dataclass(slots=True)
-class _ConsumerState:
-    """The credit of a consumer, and its records: read ones, and those that it may have prefetched.
-
-    `sent` has the place of each in the sequence of all records that were handed to the consumer,
-    `counted` the one of them with an attempt.
-    """
-
-    credit: int = 0
-    handed: int = 0
-    sent: dict[int, int] = field(default_factory=dict)
-    read: dict[int, None] = field(default_factory=dict)
-    counted: int | None = None
-
-    @property
-    def held(self) -> set[int]:
-        """All positions."""
-        return {*self.sent, *self.read}
-
-    def __len__(self) -> int:
-        return len(self.sent) + len(self.read)
-
-    def discard(self, position: int) -> None:
-        """Removes a record."""
-        if self.sent.pop(position, None) is None:
-            self.read.pop(position, None)
-        if position == self.counted:
-            self.counted = None
 
 
 class DurableLog:
@@ -152,8 +74,12 @@ class DurableLog:
         store: Store,
         retention: Retention,
         limits: DeliveryLimits = DeliveryLimits(),
+        attempts: Attempts | None = None,
     ) -> None:
-        """Continues an existing log: unacknowledged records are handed out again."""
+        """Continues an existing log: unacknowledged records are handed out again.
+
+        `attempts` are those that survived; without, they are in memory.
+        """
         if retention.dead_letter == name:
             raise InvalidValueError(name, "a subscription cannot be its own dead letter")
         self.name, self._limits, self.retention = name, limits, retention
@@ -167,10 +93,10 @@ class DurableLog:
         self._done = Positions(store.acknowledged(name))
         self._cursor = self._done.first_without(self.extent.first)
         self._replays_to = self._cursor  # before it, acknowledged records are handed out, too
-        self._requeued: list[int] = []  # a heap
-        self._attempts: Counter[int] = Counter()
-        self._consumers: dict[str, _ConsumerState] = {}
-        self._holders: dict[int, _ConsumerState] = {}  # of each record
+        self.attempts = Attempts() if attempts is None else attempts
+        self._requeued = RequeuedRecords(self.attempts)
+        self._consumers: dict[str, HeldRecords] = {}
+        self._holders: dict[int, HeldRecords] = {}  # of each record
 
     @property
     def extent(self) -> Extent:
@@ -183,54 +109,27 @@ class DurableLog:
     def check_room(self, records: Sequence[bytes]) -> None:
         """Raises CannotPublishError for records without room, with `OnFull.REFUSE`."""
         extent, keep = self.extent, self.retention
-        too_many = len(records) > keep.records_max or sum(map(len, records)) > keep.bytes_max
         refuses = keep.on_full is OnFull.REFUSE
-        if too_many or (refuses and max(self._excess(records)) > 0):
+        if keep.excess(records) or (refuses and keep.excess(records, extent)):
             raise CannotPublishError(self.name, extent.records, extent.held_bytes)
-
-    def is_full(self, *, was_full: bool = False) -> bool:
-        """Whether publishers are refused; after that, until there is ample room again."""
-        extent, keep = self.extent, self.retention
-        part = REOPEN_SHARE if was_full else 1
-        return keep.on_full is OnFull.REFUSE and (
-            extent.records >= keep.records_max * part or extent.held_bytes >= keep.bytes_max * part
-        )
 
     def _make_room(self, records: Sequence[bytes]) -> Sequence[bytes]:
         """Makes room by `OnFull`. Returns the records that fit."""
-        if max(self._excess(records)) <= 0:
+        keep = self.retention
+        if not keep.excess(records, self.extent):
             return records
-        if self.retention.on_full is OnFull.END:
+        if keep.on_full is OnFull.END:
             self.end()
-        elif self.retention.on_full is OnFull.DROP_OLDEST:
-            kept = self._newest(records)
+        elif keep.on_full is OnFull.DROP_OLDEST:
+            kept = keep.newest(records)
             self.statistics.dropped += len(records) - len(kept)
-            over, over_bytes = self._excess(kept)
-            if over > 0 or over_bytes > 0:
+            if over := keep.excess(kept, self.extent):
                 try:
-                    self._drop_oldest(max(over, 0), max(over_bytes, 0))
+                    self._drop_oldest(*over)
                 except StoreError:  # It holds more than it should until the next is appended.
                     self.statistics.unread += 1
             return kept
         return records
-
-    def _newest(self, records: Sequence[bytes]) -> Sequence[bytes]:
-        """Returns the last records that fit an empty log."""
-        room = self.retention.bytes_max
-        kept: list[bytes] = []
-        for data in reversed([each for each in records if len(each) <= room]):
-            room -= len(data)
-            if room < 0 or len(kept) >= self.retention.records_max:
-                break
-            kept.append(data)
-        return kept[::-1]
-
-    def _excess(self, records: Sequence[bytes]) -> tuple[int, int]:
-        """Returns by how many records and bytes the limits would be exceeded."""
-        extent, keep = self.extent, self.retention
-        count = extent.records + len(records)
-        size = extent.held_bytes + sum(map(len, records))
-        return count - keep.records_max, size - keep.bytes_max
 
     def append(self, records: Sequence[bytes], time_us: int) -> None:
         """Appends records; by `OnFull` the oldest are dropped, or the subscription ends.
@@ -250,6 +149,7 @@ class DurableLog:
         self.statistics.dropped += extent.next - extent.first - done
         self.has_ended = True
         self.store.drop(self.name)
+        self.attempts.end()
         self._consumers.clear()
         self._holders.clear()
 
@@ -276,7 +176,7 @@ class DurableLog:
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def open(self, consumer: str, holds: Iterable[int] = ()) -> None:
+    def open(self, consumer: str, holds: Iterable[int] = (), now_us: int = 0) -> None:
         """Adds a consumer, which gets records once it has credit. Raises DeliveryError.
 
         `holds`: the records that its client has read, before its connection was lost. It holds
@@ -289,15 +189,13 @@ class DurableLog:
         most = self._limits.consumers_max
         if len(self._consumers) >= most:
             raise DeliveryError(f"{self.name!r} has consumers_max = {most} consumers")
-        of = self._consumers[consumer] = _ConsumerState()
-        held = {each for each in holds if each not in self._done}.intersection(self._requeued)
-        if held:
-            self._requeued = sorted(each for each in self._requeued if each not in held)
-        for each in sorted(held):
-            self._attempts[each] = max(self._attempts[each], 1)
-            of.read[each], self._holders[each] = None, of
+        of = self._consumers[consumer] = HeldRecords(self.attempts, active_us=now_us)
+        wanted = {each for each in holds if each not in self._done}
+        for each in sorted(self._requeued.take_back(wanted) if wanted else ()):
+            of.adopt(each, now_us)
+            self._holders[each] = of
 
-    def close(self, consumer: str, seen: Iterable[int] | None = None) -> None:
+    def close(self, consumer: str, seen: Iterable[int] | None = None, now_us: int = 0) -> None:
         """Removes a consumer and requeues its records.
 
         `seen`: the records that it has read, which alone count as attempts. None: it is lost.
@@ -306,32 +204,32 @@ class DurableLog:
         if of is None:  # The subscription has ended.
             return
         if seen is not None:
-            counted = of.held.intersection(seen)
-            was = of.held.intersection((*of.read, of.counted))
-            self._attempts.update(counted - was)
-            self._attempts.subtract(was - counted)
-        self._requeue(of.held)
+            of.count_alone(of.held.intersection(seen))
+        self._requeue(of.held, now_us)
 
-    def grant(self, consumer: str, credit: int, read: int = 0) -> None:
+    def grant(self, consumer: str, credit: int, read: int = 0, now_us: int = 0) -> None:
         """Adds to a consumer's credit.
 
         `read`: the records that it has read, of all that were handed to it.
         """
         of = self._consumers[consumer]
         of.credit += credit
+        self.note_active(consumer, now_us)
         read = min(read, of.handed)  # It may repeat the count of an earlier opening.
         while of.sent and (first := next(iter(of.sent.items())))[1] < read:
-            position = first[0]
-            self._attempts[position] += position != of.counted
-            of.discard(position)
-            of.read[position] = None
+            of.note_read(first[0], now_us)
 
-    def _count_first(self, of: _ConsumerState) -> None:
-        """Counts an attempt for the first record of a consumer, if it may be reading that."""
-        first = None if of.read else next(iter(of.sent), None)
-        if first is not None and first != of.counted:
-            of.counted = first
-            self._attempts[first] += 1
+    def note_active(self, consumer: str, now_us: int) -> None:
+        """Notes that a consumer reads: from now on it has time for its prefetched records."""
+        of = self._consumers[consumer]
+        of.active_us, of.is_idle = now_us, False
+
+    def extend(self, consumer: str, positions: Iterable[int], now_us: int) -> None:
+        """Begins the time-out of records anew that a consumer reads; without positions, of all."""
+        of = self._consumers[consumer]
+        self.note_active(consumer, now_us)
+        for each in sorted(of.held.intersection(positions or of.read)):
+            of.note_read(each, now_us)
 
     def seek(self, position: int | None = None, time_us: int | None = None) -> int:
         """Moves back to a position or a time. Returns the position.
@@ -353,10 +251,10 @@ class DurableLog:
             raise InvalidValueError(position, reason)
         self._replays_to = max(self._replays_to, self._cursor)
         self._cursor = max(position, self.extent.first)
-        self._requeued = sorted(each for each in self._requeued if each < self._cursor)
+        self._requeued.forget(self._cursor)
         return self._cursor
 
-    def take(self, consumer: str, count: int = maxsize) -> list[HandedRecord]:
+    def take(self, consumer: str, count: int = maxsize, now_us: int = 0) -> list[HandedRecord]:
         """Returns the next records of a consumer, within its credit; requeued ones first.
 
         At most `count`. A damaged record is handed out once, and counts as acknowledged. Dead
@@ -368,11 +266,11 @@ class DurableLog:
         count, self.why_stuck = min(count, of.credit, room), ""
         try:  # It reads before any change, so that an error of the store loses nothing.
             while self._requeued and len(handed) < count:
-                position = self._requeued[0]
+                position = self._requeued.first
                 is_due = position >= self.extent.first and position not in self._done
                 entries = self.store.read(self.name, position, 1) if is_due else []
-                heappop(self._requeued)
-                handed += self._hand_out(of, entries)
+                self._requeued.pop()
+                handed += self._hand_out(of, entries, now_us)
             while len(handed) < count:
                 if self._cursor >= self._replays_to:
                     self._cursor = self._done.first_without(self._cursor)
@@ -382,13 +280,13 @@ class DurableLog:
                 if not entries:
                     break
                 self._cursor = entries[-1].position + 1
-                handed += self._hand_out(of, entries)
+                handed += self._hand_out(of, entries, now_us)
         except StoreError as error:
             self.why_stuck = error.reason
             self.statistics.unread += 1
         of.credit -= len(handed)
         self.statistics.handed += len(handed)
-        self._count_first(of)
+        of.count_first()
         return handed
 
     def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
@@ -419,17 +317,22 @@ class DurableLog:
     def can_take(self, consumer: str) -> bool:
         """Whether a consumer may get records now."""
         of = self._consumers[consumer]
-        return of.credit > 0 and len(of) < self._limits.records_unacknowledged_max
+        room = self._limits.records_unacknowledged_max
+        return of.credit > 0 and not of.is_idle and len(of) < room
 
     def _hand_out(
-        self, of: _ConsumerState, entries: Iterable[StoredRecord]
+        self, of: HeldRecords, entries: Iterable[StoredRecord], now_us: int
     ) -> Iterator[HandedRecord]:
-        """Records the holder of entries; skips acknowledged and dead ones."""
+        """Records the holder of entries; skips acknowledged, dead and delayed ones."""
         for entry in entries:
             position = entry.position
             if position in self._done and position >= self._replays_to:
                 continue
-            attempt = self._attempts[position] + 1
+            if (due_us := self.attempts.due_us(position)) > now_us:  # From before a restart.
+                self._requeued.add(position, due_us)
+                continue
+            self.attempts.delay(position, 0)
+            attempt = self.attempts[position] + 1
             if isinstance(entry, Damaged):
                 self.statistics.damaged += 1
                 self._acknowledge([(position, position + 1)])
@@ -439,6 +342,8 @@ class DurableLog:
                 self._acknowledge([(position, position + 1)])
                 continue
             elif position not in self._done:
+                if not of:
+                    of.active_us = now_us
                 of.sent[position], self._holders[position] = of.handed, of
             of.handed += 1
             self.statistics.again += attempt > 1
@@ -470,33 +375,69 @@ class DurableLog:
             except StoreError:  # It is dropped with the next acknowledgement.
                 self.statistics.unread += 1
 
-    def nack(self, consumer: str, positions: Iterable[int]) -> None:
-        """Requeues records of a consumer, for any consumer."""
+    def nack(
+        self, consumer: str, positions: Iterable[int], now_us: int = 0, delay_us: int | None = None
+    ) -> None:
+        """Requeues records of a consumer, for any consumer, after a delay or by the retention."""
         of = self._consumers[consumer]
-        returned = of.held.intersection(positions)
-        self._attempts.update(returned.difference(of.read, (of.counted,)))  # It has read them.
-        self._requeue(returned)
-        self._count_first(of)
+        self.note_active(consumer, now_us)
+        for each in (returned := of.held.intersection(positions)):
+            of.note_read(each, now_us)
+        self._requeue(returned, now_us, delay_us)
+        of.count_first()
 
-    def _requeue(self, positions: Iterable[int]) -> None:
+    def _requeue(self, positions: Iterable[int], now_us: int, delay_us: int | None = None) -> None:
         for position in positions:
             self._holders.pop(position).discard(position)
-            heappush(self._requeued, position)
+            wait_us = delay_us
+            if wait_us is None:
+                wait_us = self.retention.backoff_us(self.attempts[position])
+            self._requeued.add(position, now_us + wait_us if wait_us else 0)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    @property
+    def due_us(self) -> int | None:
+        """The latest time for `expire`; None if nothing waits. Cost: the consumers."""
+        times = [self._requeued.due_us]
+        if time_out_us := self.retention.acknowledge_us:
+            times += [of.due_us(time_out_us) for of in self._consumers.values()]
+        return min((each for each in times if each is not None), default=None)
+
+    def expire(self, now_us: int) -> dict[str, tuple[int, ...]]:
+        """Requeues the records whose delay or whose reader's time has passed.
+
+        Returns, for each consumer that was silent for so long, the prefetched records that are
+        taken from it. It is handed no others until it reads.
+        """
+        self._requeued.expire(now_us)
+        taken: dict[str, tuple[int, ...]] = {}
+        if not (time_out_us := self.retention.acknowledge_us):
+            return taken
+        until_us = now_us - time_out_us
+        for consumer, of in self._consumers.items():
+            sent, overdue = tuple(of.sent), of.overdue(until_us)
+            if overdue and of.is_idle:
+                taken[consumer] = sent
+            self.statistics.overdue += len(overdue)
+            self._requeue(overdue, now_us)
+            of.count_first()
+        return taken
 
     def _release(self, first: int, end: int) -> None:
         """Takes positions from their holders."""
-        known = len(self._holders) + len(self._attempts)
-        among = range(first, end) if end - first < known else [*self._holders, *self._attempts]
-        holders: dict[int, _ConsumerState] = {}
+        known = len(self._holders) + len(self.attempts)
+        among = range(first, end) if end - first < known else [*self._holders, *self.attempts]
+        holders: set[HeldRecords] = set()
         for position in among:
             if first <= position < end:
-                self._attempts.pop(position, None)
+                self.attempts.forget(position)
                 of = self._holders.pop(position, None)
                 if of is not None:
                     of.discard(position)
-                    holders[id(of)] = of
-        for of in holders.values():
-            self._count_first(of)
+                    holders.add(of)
+        for of in holders:
+            of.count_first()
 
     def _truncate(self, before: int) -> None:
         first = self.extent.first

@@ -12,6 +12,7 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -23,14 +24,18 @@ from contrada.delivery.delivery_messages import (
     CloseLog,
     Consuming,
     DurableEntry,
+    Extend,
     Grant,
     LogEntry,
     Nack,
     OpenLog,
     Records,
+    Withdraw,
 )
-from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, HandedRecord, Retention
+from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, HandedRecord
 from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.redelivery import AttemptRow, Attempts, load_attempts
+from contrada.delivery.retention import Retention
 from contrada.delivery.store import OWN_LOGS, LogRecord, Notes, Store, check_log_name, check_records
 from contrada.errors import (
     CannotPublishError,
@@ -82,17 +87,29 @@ class OwnedLogs:
         self._recent: dict[bytes, Notification] = {}  # appended since the last push
         self._changed: dict[int, None] = {}  # may have to be announced
         self._notes = Notes(store)
+        self._alarms: list[tuple[int, int]] = []  # a heap of times and numbers, for `expire`
+        self._alarm_us: dict[int, int] = {}  # the earliest of each
+        attempts = load_attempts(self._notes)
         for number, (entry, retention) in self._notes.of(
             "subscription", tuple[DurableEntry, Retention]
         ):
-            self._add(int(number), entry, retention, is_durable=True)
+            kept = attempts.get(entry.name, ())
+            self._add(int(number), entry, retention, kept, is_durable=True)
         self.ended: list[str] = []  # names, for the owner to take
         self._next = next((number for _, number in self._notes.of("next", int)), 1)
 
     def _add(
-        self, number: int, entry: DurableEntry, retention: Retention, *, is_durable: bool
+        self,
+        number: int,
+        entry: DurableEntry,
+        retention: Retention,
+        rows: Iterable[AttemptRow] = (),
+        *,
+        is_durable: bool,
     ) -> None:
-        owned = DurableLog(entry.name, self._store_of(is_durable), retention, self._limits)
+        attempts = Attempts(entry.name, self._notes, rows) if is_durable else None
+        store = self._store_of(is_durable)
+        owned = DurableLog(entry.name, store, retention, self._limits, attempts)
         self._logs[number] = _OwnedLog(owned, entry, is_durable)
         self._numbers[entry.name] = number
         self._touch(number)
@@ -250,7 +267,9 @@ class OwnedLogs:
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def consume(self, server: str, message: Consuming) -> Iterator[tuple[ConsumerKey, Closed]]:
+    def consume(
+        self, server: str, message: Consuming, now_us: int = 0
+    ) -> Iterator[tuple[ConsumerKey, Closed]]:
         """Handles a consumer's message. An error closes the consumer."""
         reader = server, message.consumer
         try:
@@ -261,49 +280,56 @@ class OwnedLogs:
             if not isinstance(message, OpenLog | CloseLog) and reader not in owned.readers:
                 raise DeliveryError(f"{message.consumer!r} does not read {message.name!r}")
             self._touch(number)
-            self._do(owned, reader, message)
+            self._do(owned, reader, message, now_us)
         except ContradaError as error:
             if message.name in self._numbers:
-                self._close(self._logs[self._numbers[message.name]], reader)
+                self._close(self._logs[self._numbers[message.name]], reader, None, now_us)
             yield reader, Closed(message.name, message.consumer, str(error))
 
-    def _do(self, owned: _OwnedLog, reader: ConsumerKey, message: Consuming) -> None:
+    def _do(self, owned: _OwnedLog, reader: ConsumerKey, message: Consuming, now_us: int) -> None:
         of, consumer = owned.log, _consumer(reader)
         match message:
             case OpenLog():
-                self._close(owned, reader)  # from before a restart of its server
-                of.open(consumer, message.holds)
+                self._close(owned, reader, None, now_us)  # from before a restart of its server
+                of.open(consumer, message.holds, now_us)
                 owned.readers[reader] = None
                 if message.position is not None or message.time_us is not None:
                     of.seek(message.position, message.time_us)
             case Grant():
-                of.grant(consumer, message.credit, message.read)
+                of.grant(consumer, message.credit, message.read, now_us)
             case Ack():
+                of.note_active(consumer, now_us)
                 of.acknowledge(message.intervals)
             case Nack():
-                of.nack(consumer, message.positions)
+                of.nack(consumer, message.positions, now_us, message.delay_us)
+            case Extend():
+                of.extend(consumer, message.positions, now_us)
             case CloseLog(ends=ends, seen=seen):
-                self._close(owned, reader, seen)
+                self._close(owned, reader, seen, now_us)
                 if ends:
                     of.end()
 
     def _close(
-        self, owned: _OwnedLog, reader: ConsumerKey, seen: Iterable[int] | None = None
+        self,
+        owned: _OwnedLog,
+        reader: ConsumerKey,
+        seen: Iterable[int] | None = None,
+        now_us: int = 0,
     ) -> None:
         if reader in owned.readers:
             del owned.readers[reader]
-            owned.log.close(_consumer(reader), seen)
+            owned.log.close(_consumer(reader), seen, now_us)
 
     def acknowledge(self, name: str, before: int) -> None:
         """Acknowledges all positions before one. Raises DeliveryError, InvalidValueError."""
         self.log_of(name).acknowledge([(1, before)] if before > 1 else [])
         self._touch(self._numbers[name])
 
-    def close_all(self, server: str) -> None:
+    def close_all(self, server: str, now_us: int = 0) -> None:
         """Closes all consumers at a server; their records are requeued."""
         for number, owned in self._logs.items():
             for reader in [each for each in owned.readers if each[0] == server]:
-                self._close(owned, reader)
+                self._close(owned, reader, None, now_us)
                 self._touch(number)
 
     def push(
@@ -328,7 +354,8 @@ class OwnedLogs:
             while ready and of.available:
                 share = -(-of.available // len(ready))
                 for reader in ready:
-                    handed.setdefault(reader, []).extend(of.take(_consumer(reader), share))
+                    found = of.take(_consumer(reader), share, time_us)
+                    handed.setdefault(reader, []).extend(found)
                 ready = [
                     each for each in ready if of.can_take(_consumer(each)) and not of.why_stuck
                 ]
@@ -337,6 +364,8 @@ class OwnedLogs:
                 held_back[number] = None
                 self.stuck[of.name] = of.why_stuck
             self._bury(owned, time_us)
+            of.attempts.write()
+            self._set_alarm(number, of.due_us)
             for reader, found in handed.items():
                 if found:
                     owned.readers[reader] = owned.readers.pop(reader)
@@ -344,6 +373,36 @@ class OwnedLogs:
                     yield reader, Records(owned.entry.name, reader[1], records)
         self._touched = held_back
         self._recent.clear()
+
+    @property
+    def due_us(self) -> int | None:
+        """The latest time for `expire`; None if nothing waits."""
+        return self._alarms[0][0] if self._alarms else None
+
+    def _set_alarm(self, number: int, due_us: int | None) -> None:
+        """Sets the time of a log, unless there is an earlier one."""
+        if due_us is not None and due_us < self._alarm_us.get(number, due_us + 1):
+            self._alarm_us[number] = due_us
+            heappush(self._alarms, (due_us, number))
+
+    def expire(self, now_us: int) -> Iterator[tuple[ConsumerKey, Withdraw]]:
+        """Requeues the records whose delay has passed, or the time of whose reader.
+
+        Yields messages for consumers about prefetched records. Cost: the logs with such a time.
+        """
+        while self._alarms and self._alarms[0][0] <= now_us:
+            due_us, number = heappop(self._alarms)
+            if self._alarm_us.get(number) != due_us:
+                continue  # It has an earlier one, or had it.
+            del self._alarm_us[number]
+            owned = self._logs.get(number)
+            if owned is None or owned.log.has_ended:
+                continue
+            taken = owned.log.expire(now_us)
+            self._touch(number)
+            for reader in owned.readers:
+                if (positions := taken.get(_consumer(reader))) is not None:
+                    yield reader, Withdraw(owned.entry.name, reader[1], positions)
 
     def _record(self, handed: HandedRecord) -> LogEntry:
         entry, attempt = handed
@@ -375,7 +434,7 @@ class OwnedLogs:
                 yield number, None
                 continue
             was_full = owned.entry.is_full
-            if owned.log.is_full(was_full=was_full) != was_full:
+            if owned.log.retention.is_full(owned.log.extent, was_full=was_full) != was_full:
                 owned.entry = msgspec.structs.replace(owned.entry, is_full=not was_full)
                 yield number, owned.entry
 

@@ -80,7 +80,7 @@ class ShipmentHandler:
                         self._access.send(source, past, now_us, self._access.context())
                 case messages.Past(publisher):
                     self._access.pasts.learn(publisher, source, body)
-                case messages.Records() | messages.Closed():
+                case messages.Records() | messages.Withdraw() | messages.Closed():
                     self._consumers.receive(source, body, now_us)
                 case _:
                     self._consumers.serve(source, body, now_us)

@@ -2,15 +2,18 @@
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import Any, Final, TypeVar
 
 from contrada.errors import ServiceError
 from contrada.service import trace_spans
-from contrada.service.subjects import Handler
+from contrada.service.subjects import Handler, OnError
 
 T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
 
 HANDLER_TURN_S: Final = 0.005
 """Seconds of consecutive calls of a plain handler. Beyond it: other tasks get a turn."""
@@ -67,11 +70,14 @@ async def handle_all(
     function: Handler[T],
     concurrency: int,
     failed: Callable[[Exception, T], Awaitable[None]],
+    finished: Callable[[T], None] = lambda _: None,
+    is_alone: Callable[[T], bool] = lambda _: False,
 ) -> None:
     """Calls a function with each item, up to `concurrency` at a time; see `Subscription.handle`.
 
-    An item is read only when its call can begin. `failed` is called with each exception. Raises the
-    errors of the iteration, after the running calls, and ServiceError.
+    An item is read only when its call can begin. `failed` is called with each exception, `finished`
+    after each call without one. Items that are alone are called without others at the same time.
+    Raises the errors of the iteration, after the running calls, and ServiceError.
     """
     calls = HandlerCalls(concurrency)
     if trace_spans.is_on:
@@ -82,22 +88,29 @@ async def handle_all(
             await result
         except Exception as error:  # noqa: BLE001 - the subscriber's own code
             await failed(error, item)
+        else:
+            finished(item)
 
     began_s, plain = monotonic(), 0
     try:
         async for item in items:
+            if lone := is_alone(item):
+                await calls.finished()
             try:
                 result = function(item)
             except Exception as error:  # noqa: BLE001 - the subscriber's own code
                 await failed(error, item)
                 continue
             if result is None or not inspect.isawaitable(result):
+                finished(item)
                 plain += 1
                 if plain % _CALLS_PER_LOOK == 0 and monotonic() - began_s >= HANDLER_TURN_S:
                     await asyncio.sleep(0)
                     began_s = monotonic()
                 continue
             await calls.begin(finish(result, item))
+            if lone:
+                await calls.finished()
     except asyncio.CancelledError:
         calls.cancel()
         raise
@@ -110,6 +123,15 @@ async def called(function: Callable[..., Awaitable[object] | object], *arguments
     result = function(*arguments)
     if inspect.isawaitable(result):
         await result
+
+
+async def tell_error(on_error: OnError[T], error: Exception, item: T, of: object) -> None:
+    """Calls `on_error` of a handler; an exception of its own is logged."""
+    try:
+        await called(on_error, error, item)
+    except Exception as further:  # noqa: BLE001 - the subscriber's own code
+        said = {"of": of, "reason": further}
+        _LOG.warning("on_error of a handler of %(of)s raised: %(reason)r", said)
 
 
 def checked_concurrency(concurrency: int) -> int:

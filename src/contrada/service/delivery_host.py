@@ -20,7 +20,7 @@ from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_server import RETRY_US, DeliveryEffect, DeliveryServer
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
 from contrada.errors import (
@@ -58,8 +58,8 @@ VisibleEffect: TypeAlias = HandRecords | SendMessage
 class LogReader(Protocol):
     """A reader of a durable subscription here."""
 
-    def receive(self, said: messages.Records | messages.Closed) -> None:
-        """Receives records, or the end of the subscription."""
+    def receive(self, said: messages.ForReader) -> None:
+        """Receives records, or loses prefetched ones, or learns the end of the subscription."""
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Ends the reader with the service, after its last acknowledgements."""

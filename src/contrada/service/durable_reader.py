@@ -18,7 +18,8 @@ from heapq import heappop, heappush
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from contrada.delivery import delivery_messages as messages
-from contrada.delivery.durable_log import OUT_MAX, Retention
+from contrada.delivery.durable_log import OUT_MAX
+from contrada.delivery.retention import Retention
 from contrada.delivery.store import Positions
 from contrada.errors import (
     ContradaError,
@@ -30,6 +31,7 @@ from contrada.errors import (
 )
 from contrada.model import Filter, FilterSet, Notification, Pattern
 from contrada.model.domains.values import time_us_of
+from contrada.service.callbacks import handle_all, tell_error
 from contrada.service.delivery_host import LogHost
 from contrada.service.interface import DurableSubscription, SubscriptionStatistics
 from contrada.service.loop_guards import check_loop, next_of
@@ -38,7 +40,7 @@ from contrada.service.requests import filters_of, narrowing_of, residue_of
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.signatures import durable_reader_of_subject
 from contrada.service.service_limits import ServiceLimits
-from contrada.service.subjects import DurableOptions, DurableRecord
+from contrada.service.subjects import DurableOptions, DurableRecord, Handler, OnError
 from contrada.service.subscription_queue import EXPIRED, USUAL_QUEUE, QueueSettings
 
 DAMAGED: Final = "damaged"
@@ -121,6 +123,10 @@ class DurableReader(DurableSubscription[T]):
         self._still_has: set[int] = set()  # of that, what comes again since it is read anew
         self._last: int | None = None  # to be acknowledged when the next one is asked for
         self._is_repeated = False  # whether others were given the last record before
+        self._is_late = False  # whether records were taken from it since it read
+        self._returning: dict[int, None] = {}  # nacks without an answer
+        self._is_handling = False
+        self._failed = 0
         self._unreadable: list[int] = []  # a heap of what it has and cannot read
         self._done: list[int] = []
         self._is_flush_due = False
@@ -219,15 +225,21 @@ class DurableReader(DurableSubscription[T]):
     @property
     def holds(self) -> tuple[int, ...]:
         """The positions that the caller has and did not acknowledge, at most `OUT_MAX`."""
-        return tuple(self._has)[:OUT_MAX]
+        return (*self._returning, *self._has)[:OUT_MAX]
 
     # --- reading ------------------------------------------------------------------------------
 
-    def receive(self, said: messages.Records | messages.Closed) -> None:
-        """Receives records, or the end of the subscription."""
+    def receive(self, said: messages.ForReader) -> None:
+        """Receives records, or loses prefetched ones, or learns the end of the subscription."""
         if isinstance(said, messages.Closed):
             self._failure = DeliveryError(f"{self._name!r}: {said.reason}")
             self._ahead.clear()
+        elif isinstance(said, messages.Withdraw):
+            gone, before = {*said.positions}, len(self._ahead)
+            self._ahead = deque(each for each in self._ahead if each.position not in gone)
+            self._taken += before - len(self._ahead)
+            self._read += before - len(self._ahead)
+            self._is_late = True
         else:
             self._ahead.extend(said.records)
         self._arrived.set()
@@ -241,8 +253,12 @@ class DurableReader(DurableSubscription[T]):
             if self._host is None:
                 raise ServiceError("iterate a subscription inside its own `async with`")
             self._acknowledge_last()
+            if self._is_late:
+                self._is_late = False
+                self._grant(self._host)
             if self._is_repeated:
                 await self._settle_repeated(self._host)
+                continue  # It may have ended meanwhile.
             while self._ahead:
                 found = self._took(self._ahead.popleft())
                 if found is not None:
@@ -301,8 +317,9 @@ class DurableReader(DurableSubscription[T]):
             self._note_unreadable(position, error)
             return None
         if self._options.get("auto_acknowledge", True):
-            self._last, self._is_repeated = position, record.attempt > 1
-        if len(self._has) > 1 and self._telling is None and self._loop is not None:
+            self._last = None if self._is_handling else position
+            self._is_repeated = record.attempt > 1
+        if self._telling is None and self._loop is not None:
             self._telling = self._loop.call_later(TOLD_S, self._tell)
         self._delivered += 1
         return DurableRecord(made, position, record.time_us, record.attempt)
@@ -320,7 +337,11 @@ class DurableReader(DurableSubscription[T]):
     def statistics(self) -> SubscriptionStatistics:
         """The numbers of records that were given, are prefetched, and were lost, by reason."""
         return SubscriptionStatistics(
-            self._delivered, len(self._ahead), dict(self._dropped), reconnects=self._reconnects
+            self._delivered,
+            len(self._ahead),
+            dict(self._dropped),
+            self._failed,
+            reconnects=self._reconnects,
         )
 
     # --- acknowledging ------------------------------------------------------------------------
@@ -333,15 +354,65 @@ class DurableReader(DurableSubscription[T]):
         self._flush()
         await host.committed(self._client)
 
-    async def nack(self, *positions: int) -> None:
+    async def nack(self, *positions: int, delay_s: float | None = None) -> None:
         """Returns records; see `DurableSubscription.nack`."""
         host = self._require_open(*positions)
+        returned = self._return(host, positions, None if delay_s is None else delay_us_of(delay_s))
+        self._returning.update(dict.fromkeys(returned))
+        try:
+            await host.committed(self._client)
+        finally:
+            for each in returned:
+                self._returning.pop(each, None)
+
+    def _return(
+        self, host: LogHost, positions: Iterable[int], delay_us: int | None = None
+    ) -> tuple[int, ...]:
+        """Returns those of these records that the caller has."""
         returned = tuple(each for each in positions if each in self._has)
         for each in returned:
             del self._has[each]
         self._still_has.difference_update(returned)
-        host.consume(self._client, messages.Nack(self._name, self._client, returned))
-        await host.committed(self._client)
+        host.consume(self._client, messages.Nack(self._name, self._client, returned, delay_us))
+        return returned
+
+    async def extend(self, *positions: int) -> None:
+        """Begins the time-out of records anew; see `DurableSubscription.extend`."""
+        host = self._require_open(*positions)
+        held = tuple(each for each in positions or self._has if each in self._has)
+        if held:
+            host.consume(self._client, messages.Extend(self._name, self._client, held[:OUT_MAX]))
+
+    async def handle(
+        self,
+        function: Handler[DurableRecord[T]],
+        *,
+        concurrency: int = 1,
+        on_error: OnError[DurableRecord[T]] | None = None,
+    ) -> None:
+        """Calls a function with each record; see `DurableSubscription.handle`."""
+
+        async def failed(error: Exception, record: DurableRecord[T]) -> None:
+            self._failed += 1
+            fields = {"subscription": self._name, "position": record.position, "reason": error}
+            _LOG.warning("a handler of %(subscription)s, %(position)d: %(reason)r", fields)
+            if on_error is not None:
+                await tell_error(on_error, error, record, self._name)
+            if self._host is not None and not self._has_ended and self._failure is None:
+                self._return(self._host, (record.position,))
+
+        def finished(record: DurableRecord[T]) -> None:
+            if self._options.get("auto_acknowledge", True):
+                self._acknowledge((record.position,))
+
+        # A record that others were given before is handled alone: it may have killed them.
+        self._is_handling = True
+        try:
+            await handle_all(
+                self, function, concurrency, failed, finished, lambda each: each.attempt > 1
+            )
+        finally:
+            self._is_handling = False
 
     def _require_open(self, *positions: Any) -> LogHost:
         if self._failure is not None:
@@ -398,12 +469,21 @@ class DurableReader(DurableSubscription[T]):
     def _tell(self) -> None:
         """Tells the host which records were read, if no message has done that since."""
         self._telling = None
-        if self._host is not None and self._told < self._taken and self._failure is None:
+        has_news = self._has and self._told < self._taken and not self._has_ended
+        if self._host is not None and has_news and self._failure is None:
             self._grant(self._host)
 
     def _grant(self, host: LogHost) -> None:
         credit, self._read, self._told = self._read, 0, self._taken
         host.consume(self._client, messages.Grant(self._name, self._client, credit, self._taken))
+
+
+def delay_us_of(delay_s: float) -> int:
+    """A delay in microseconds. Raises InvalidValueError."""
+    most_s = messages.DELAY_US_MAX // 1_000_000
+    if type(delay_s) not in (int, float) or not 0 <= delay_s <= most_s:
+        raise InvalidValueError(delay_s, f"delay_s: expected seconds from 0 to {most_s}")
+    return int(delay_s * 1_000_000)
 
 
 def durable_reader_of(

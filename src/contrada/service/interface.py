@@ -239,8 +239,36 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
         """
 
     @abstractmethod
-    async def nack(self, *positions: int) -> None:
-        """Has these records delivered again, to any reader. Raises as `acknowledge`."""
+    async def nack(self, *positions: int, delay_s: float | None = None) -> None:
+        """Has these records delivered again, to any reader, after `delay_s` seconds.
+
+        None means the delay of the `Retention`. Raises as `acknowledge`, and InvalidValueError for
+        a delay. After a loss of the connection it is repeated on the next one, as an
+        acknowledgement is.
+        """
+
+    @abstractmethod
+    async def extend(self, *positions: int) -> None:
+        """Begins the time-out of these records anew, or of all that this reader holds.
+
+        Call it during long work: see `Retention.acknowledge_s`. Without a connection it does
+        nothing. Raises InvalidValueError for a position that it was not given, ServiceClosedError.
+        """
+
+    @abstractmethod
+    async def handle(
+        self,
+        function: Handler[DurableRecord[T]],
+        *,
+        concurrency: int = 1,
+        on_error: OnError[DurableRecord[T]] | None = None,
+    ) -> None:
+        """Calls a function with each record, until the reader ends; see `Subscription.handle`.
+
+        With `auto_acknowledge`, a record is acknowledged when its call has returned; after an
+        exception it is returned, as by `nack`. A record with an `attempt` above 1 is handled alone:
+        it may have killed its reader. Raises DeliveryError as iterating does, ServiceError.
+        """
 
     if not TYPE_CHECKING:
 

@@ -204,17 +204,13 @@ class QueuedSubscription(Subscription[T]):
         self, function: Handler[T], *, concurrency: int = 1, on_error: OnError[T] | None = None
     ) -> None:
         """Calls a function with each object until it ends; see `Subscription.handle`."""
-        from contrada.service.callbacks import called, handle_all
+        from contrada.service.callbacks import handle_all, tell_error
 
         async def failed(error: Exception, item: T) -> None:
             self._failed += 1
             self._tell(self._failed == 1, "a handler of %(filters)s raised: %(reason)r", error)
             if on_error is not None:
-                try:
-                    await called(on_error, error, item)
-                except Exception as further:  # noqa: BLE001 - the subscriber's own code
-                    told = "on_error of a handler of %(filters)s raised: %(reason)r"
-                    self._tell(True, told, further)
+                await tell_error(on_error, error, item, self.filters)
 
         await handle_all(self, function, concurrency, failed)
 

@@ -148,7 +148,7 @@ one such as a class of obvents, allows any further attributes."""
 
 
 if TYPE_CHECKING:  # Loaded with the first durable subscription.
-    from contrada.delivery.durable_log import Retention
+    from contrada.delivery.retention import Retention
 
 
 WhenFull: TypeAlias = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
@@ -207,8 +207,7 @@ class DurableRecord(Generic[T]):
     """A record of a durable subscription. `item` is the notification, or the reader's object of it.
 
     `position` is its place in the log, `time_us` its arrival there in UTC microseconds since 1970,
-    and `attempt` counts the readers that got it since the owner of the log started, this one
-    included.
+    and `attempt` counts the readers that got it, this one included.
 
     A record reads like its item, so that one loop serves plain and durable subscriptions:
     `record["price"]` and `record.envelope` for a notification, `record.price` for an obvent. Type

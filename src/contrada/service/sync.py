@@ -52,7 +52,7 @@ from contrada.service.sync_base import SyncHandled, SyncIterator, SyncResource, 
 T = TypeVar("T")
 
 
-class SyncSubscription(SyncHandled[T]):
+class SyncSubscription(SyncHandled[Subscription[T], T]):
     """A subscription to notifications; iterate it inside its own `with`; see `Subscription`."""
 
     @property
@@ -86,7 +86,7 @@ class SyncSubscription(SyncHandled[T]):
         return self._service.ask(lambda: self._held.statistics())
 
 
-class SyncDurableSubscription(SyncIterator[DurableSubscription[T], DurableRecord[T]]):
+class SyncDurableSubscription(SyncHandled[DurableSubscription[T], DurableRecord[T]]):
     """A reader of a durable subscription; iterate it inside its own `with`.
 
     See `DurableSubscription`.
@@ -109,9 +109,19 @@ class SyncDurableSubscription(SyncIterator[DurableSubscription[T], DurableRecord
         """
         self._service.run(self._held.acknowledge(*positions, up_to=up_to))
 
-    def nack(self, *positions: int) -> None:
-        """Has these records delivered again, to any reader. Raises as `acknowledge`."""
-        self._service.run(self._held.nack(*positions))
+    def nack(self, *positions: int, delay_s: float | None = None) -> None:
+        """Has these records delivered again, to any reader, after `delay_s` seconds.
+
+        See `DurableSubscription.nack`.
+        """
+        self._service.run(self._held.nack(*positions, delay_s=delay_s))
+
+    def extend(self, *positions: int) -> None:
+        """Begins the time-out of these records anew, or of all that this reader holds.
+
+        See `DurableSubscription.extend`.
+        """
+        self._service.run(self._held.extend(*positions))
 
     def statistics(self) -> SubscriptionStatistics:
         """The counts of this reader; `Service.statistics` has those of the log."""

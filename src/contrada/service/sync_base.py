@@ -34,6 +34,7 @@ from contrada.service.subjects import Handler, Item, OnError
 T = TypeVar("T")
 H = TypeVar("H", bound=AsyncResource)
 S = TypeVar("S", bound=Subscription[Any] | DurableSubscription[Any] | Advertisements | Answers[Any])
+W = TypeVar("W", bound=Subscription[Any] | DurableSubscription[Any])
 
 BATCH_READ: Final = 1_024
 """Items of a batch that are read before they are published together. Beyond it: they wait for the
@@ -193,7 +194,7 @@ class BackgroundHandler:
         self.stop()
 
 
-class SyncHandled(SyncIterator[Subscription[T], T]):
+class SyncHandled(SyncIterator[W, T], Generic[W, T]):
     """A subscription whose objects can be handled by a function."""
 
     def handle(

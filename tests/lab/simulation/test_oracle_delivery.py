@@ -13,7 +13,6 @@ from contrada.delivery import inbox
 from contrada.delivery.access_point import AccessPoint
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_messages import LogEntry
-from contrada.delivery.durable_log import OnFull, Retention
 from contrada.delivery.durable_table import DurableTable
 from contrada.delivery.inbox import Inbox
 from contrada.delivery.memory_store import MemoryStore
@@ -21,6 +20,7 @@ from contrada.delivery.orders import Causality
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.publishers import Publisher, PublisherPasts, Publishers
+from contrada.delivery.retention import OnFull, Retention
 from contrada.delivery.streams import Incoming
 from contrada.errors import CannotPublishError
 from contrada.lab.simulation.delivery_history import DurableSpan, Sent
@@ -543,7 +543,7 @@ def test_only_a_crash_excuses_acknowledged_records() -> None:
         delivery.sent["p1"] = ONE
         read = delivery.reads["r", X]
         delivery.note_read("r", X, 1, ONE.id, is_replay=False)
-        read.late.append(1)
+        read.late[1] = 0
         delivery._acknowledge(at, "r", X, read)
         schedule.run(crash_us)
         delivery.crash(broker, keeps_store=True)

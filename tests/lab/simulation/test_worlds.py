@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.lab.simulation import simulated_network
 from contrada.lab.simulation.script_maker import make_script, weave
 from contrada.lab.simulation.script_steps import Kind, from_text, to_text

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from contrada import errors
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.delivery.store_renewal import records_between
 from contrada.integrations.http.event_translation import event_json
 from contrada.integrations.http.gateway_limits import GatewayLimits

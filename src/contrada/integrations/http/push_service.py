@@ -30,7 +30,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from contrada import errors
-from contrada.delivery.durable_log import OnFull, Retention
+from contrada.delivery.retention import OnFull, Retention
 from contrada.integrations.dialects import cloudevents
 from contrada.integrations.feeds.fetcher import retry_after_s
 from contrada.integrations.http.event_ingest import binary_headers

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from contrada.delivery.delivery_class import DeliveryClass
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.errors import ContradaError
 from contrada.model import Notification, Selection
 
@@ -53,10 +53,14 @@ class DurableSpan:
 
 @dataclass(slots=True)
 class LogReading:
-    """The records that a client has read of a subscription, by position; `late` ones wait."""
+    """The records that a client has read of a subscription, by position.
+
+    `late` ones are not acknowledged, since these times. `taken` counts those since the opening.
+    """
 
     records: dict[int, str] = field(default_factory=dict)
-    late: list[int] = field(default_factory=list)
+    late: dict[int, int] = field(default_factory=dict)
+    taken: int = 0
     is_open: bool = False
     is_stale: bool = False  # its owner has crashed since, and ignores it
     opened: int = 0
@@ -84,10 +88,19 @@ class DeliveryHistory:
     crashes: list[tuple[int, int, bool]] = field(default_factory=list)
     sequencers: set[int] = field(default_factory=set)
     doubles: list[str] = field(default_factory=list)
+    fallen: list[str] = field(default_factory=list)
     acknowledged: defaultdict[str, dict[int, tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    attempts: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def note_attempt(self, name: str, position: int, attempt: int) -> None:
+        """Records the attempt of a record, which survives restarts: it never falls."""
+        before = self.attempts.setdefault((name, position), attempt)
+        self.attempts[name, position] = attempt
+        if attempt < before:
+            self.fallen.append(f"{position} of {name}: attempt {attempt} after {before}")
 
     def note_sent(self, sent: Sent) -> None:
         """Records a publication; its `past` is fixed from now on."""

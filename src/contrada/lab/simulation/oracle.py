@@ -35,7 +35,7 @@ from graphlib import CycleError, TopologicalSorter
 from math import inf
 from typing import TypeAlias
 
-from contrada.delivery.durable_log import OnFull
+from contrada.delivery.retention import OnFull
 from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
 from contrada.lab.simulation.run_records import (
     Change,
@@ -306,6 +306,8 @@ def judge_delivery(delivery: DeliveryHistory, outcome: Outcome) -> Iterator[Viol
     outcome.delivered += sum(map(len, in_order.values()))
     for double in delivery.doubles:
         yield Violation("double", double)
+    for attempt in delivery.fallen:
+        yield Violation("attempt", attempt)
     yield from _lost(delivery, in_order, outcome)
     for name, log in in_order.items():
         yield from _check_contents(delivery, delivery.subscriptions[name], log)

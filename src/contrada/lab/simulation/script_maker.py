@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from contrada.delivery.durable_log import OnFull
+from contrada.delivery.retention import OnFull
 from contrada.lab.simulation import script_steps as steps
 from contrada.lab.simulation.simulated_line import SILENCE_US, Faults
 from contrada.model import Advertisement, Notification

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from contrada.delivery.durable_log import OnFull
+from contrada.delivery.retention import OnFull
 from contrada.errors import InputError
 from contrada.lab.simulation.simulated_line import Faults
 from contrada.model import Advertisement, Pattern

@@ -9,11 +9,13 @@ once or late, and identify records by position.
 All records for `judge_delivery` are kept, see `delivery_history`.
 """
 
+import dataclasses
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -23,8 +25,8 @@ from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
-from contrada.delivery.durable_log import Retention
 from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.retention import Retention
 from contrada.delivery.transit import SendMessage
 from contrada.errors import CannotPublishError, ContradaError
 from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, LogReading, Sent
@@ -41,6 +43,12 @@ SEQUENCER: Final = "0"
 CREDIT: Final = 5
 """Records that a client accepts before it has read them."""
 
+ACKNOWLEDGE_S: Final = 1.0
+"""The time-out of acknowledgements of every second durable subscription."""
+
+NACK_CHANCE: Final = 0.1
+"""The chance that a client returns a record that it gets, with a delay or without."""
+
 REOPENED_MAX: Final = 50
 """Attempts of an idle client to open a subscription. Beyond it: it gives up."""
 
@@ -54,6 +62,12 @@ class _RunningServer:
     waiting: deque[tuple[Callable[[], None], list[DeliveryEffect]]] = field(default_factory=deque)
     tick_us: int | None = None
     routes: Mapping[str, str] | None = None
+
+
+def with_redelivery(name: str, retention: Retention) -> Retention:
+    """Returns a retention with a back-off, and for each second subscription with a time-out."""
+    time_out_s = ACKNOWLEDGE_S if crc32(name.encode()) % 2 else 0.0
+    return dataclasses.replace(retention, backoff_s=0.01, acknowledge_s=time_out_s)
 
 
 SendOver = Callable[[int, str, messages.DeliveryMessage], None]
@@ -350,21 +364,16 @@ class SimulatedDelivery(DeliveryHistory):
             return
         read.is_open, read.is_stale = True, False
         read.late.clear()
+        read.taken = 0
         read.opened += 1
         self._consume(broker, messages.OpenLog(name, read.consumer(client), position))
         self._consume(broker, messages.Grant(name, read.consumer(client), CREDIT))
 
-    def _consume(
-        self,
-        broker: int,
-        message: messages.OpenLog | messages.Grant | messages.Ack | messages.CloseLog,
-    ) -> None:
+    def _consume(self, broker: int, message: messages.Consuming) -> None:
         now_us = self._schedule.now_us
         self._at(broker, lambda of: of.consume(message.consumer, message, now_us))
 
-    def _deliver(
-        self, broker: int, consumer: str, message: messages.Records | messages.Closed
-    ) -> None:
+    def _deliver(self, broker: int, consumer: str, message: messages.ForReader) -> None:
         client = consumer.partition("/")[0]
         read = self.reads[client, message.name]
         is_here = self._clients.get(client) == broker
@@ -378,14 +387,27 @@ class SimulatedDelivery(DeliveryHistory):
                 self._schedule.after(again_us, lambda: self._reopen(client, message.name))
             return
         read.refused = 0
+        if isinstance(message, messages.Withdraw):  # It has read all that it was sent.
+            self._consume(broker, messages.Grant(message.name, consumer, 0, read.taken))
+            return
         is_replay = client == "replayer" and self.subscriptions[message.name].replays
         for record in message.records:
             notification = record.notification
             assert notification is not None, "no disk of these worlds damages anything"
             id_ = notification.envelope.id
             self.note_read(client, message.name, record.position, id_, is_replay=is_replay)
-            read.late.append(record.position)
-        self._consume(broker, messages.Grant(message.name, consumer, len(message.records)))
+            if not is_replay:
+                self.note_attempt(message.name, record.position, record.attempt)
+            read.late[record.position] = self._schedule.now_us
+        count = len(message.records)
+        read.taken += count
+        self._consume(broker, messages.Grant(message.name, consumer, count, read.taken))
+        if not self._is_over and self._chance.random() < NACK_CHANCE:
+            position, delay_us = self._chance.choice([*read.late]), None
+            if self._chance.random() < 0.5:
+                delay_us = self._chance.randrange(200_000)
+            del read.late[position]
+            self._consume(broker, messages.Nack(message.name, consumer, (position,), delay_us))
         if read.late and (self._is_over or self._chance.random() < 0.7):
             self._acknowledge(broker, client, message.name, read)
 
@@ -395,8 +417,12 @@ class SimulatedDelivery(DeliveryHistory):
 
     def _acknowledge(self, broker: int, client: str, name: str, read: LogReading) -> None:
         intervals = tuple((position, position + 1) for position in read.late)
-        for position in () if read.is_stale else read.late:
-            self.acknowledged[name][position] = self._schedule.now_us, broker
+        now_us, of = self._schedule.now_us, self.subscriptions[name]
+        time_out_us = of.retention.acknowledge_us
+        for position, since_us in () if read.is_stale else read.late.items():
+            # Another reader may have got it meanwhile, or gets it before the owner knows.
+            if not time_out_us or (of.broker == broker and now_us < since_us + time_out_us):
+                self.acknowledged[name][position] = now_us, broker
         read.late.clear()
         self._consume(broker, messages.Ack(name, read.consumer(client), intervals))
 

@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.lab.simulation import script_steps as steps
 from contrada.lab.simulation.oracle import Outcome, Violation, judge, judge_delivery
 from contrada.lab.simulation.pattern_oracle import judge_matches
-from contrada.lab.simulation.simulated_delivery import SimulatedDelivery
+from contrada.lab.simulation.simulated_delivery import SimulatedDelivery, with_redelivery
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
 from contrada.lab.simulation.timeliness import check_reads
 from contrada.model import Envelope, Filter, FilterSet, Notification
@@ -155,6 +155,7 @@ def _do_delivery(delivery: SimulatedDelivery, step: steps.Step) -> None:
             _, client, name, filters, is_durable, records_max, on_full, replay_max
         ):
             retention = Retention(records_max, on_full=on_full, replay_max=replay_max)
+            retention = with_redelivery(name, retention)
             delivery.create_subscription(
                 client, name, steps.filters_of(filters), retention, is_durable=is_durable
             )

@@ -21,11 +21,14 @@ from contrada.delivery.delivery_messages import (
     Closed,
     CloseLog,
     Consuming,
+    Extend,
+    ForReader,
     Grant,
     LogEntry,
     Nack,
     ReadLog,
     Records,
+    Withdraw,
 )
 from contrada.delivery.durable_log import OUT_MAX
 from contrada.errors import (
@@ -89,7 +92,7 @@ class _ReaderQueue:
         """The request as the delivery server has it; the client knows the reader by its label."""
         self._label = label
         self._connection, self._host = connection, logs.host
-        self._waiting: deque[tuple[LogEntry | Closed, int]] = deque()
+        self._waiting: deque[tuple[LogEntry | Withdraw | Closed, int]] = deque()
         self._granted = self._read = 0
         self._asked = 0  # records requested from the delivery server and not delivered
         self._portion = _AHEAD_AT_FIRST
@@ -100,12 +103,12 @@ class _ReaderQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def receive(self, message: Records | Closed) -> None:
-        """Queues records, or the close; later calls are ignored."""
+    def receive(self, message: ForReader) -> None:
+        """Queues a message of the log; after the close, calls are ignored."""
         if self.is_closed:
             return
-        if isinstance(message, Closed):
-            self.is_closed = True
+        if not isinstance(message, Records):
+            self.is_closed = isinstance(message, Closed)
             self._append(message, ENTRY_BYTES)
         elif message.records:
             permit = self._connection.permit
@@ -119,7 +122,7 @@ class _ReaderQueue:
             self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
         self._connection.mark_ready(self)
 
-    def _append(self, each: LogEntry | Closed, size: int) -> int:
+    def _append(self, each: LogEntry | Withdraw | Closed, size: int) -> int:
         self._waiting.append((each, size))
         self._hold(size)
         return size
@@ -161,17 +164,17 @@ class _ReaderQueue:
             self._host.consume(consumer, Grant(name, consumer, more, self._read))
 
     def next_frame(self) -> LogDelivery | None:
-        """Returns the next frame of records, or of the close."""
+        """Returns the next frame of records, or of one other message."""
         if not self._waiting:
             return None
         name, records, size = self.request.name, list[LogEntry](), 0
-        closed: Closed | None = None
+        other: Withdraw | Closed | None = None
         while self._waiting and size < _FRAME_BYTES and len(records) < _FRAME_RECORDS:
             each, each_size = self._waiting[0]
-            if isinstance(each, Closed):
+            if not isinstance(each, LogEntry):
                 if records:
                     break
-                closed = Closed(name, self._label, each.reason, each.again)
+                other = msgspec.structs.replace(each, consumer=self._label)
             elif records and size + each_size > CONTENT_BYTES_MAX:
                 break
             else:
@@ -179,10 +182,10 @@ class _ReaderQueue:
             self._waiting.popleft()
             self._hold(-each_size)
             size += each_size
-            if closed is not None:
+            if other is not None:
                 break
         self._ask()
-        return LogDelivery(encode_durable(closed or Records(name, self._label, tuple(records))))
+        return LogDelivery(encode_durable(other or Records(name, self._label, tuple(records))))
 
     def discard(self) -> None:
         """Drops the queue."""
@@ -473,7 +476,7 @@ class DurableSession:
             self._batches.add(number)
         self._answer(number, encode_durable(batch))
 
-    def _consume(self, message: Grant | Ack | Nack) -> None:
+    def _consume(self, message: Grant | Ack | Nack | Extend) -> None:
         reader = self._readers.get(message.consumer)
         if reader is None or reader.request.name != message.name:
             raise DeliveryError(f"{message.consumer!r} does not read {message.name!r}")

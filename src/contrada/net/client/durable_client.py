@@ -17,7 +17,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from contrada.delivery.delivery_messages import Ack, Closed, CloseLog, Consuming, Grant, ReadLog
+from contrada.delivery.delivery_messages import (
+    Ack,
+    Closed,
+    CloseLog,
+    Consuming,
+    Extend,
+    Grant,
+    ReadLog,
+)
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
@@ -214,9 +222,9 @@ class DurableClient:
         return found.filters
 
     def consume(self, client: str, message: Consuming) -> None:
-        """See `LogHost`. An unanswered acknowledgement is sent again."""
+        """See `LogHost`. Unanswered acknowledgements and nacks are sent again."""
         of = self._readers[client]
-        if isinstance(message, Grant):
+        if isinstance(message, Grant | Extend):
             if self._is_up and of.anew is None:
                 self._reconnection.send(LogRequest(0, encode_durable(message)))
         elif isinstance(message, Ack):
@@ -224,7 +232,7 @@ class DurableClient:
             if of.done is None:
                 self._send_acknowledgements(of)
         else:
-            of.last = self._send_request(message) or of.last
+            of.last = self._ask(encode_durable(message), is_kept=True, consumer=client)
 
     def _send_acknowledgements(self, of: _OpenReader) -> None:
         """Sends the acknowledgements that were gathered since the last answer."""

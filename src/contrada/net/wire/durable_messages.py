@@ -116,6 +116,7 @@ LogRequested: TypeAlias = (
     | delivery_messages.Grant
     | delivery_messages.Ack
     | delivery_messages.Nack
+    | delivery_messages.Extend
     | delivery_messages.CloseLog
     | AskLog
     | AskRecordBatch
@@ -156,9 +157,7 @@ def _read_of(expected: type, data: Any) -> Any:
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_content)
 _REQUESTS: Final = msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
-_DELIVERIES: Final = msgspec.msgpack.Decoder(
-    delivery_messages.Records | delivery_messages.Closed, dec_hook=_read_of
-)
+_DELIVERIES: Final = msgspec.msgpack.Decoder(delivery_messages.ForReader, dec_hook=_read_of)
 _LINK_MESSAGES: Final = msgspec.msgpack.Decoder(
     delivery_messages.AnnounceOwner
     | delivery_messages.Sequenced
@@ -173,8 +172,8 @@ def decode_log_request(data: msgspec.Raw) -> LogRequested:
     return decode_with(_REQUESTS, data)  # type: ignore[no-any-return]
 
 
-def decode_delivery(data: msgspec.Raw) -> delivery_messages.Records | delivery_messages.Closed:
-    """Returns records or a close for a reader. Raises EncodingError."""
+def decode_delivery(data: msgspec.Raw) -> delivery_messages.ForReader:
+    """Returns a message for a reader. Raises EncodingError."""
     return decode_with(_DELIVERIES, data)  # type: ignore[no-any-return]
 
 

@@ -23,7 +23,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Filter
 from contrada.service import DurableOptions, Interest, Offering, Predicate, Service, Subscribable

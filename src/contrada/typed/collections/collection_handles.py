@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
-from contrada.delivery.durable_log import Retention
+from contrada.delivery.retention import Retention
 from contrada.errors import CannotSubscribeError
 from contrada.service import DurableOptions, Interest, Service
 from contrada.service.subjects import OnError

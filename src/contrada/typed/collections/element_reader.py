@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
+from contrada.errors import ServiceError
 from contrada.model import Filter, FilterSet
 from contrada.service import (
     DurableRecord,
@@ -176,7 +177,7 @@ class ElementReader(DurableSubscription[T]):
         if positions and isinstance(self._held, DurableSubscription):
             await self._held.acknowledge(*positions)
 
-    async def nack(self, *positions: int) -> None:
+    async def nack(self, *positions: int, delay_s: float | None = None) -> None:
         """Returns these to the queue for any reader, with all parts published together."""
         returned = [each for each in dict.fromkeys(positions) if each in self._open]
         for each in returned:
@@ -184,7 +185,16 @@ class ElementReader(DurableSubscription[T]):
         gone = set(returned)
         self._parts = deque(each for each in self._parts if each.position not in gone)
         if returned and isinstance(self._held, DurableSubscription):
-            await self._held.nack(*returned)
+            await self._held.nack(*returned, delay_s=delay_s)
+
+    async def extend(self, *positions: int) -> None:
+        """Begins the time-out of these anew, or of all that it holds."""
+        if isinstance(self._held, DurableSubscription):
+            await self._held.extend(*positions)
+
+    async def handle(self, *_: object, **__: object) -> None:
+        """Raises ServiceError: the collection's own subscribers have handlers."""
+        raise ServiceError("iterate the reader of a collection: it calls no handlers")
 
     async def nack_all(self) -> None:
         """Returns all unacknowledged records to the queue."""
