@@ -35,7 +35,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz sanitize machines kills coverage hooks bench sync limits wheel wheels audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz sanitize machines kills coverage hooks bench benchmarks sync limits wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,10 @@ hooks: $(STAMP) ## run ruff and mypy before each commit from now on
 
 bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
 	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")
+
+benchmarks: $(STAMP) ## measure, ONLY=names picks, and make docs/benchmarks.md and bench/results.jsonl of that run
+	@scripts/ensure_peers.sh
+	@$(BIN)/python -m bench.run --page $(if $(ONLY),--only "$(ONLY)")
 
 sync: $(STAMP) ## make src/contrada/service/sync.py from the asynchronous interface
 	@$(BIN)/python -m tests.sync_code

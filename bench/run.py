@@ -1,22 +1,26 @@
-"""The runner of all measurements: `python -m bench.run [--only NAME] [--before REVISION]`.
+"""The runner of all measurements: `python -m bench.run [--only NAME] [--before REVISION] [--page]`.
 
 Standard output has one JSON line per figure and nothing else; progress and the table at the end are
 on standard error. Exit status 1 after a failed figure or a missed limit, 2 for an unknown name.
+With `--page` docs/benchmarks.md is made from the results, and missed limits are no failure.
 """
 
 import importlib
 import json
 import pkgutil
+import time
 import traceback
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 import click
+import pytest
 from rich.console import Console
 from rich.table import Table
 
 import bench
-from bench import before
+from bench import before, benchmarks_page, machine
 from bench.harness import Figure, Result, run_figure
 
 MODULE_PREFIX = "bench_"
@@ -39,28 +43,34 @@ def figures_by_module() -> dict[str, list[Figure]]:
 
 
 def select(modules: Mapping[str, Sequence[Figure]], only: str) -> list[Figure]:
-    """The figures whose own or whose module's name begins with `only`; all if it is empty."""
-    wanted = only.removeprefix(MODULE_PREFIX)
+    """The figures whose own or whose module's name begins with a word of `only`; all without."""
+    words = tuple(only.split()) or ("",)
+    of_modules = tuple(word.removeprefix(MODULE_PREFIX) for word in words)
     return [
         figure
         for module, figures in modules.items()
         for figure in figures
-        if module.startswith(wanted) or figure.name.startswith(only)
+        if module.startswith(of_modules) or figure.name.startswith(words)
     ]
 
 
-def run_all(figures: Sequence[Figure], progress: Console) -> tuple[list[Result], int]:
-    """Runs each figure and prints its JSON line; returns the results and the number of errors."""
+def run_all(figures: Sequence[Figure], progress: Console) -> tuple[list[Result], dict[str, str]]:
+    """Runs each figure and prints its JSON line; returns results, and failures with a reason."""
     results: list[Result] = []
-    failed = 0
+    failed: dict[str, str] = {}
     for place, figure in enumerate(figures, start=1):
         progress.print(f"[{place}/{len(figures)}] {figure.name}: {figure.workload}", markup=False)
+        began_s = time.monotonic()
         try:
             result = run_figure(figure)
-        except Exception:  # noqa: BLE001 - the figures after this one are still wanted
-            failed += 1
+        except pytest.skip.Exception:
+            failed[figure.name] = "needs data that is absent"
+            continue
+        except Exception as error:  # noqa: BLE001 - the figures after this one are still wanted
+            failed[figure.name] = f"failed with {type(error).__name__}"
             progress.print(traceback.format_exc(), markup=False, highlight=False)
             continue
+        progress.print(f"    after {time.monotonic() - began_s:.0f} s")
         results.append(result)
         click.echo(json.dumps(result.as_record()))
     return results, failed
@@ -94,20 +104,31 @@ def _number(value: float) -> str:
 
 
 def _limit_text(result: Result) -> str:
-    limits = (("≤", result.figure.at_most), ("≥", result.figure.at_least))
-    text = " ".join(f"{sign} {limit:g}" for sign, limit in limits if limit is not None)
+    figure = result.figure
+    limits = {
+        "≤": figure.at_most,
+        "≥": figure.at_least,
+        "ratio ≤": figure.ratio_at_most,
+        "ratio ≥": figure.ratio_at_least,
+    }
+    text = " ".join(f"{sign} {limit:g}" for sign, limit in limits.items() if limit is not None)
     return text if result.holds else f"{text} MISSED"
 
 
 @click.command()
-@click.option("--only", default="", help="Only figures or modules with this beginning.")
+@click.option("--only", default="", help="Only figures or modules with these beginnings.")
 @click.option(
     "--before", "revision", default="", help="Compare with this git revision where possible."
 )
-def main(only: str, revision: str) -> None:
+@click.option("--page", "is_page", is_flag=True, help="Write docs/benchmarks.md from the results.")
+def main(only: str, revision: str, is_page: bool) -> None:
     """Run the measurements."""
+    if is_page and revision:
+        raise click.UsageError("--page is of this tree and its peers: without --before")
     modules = figures_by_module()
     figures = select(modules, only)
+    if is_page:
+        figures = [each for each in figures if not benchmarks_page.is_left_out(each.name)]
     if only and not figures:
         known = sorted({*modules, *(figure.name for group in modules.values() for figure in group)})
         raise click.BadParameter(f"no figure {only!r}; there are: {', '.join(known) or 'none yet'}")
@@ -119,9 +140,21 @@ def main(only: str, revision: str) -> None:
     progress = Console(stderr=True)
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS
+    conditions, began_s = machine.conditions(), time.monotonic()
     results, failed = run_all(figures, progress)
     progress.print(table_of(results) if results else "No figures were measured.")
-    if failed or not all(result.holds for result in results):
+    if is_page:
+        measured = benchmarks_page.Conditions(
+            date=f"{datetime.now(UTC):%Y-%m-%d}",
+            minutes=round((time.monotonic() - began_s) / 60, 1),
+            machine=conditions,
+            peers=benchmarks_page.versions_of_peers(results),
+            left_out=benchmarks_page.left_out(only),
+            failed=failed,
+        )
+        benchmarks_page.keep_results(results, measured, benchmarks_page.RESULTS)
+        benchmarks_page.main()
+    if failed or not (is_page or all(result.holds for result in results)):
         raise SystemExit(1)
 
 

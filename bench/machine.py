@@ -1,0 +1,86 @@
+"""The conditions of a run: the machine, and the versions of Contrada and of its peers."""
+
+import importlib.metadata
+import os
+import platform
+import re
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from bench.wire_load import find_program
+
+PEERS: Final[dict[str, tuple[str, ...]]] = {
+    "blinker": ("blinker",),
+    "duckdb": ("duckdb",),
+    "event-ruler": ("event-ruler",),
+    "mosquitto": ("mosquitto", "gmqtt", "orjson"),
+    "nats": ("nats-server", "nats-py", "orjson"),
+    "plain Spark SQL": ("pyspark",),
+    "pyee": ("pyee",),
+    "redis": ("redis-server", "redis", "hiredis", "orjson"),
+    "rule-engine": ("rule-engine",),
+    "sqlite": ("SQLite",),
+    "zen-engine": ("zen-engine",),
+    "zenoh": ("eclipse-zenoh", "orjson"),
+}
+"""The other systems by their names in figures, with their programs and packages. A comparison by
+another name is a baseline: a part of Contrada's own work, or the same without an option."""
+
+OWN: Final = ("contrada", "msgspec", "uvloop", "numpy", "pyarrow")
+
+_VERSION: Final = re.compile(r"\d+(\.\d+)+")
+_PROGRAMS: Final = {"mosquitto": "-h", "nats-server": "--version", "redis-server": "--version"}
+
+
+def versions(names: tuple[str, ...]) -> str:
+    """Returns the names of programs and packages with their versions; absent ones are so named."""
+    return ", ".join(f"{name} {_version(name)}" for name in names)
+
+
+def conditions() -> dict[str, str]:
+    """Returns the machine, its load and the versions of Contrada and Python, by headings."""
+    load = os.getloadavg()[0]
+    return {
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": f"{_memory_gb():.0f} GB",
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "Contrada": f"{versions(OWN)}; revision {_revision()}",
+        "load of the machine before": f"{load:.1f} processes",
+    }
+
+
+def _revision() -> str:
+    """Returns the commit of this tree, marked where the tree differs from it."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def _version(name: str) -> str:
+    if name == "SQLite":
+        return sqlite3.sqlite_version
+    if (option := _PROGRAMS.get(name)) is not None:
+        program = find_program(name)
+        if program is None:
+            return "absent"
+        done = subprocess.run([program, option], capture_output=True, text=True, check=False)
+        found = _VERSION.search(done.stdout + done.stderr)
+        return found.group() if found else "of unknown version"
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown processor"
+
+
+def _memory_gb() -> float:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9

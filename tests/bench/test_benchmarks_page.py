@@ -1,0 +1,140 @@
+"""docs/benchmarks.md: the writer, and the committed page."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bench import benchmarks_page, machine, run
+from bench.benchmarks_page import Conditions, keep_results, read_results, write_page
+from bench.harness import Figure, Measurement, Result, run_figure
+
+CONDITIONS = Conditions(
+    date="2026-01-02",
+    minutes=3.4,
+    machine={"processor": "a processor, 2 cores"},
+    peers={"zenoh": "eclipse-zenoh 1.0", "nats": "nats-server 2.0"},
+    left_out={"spark/": "needs Java"},
+    failed={"net/broken": "failed with ZeroDivisionError"},
+)
+
+
+def result(name: str, unit: str, measurement: Measurement, **limits: Any) -> Result:
+    """A figure as it is measured and limited."""
+    return run_figure(Figure(name, unit, "a | b", lambda: measurement, **limits))
+
+
+@pytest.fixture
+def results() -> list[Result]:
+    """A met limit beside a slower and a faster peer, and a missed one beside a baseline."""
+    cost = Measurement(
+        [4e-6, 4e-6, 4e-6], "zenoh", [2e-6, 2e-6, 2e-6], {"nats": [3e-6] * 3, "redis": [5e-6] * 3}
+    )
+    rate = Measurement([900.0, 1_000.0, 1_100.0], "without users", [2_000.0, 2_000.0, 2_000.0])
+    return [
+        result("peers/sum", "us", cost, at_most=12.0),
+        result("security/rate", "notifications/s", rate, at_least=1_500.0),
+    ]
+
+
+def written(results: list[Result], file: Path) -> dict[str, str]:
+    """The sections of the page of these results, by their titles."""
+    keep_results(results, CONDITIONS, file)
+    sections = write_page(*read_results(file)).split("\n## ")
+    return dict(each.split("\n\n", 1) for each in sections[1:])
+
+
+def rows(section: str) -> list[list[str]]:
+    """The cells of a table, without its head."""
+    lines = [line.replace(r"\|", "¦") for line in section.splitlines()[2:]]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_a_peer_that_is_better_wins(results: list[Result], tmp_path: Path) -> None:
+    """A peer ahead of Contrada would be hidden, or a baseline or a slower peer be called ahead."""
+    found = rows(written(results, tmp_path / "results")["Where a peer wins"])
+    assert found == [
+        ["peers/sum", "4 µs", "processor", "zenoh 2 (2 times better), nats 3 (1.33 times better)"]
+    ]
+
+
+@pytest.mark.parametrize(("own", "wins"), [(1_000.0, True), (3_000.0, False)])
+def test_of_rates_the_higher_is_better(own: float, wins: bool, tmp_path: Path) -> None:
+    """A faster peer would be called slower."""
+    rate = result("peers/loop", "notifications/s", Measurement([own], "nats", [2_000.0]))
+    section = written([rate], tmp_path / "results")["Where a peer wins"]
+    assert section.startswith("None." if not wins else "| figure")
+
+
+def test_a_missed_limit_is_listed(results: list[Result], tmp_path: Path) -> None:
+    """A missed limit would be hidden, or a met one be shown as missed."""
+    sections = written(results, tmp_path / "results")
+    assert rows(sections["Limits not met"]) == [
+        ["security/rate", "1,000 notifications/s", "0.5", "≥ 1,500"]
+    ]
+    assert rows(sections["Figures: security"])[0][6] == "**no**"
+    assert rows(sections["Figures: peers"])[0] == [
+        *("peers/sum", "a ¦ b", "4 µs", "4 to 4", "processor", "≤ 12", "yes"),
+        *("zenoh 2, nats 3, redis 5", "2"),
+    ]
+
+
+def test_a_limit_of_the_ratio_is_held(tmp_path: Path) -> None:
+    """A figure could be slower than its peer although its limit forbids that."""
+    delay = result("peers/delay", "us", Measurement([3e-6], "nats", [2e-6]), ratio_at_most=1.0)
+    assert not delay.holds
+    assert result("p", "us", Measurement([3e-6], "nats", [3e-6]), ratio_at_most=1.0).holds
+    assert result("p", "us", Measurement([3e-6]), ratio_at_most=1.0).holds
+    assert rows(written([delay], tmp_path / "results")["Limits not met"])[0][2:] == [
+        "1.5",
+        "ratio ≤ 1",
+    ]
+
+
+def test_the_page_names_its_gaps(results: list[Result], tmp_path: Path) -> None:
+    """A figure that failed, was left out or has no peer here would look measured."""
+    found = dict(rows(written(results, tmp_path / "results")["Not measured"]))
+    assert found["spark/"] == "needs Java"
+    assert found["net/broken"] == "failed with ZeroDivisionError"
+    assert found["beside sqlite"] == "not in this run"
+    assert "beside zenoh" not in found
+
+
+def test_the_page_names_machine_and_versions(results: list[Result], tmp_path: Path) -> None:
+    """Nobody could judge the figures, or a path of the machine would be published."""
+    found = dict(rows(written(results, tmp_path / "results")["Run"]))
+    assert found["processor"] == "a processor, 2 cores"
+    assert found["peer: zenoh"] == "eclipse-zenoh 1.0"
+    assert {"processor", "Python", "Contrada"} < machine.conditions().keys()
+    assert benchmarks_page.versions_of_peers(results).keys() == {"zenoh", "nats", "redis"}
+
+
+def test_one_command_measures_and_writes(
+    monkeypatch: pytest.MonkeyPatch, results: list[Result], tmp_path: Path
+) -> None:
+    """The page would be of another run, hold figures that it leaves out, or hide a failure."""
+    missed = Figure("net/one", "us", "", lambda: Measurement([2e-6]), at_most=1.0)
+    broken = Figure("net/two", "us", "", lambda: Measurement([]))
+    spark = Figure("spark/three", "us", "", lambda: Measurement([2e-6]))
+    monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, spark]})
+    monkeypatch.setattr(benchmarks_page, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(benchmarks_page, "PAGE", tmp_path / "page.md")
+    assert CliRunner().invoke(run.main, ["--page"]).exit_code == 0
+    assert "net/one" in benchmarks_page.PAGE.read_text("utf-8")
+    assert "spark/three" not in benchmarks_page.PAGE.read_text("utf-8")
+    monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, broken]})
+    assert CliRunner().invoke(run.main, ["--page"]).exit_code == 1
+    assert "| net/two | failed with ValueError |" in benchmarks_page.PAGE.read_text("utf-8")
+    assert CliRunner().invoke(run.main, ["--page", "--only", "net/o spark"]).exit_code == 0
+    found = benchmarks_page.PAGE.read_text("utf-8")
+    assert "| all but net/o spark | not chosen for this run |" in found
+    assert "net/two" not in found
+    assert CliRunner().invoke(run.main, ["--page", "--before", "HEAD"]).exit_code == 2
+
+
+def test_the_committed_page_is_of_its_results() -> None:
+    """The page would have been edited by hand, or its writer changed without it."""
+    assert benchmarks_page.PAGE.read_text("utf-8") == write_page(
+        *read_results(benchmarks_page.RESULTS)
+    ), "run: python -m bench.benchmarks_page"
