@@ -198,7 +198,8 @@ class Arrays:
 
     def clear_stamps(self) -> None:
         """Restarts the numbers of notifications."""
-        counts = [self.used[name] for name in ("attrs", "buckets", "owned", "sets_by_row")]
+        used = self.used
+        counts = used["attrs"], used["buckets"], used["owned"], used["sets_by_row"]
         update.clear_stamps(*counts, self.memory)
         self.fade()
 
@@ -217,7 +218,9 @@ class Arrays:
         """Returns the constraints of a filter, each a head and its operands."""
         begin = self.filters.begin[number]
         end = begin + 1 + (self.program[begin] & WORDS_MASK)
-        program, found, word = self.program[begin + 1 : end].tolist(), [], 0
+        program: list[int] = self.program[begin + 1 : end].tolist()
+        found: list[int] = []
+        word = 0
         while word < len(program):
             head = program[word]
             count = 2 if head >> OP_SHIFT & OP_MASK in (OP_RANGE, OP_TEXT_RANGE) else 1
