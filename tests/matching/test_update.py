@@ -73,8 +73,7 @@ def test_equal_programs_are_one_filter_and_no_others(
         if number in gone:
             arrays.program[arrays.filters.begin[number]] |= GONE
             del known[program]
-    while arrays.used["equal"] < len(arrays.equal) // 2:
-        arrays.used["equal"] += 1
+    arrays.used["equal"] = len(arrays.equal) // 2
     arrays.reserve_equal(0)
     for program, _ in entered:
         number, is_new = segment._entered(list(program), is_wider=False)

@@ -24,6 +24,7 @@ from contrada.matching.key_table import KeyTable
 from contrada.matching.packed import (
     Bundle,
     Given,
+    PackedBatch,
     encode,
     filters_from,
     match_rows,
@@ -126,18 +127,9 @@ class ArrayEngine(Generic[K]):
 
     def _add_some(self, keys: Sequence[K], encodings: Any) -> None:
         """Adds encoded filters, most without places yet."""
-        encoding_of: Callable[[int], bytes]
-        if hasattr(encodings, "to_pylist"):
-            from contrada.matching.record_batches import span_in, spans_at
-
-            rows, encoding_of = spans_at(encodings), partial(span_in, encodings)
-        else:
-            rows, encoding_of = spans_of(encodings), encodings.__getitem__
-        if (
-            self._next is not None
-            or len(set(keys)) < len(keys)
-            or any(map(self.__contains__, keys))
-        ):
+        rows, encoding_of = _rows_of(encodings)
+        are_new = len(set(keys)) == len(keys) and not any(map(self.__contains__, keys))
+        if not are_new or self._next is not None:
             for row, key in enumerate(keys):
                 self.add(key, filters_from(encoding_of(row)))
             return
@@ -467,6 +459,15 @@ class ArrayEngine(Generic[K]):
         """Checks the invariants; the AssertionError names the broken one. Cost: all filters."""
         self._slots.validate()
         self._segment.validate(list(self._slots))
+
+
+def _rows_of(encodings: Any) -> tuple[PackedBatch, Callable[[int], bytes]]:
+    """Returns encodings of a list or an Arrow column for kernels, and a function for each."""
+    if hasattr(encodings, "to_pylist"):
+        from contrada.matching.record_batches import span_in, spans_at
+
+        return spans_at(encodings), partial(span_in, encodings)
+    return spans_of(encodings), encodings.__getitem__
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))

@@ -16,10 +16,17 @@ from contrada.matching.access_predicates import (
     unseen,
 )
 from contrada.matching.filter_compiler import CompiledConstraint, Compiler, constraints_of
-from contrada.matching.index_arrays import EMPTY, Arrays, Chains
+from contrada.matching.index_arrays import EMPTY, Arrays, Chains, grown
 from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels.bucket_lookup import keep_range, note_ranges
-from contrada.matching.kernels.filter_reader import next_unassigned
+from contrada.matching.kernels.filter_reader import (
+    assign_chosen,
+    choose_values,
+    count_constants,
+    entries_needed,
+    next_unassigned,
+)
+from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.schema import (
     GRAMS,
     KEY_HERE,
@@ -28,6 +35,7 @@ from contrada.matching.kernels.schema import (
     OP_TEXT_RANGE,
     PART_COLUMNS,
     PIVOTS,
+    Layout,
 )
 from contrada.matching.kernels.update import cheapest_value
 from contrada.model import Filter
@@ -44,6 +52,9 @@ CROWDED_SHARE: Final = 1 / 8
 
 CROWDED_STEP: Final = 4
 """The judgement uses one of this many remembered ends of ranges."""
+
+_FILTERS: Final = Layout("i")
+"""The number of filters of each bucket."""
 
 End = tuple[int, int]
 """A domain and a key, as of `access_predicates.tree_key`."""
@@ -128,11 +139,29 @@ class Assignment:
                 self._new_pivots(attr, arrays.ends_of(attr))
             elif known < count and count >= CROWDED_FROM:
                 self.is_crowded |= self._crowds(attr, arrays.ends_of(attr))
-        arrays.hang_since(first)
+        self._assign_at_values(first)
         end = arrays.used["filters"]
         while (first := next_unassigned(first, end, memory)) < end:
             self.assign(first, self.filter(first))
             first += 1
+
+    def _assign_at_values(self, number: int) -> None:
+        """Assigns filters from a number on to their cheapest values, where these are settled."""
+        arrays, used, memory = self.arrays, self.arrays.used, self.arrays.memory
+        first, end, more = number, used["filters"], Rows.zeros(_FILTERS, used["buckets"] + 1)
+        count_constants(first, end, memory)
+        while number < end:
+            arrays.reserve("buckets", used["buckets"] + 1)
+            arrays.reserve_slots()
+            more = grown(more, used["buckets"] + 1)
+            number, used["buckets"] = choose_values(
+                number, end, used["buckets"], more.numbers, memory
+            )
+        needed = entries_needed(more.numbers, used["buckets"], memory)
+        arrays.reserve("entries", used["entries"] + needed)
+        used["entries"] = assign_chosen(
+            first, end, more.numbers, used["buckets"], used["entries"], memory
+        )
 
     def _pool(
         self, number: int, constraints: list[CompiledConstraint], choice: AccessChoice

@@ -4,9 +4,10 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from contrada.matching.kernels import filter_reader, match, text_store, update
+from contrada.matching.kernels import match, text_store, update
 from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.schema import (
     ARRAYS,
@@ -36,9 +37,9 @@ from contrada.matching.kernels.schema import (
     TEXT_SHIFT,
     USES_BYTES,
     WORDS_MASK,
-    Layout,
 )
 from contrada.matching.kernels.scratch import gram_bit
+from contrada.matching.table_growth import TableGrowth, empty_table
 from contrada.model.languages.work_budget import budget, spend
 from contrada.model.native import NATIVE
 
@@ -50,7 +51,6 @@ BYTES_PER_STEP: Final = 400
 """Bytes that a kernel compares in a step of work, with badly predicted branches."""
 
 _ROOM: Final = 64
-_ROW_NUMBER: Final = Layout("i")
 _LOWER_HALF: Final = (1 << 32) - 1
 _UNBOUNDED: Final = 2**62
 _TOUCHING_AT_ONCE: Final = 4096
@@ -119,6 +119,7 @@ class Arrays:
         self.used: dict[str, int] = dict.fromkeys(ARRAYS, 0)
         self.used |= {"rooms": ROOMS, "seed": 1}
         self.part_sketches: dict[tuple[int, int, int], int] = {}
+        self._growth = {name: TableGrowth() for name in ("slots", "equal", "text_slots")}
         self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
         self._table = array("q", bytes(16 * len(ARRAYS)))
         self.memory: Any = self if NATIVE is None else NATIVE.address_of(self._table)
@@ -254,19 +255,25 @@ class Arrays:
         """`text_store.put_text`, with room for it."""
         used, count = self.used["texts"], self.used["text_slots"] + 1
         self.reserve("texts", used + USES_BYTES + len(text))
-        self.reserve_texts(count)
+        self.reserve_texts(count - 1)
         ref: int = text_store.put_text(text, 0, len(text), used, self.memory)
         if ref >> TEXT_SHIFT == used + USES_BYTES:
             self.used["texts"] = used + USES_BYTES + len(text)
             self.used["text_slots"] = count
+            if (larger := self._growth["text_slots"].larger) is not None:
+                text_store.enter_text(ref, larger.numbers, self.memory)
         return ref
 
     def reserve_texts(self, count: int) -> None:
-        """Makes room in the hash table for this many texts."""
-        old = self.text_slots
-        if 2 * count > len(old):
-            self._empty("text_slots", count)
-            text_store.rehash_texts(old, self.memory)
+        """Makes room in the hash table for one more than this many texts."""
+        self._grow_table("text_slots", count, count, len(self.text_slots), text_store.rehash_texts)
+
+    def finish_texts(self, more: int) -> None:
+        """Makes room for more texts, and completes a larger hash table."""
+        while self._growth["text_slots"].larger is not None or (
+            2 * (self.used["text_slots"] + more) > len(self.text_slots)
+        ):
+            self.reserve_texts(self.used["text_slots"] + more - 1)
 
     def new_sketch(self) -> int:
         """Returns an empty sketch."""
@@ -296,7 +303,7 @@ class Arrays:
         """`update.place_bucket`."""
         used = self.used["buckets"]
         self.reserve("buckets", used + 1)
-        self.reserve_slots(used + 1)
+        self.reserve_slots()
         place = h, attr, unseen, domain, operand, used
         found: int = update.place_bucket(*place, self.memory, statistics.memory)
         self.used["buckets"] += found >> 2 == used
@@ -320,6 +327,7 @@ class Arrays:
     def hang_at_value(self, number: int, statistics: "Arrays") -> Cheapest | None:
         """`update.hang_at_value`; None if the filter is assigned now, else its cheapest value."""
         used = self.used
+        self.reserve_slots()
         entries, buckets, cheapest = update.hang_at_value(
             number, used["entries"], used["buckets"], self.memory, statistics.memory
         )
@@ -328,32 +336,10 @@ class Arrays:
         used["entries"], used["buckets"] = entries, buckets
         return None
 
-    def hang_since(self, first: int) -> None:
-        """`filter_reader.choose_values` and `assign_chosen`, of the filters from a number on."""
-        used, end, memory = self.used, self.used["filters"], self.memory
-        filter_reader.count_constants(first, end, memory)
-        more, number = Rows.zeros(_ROW_NUMBER, used["buckets"] + 1), first
-        while number < end:
-            buckets = used["buckets"] + 1
-            self.reserve("buckets", buckets)
-            self.reserve_slots(buckets)
-            more = grown(more, buckets)
-            number, used["buckets"] = filter_reader.choose_values(
-                number, end, used["buckets"], more.numbers, memory
-            )
-        buckets = used["buckets"]
-        self.reserve(
-            "entries", used["entries"] + filter_reader.entries_needed(more.numbers, buckets, memory)
-        )
-        used["entries"] = filter_reader.assign_chosen(
-            first, end, more.numbers, buckets, used["entries"], memory
-        )
-
-    def reserve_slots(self, buckets: int) -> None:
-        """Makes room in the hash table of buckets."""
-        if 2 * buckets > len(self.slots):
-            self._empty("slots", buckets)
-            update.rehash_buckets(self.used["buckets"], self.memory)
+    def reserve_slots(self) -> None:
+        """Makes room in the hash table for one more bucket."""
+        used = self.used["buckets"]
+        self._grow_table("slots", used, used, used, update.rehash_buckets)
 
     def unhang(self, bucket: int, number: int, at: int) -> None:
         """`update.unhang`; the entry must exist."""
@@ -418,21 +404,30 @@ class Arrays:
         """Enters an attribute's name into the hash table, which then has `names` names."""
         first, end = row, row + 1
         if 2 * names > len(self.names):
-            self._empty("names", names)
+            self.put("names", empty_table(ARRAYS["names"], names))
             first, end = 0, self.used["attrs"]
         update.enter_names(first, end, self.memory)
 
     def reserve_equal(self, gone: int) -> None:
         """Makes room in the table of equal filters for one more; `gone` were removed."""
-        if 2 * (self.used["equal"] + 1) > len(self.equal):
-            live = self.used["equal"] = self.used["filters"] - gone
-            self._empty("equal", live + 1)
-            update.rehash_filters(self.used["filters"], self.memory)
+        rows = self.used["filters"]
+        if self._grow_table("equal", self.used["equal"], rows - gone, rows, update.rehash_filters):
+            self.used["equal"] = rows - gone
 
-    def _empty(self, name: str, count: int) -> None:
-        """Creates an empty hash table with room for `count`."""
-        size = 1 << max(4, (2 * count).bit_length())
-        self.put(name, Rows.zeros(ARRAYS[name], size))
+    def enter_again(self, number: int) -> None:
+        """Enters a filter whose number was another's into a larger table of equal filters."""
+        self._growth["equal"].put(number, partial(_filled, update.rehash_filters, self.memory))
+
+    def _grow_table(self, name: str, entries: int, live: int, rows: int, kernel: Any) -> bool:
+        """Makes room in a hash table for one more entry; returns whether a larger one took over."""
+        table, growth = self.of[name], self._growth[name]
+        if growth.larger is None and 2 * (entries + 1) <= len(table):
+            return False  # as mostly
+        larger = growth.grown(table, entries, live, rows, partial(_filled, kernel, self.memory))
+        if larger is table:
+            return False
+        self.put(name, larger)
+        return True
 
     # --- all of them --------------------------------------------------------------------------
 
@@ -469,6 +464,10 @@ class Arrays:
             self.used_rows(name).nbytes if name in STORE or name in owned else rows.numbers.nbytes
             for name, rows in self.of.items()
         )
+
+
+def _filled(kernel: Any, memory: Any, first: int, end: int, table: Any) -> None:
+    kernel(first, end, table, memory)
 
 
 EMPTY: Final = -1

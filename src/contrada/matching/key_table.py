@@ -14,6 +14,7 @@ from contrada.matching.index_arrays import grown
 from contrada.matching.kernels.key_lookup import drop_key, find_key, rehash_keys
 from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.schema import ARRAYS, Layout
+from contrada.matching.table_growth import TableGrowth
 
 K = TypeVar("K", bound=Hashable)
 
@@ -32,6 +33,7 @@ class KeyTable(Generic[K]):
         self._free: list[int] = []
         self._slots: dict[K, int] = {}
         self._hashed = Rows.zeros(_SLOT, 16)
+        self._growth = TableGrowth()
 
     def find(self, key: object) -> int:
         """Returns the slot of a key, or a number below 0, for `take`."""
@@ -67,6 +69,7 @@ class KeyTable(Generic[K]):
             place = find_key(number, self.keys.numbers, hashed) if found is None else found
             hashed[-1 - place] = slot + 1
             self.keys.numbers[slot] = number
+            self._growth.put(slot, self._fill)
         else:
             self._slots[key] = slot
             self.keys[slot] = key
@@ -74,7 +77,10 @@ class KeyTable(Generic[K]):
     def free_slot(self, slot: int) -> None:
         """Frees the slot of a key."""
         if self.are_int:
-            drop_key(self.keys.numbers[slot], self.keys.numbers, self._hashed.numbers)
+            keys, larger = self.keys.numbers, self._growth.larger
+            drop_key(keys[slot], keys, self._hashed.numbers)
+            if larger is not None and slot < self._growth.filled:
+                drop_key(keys[slot], keys, larger.numbers)
         else:
             del self._slots[self.keys[slot]]
             self.keys[slot] = None
@@ -89,17 +95,15 @@ class KeyTable(Generic[K]):
         return (slot for slot in range(self.used) if slot not in free)
 
     def reserve(self, slots: int) -> None:
-        """Makes room for this many slots."""
+        """Makes room for this many slots, one of them a new one."""
         if not self.are_int:
             self.keys += [None] * (slots - len(self.keys))
             return
         self.keys = grown(self.keys, slots)
-        old, size = self._hashed, len(self._hashed)
-        if 3 * slots > 2 * size:
-            while 3 * slots > 2 * size:
-                size *= 2
-            self._hashed = Rows.zeros(_SLOT, size)
-            rehash_keys(old.numbers, self.keys.numbers, self._hashed.numbers)
+        self._hashed = self._growth.grown(self._hashed, slots - 1, slots, slots, self._fill)
+
+    def _fill(self, first: int, end: int, table: Any) -> None:
+        rehash_keys(first, end, table, self.keys.numbers, self._hashed.numbers)
 
     def by_slot(self) -> list[Any]:
         """Returns the key of each slot; None at free ones."""
@@ -141,7 +145,7 @@ class KeyTable(Generic[K]):
             keys[slot] = key = self.keys.numbers[slot]
             self._slots[key] = slot
         self.keys, self.are_int = keys, False
-        self._hashed = Rows.zeros(_SLOT, 1)
+        self._hashed, self._growth = Rows.zeros(_SLOT, 1), TableGrowth()
 
 
 def _as_int(key: object) -> int | None:

@@ -30,7 +30,6 @@ from contrada.matching.kernels.filter_reader import (
     CONSTRAINTS_MAX,
     EQUAL,
     NEED_ROOM,
-    TEXT_COUNT,
     UNUSED_BYTES,
     WORDS_MAX,
     read_filters,
@@ -258,6 +257,8 @@ class IndexSegment:
             return number, False
         if self._free:
             self._free.pop()
+            if not is_wider:
+                arrays.enter_again(number)
         else:
             arrays.used["filters"] = used + 1
         arrays.used["program"] = begin + count + 1
@@ -283,7 +284,7 @@ class IndexSegment:
             for name, count, room in zip(_READ, state, _ROOM, strict=False):
                 if room:
                     arrays.reserve(name, count + room)
-            arrays.reserve_texts(state[TEXT_COUNT] + CONSTRAINTS_MAX)
+            arrays.finish_texts(CONSTRAINTS_MAX)
             arrays.reserve_equal(len(self._free))
             if state[ATTR] >= 0:
                 arrays.give_room(state[ATTR])

@@ -250,8 +250,8 @@ def has_room(used: Ints, m: Memory) -> bool:
         used[FILTERS] < len(m.filters)
         and used[PROGRAM] + WORDS_MAX <= len(m.program)
         and used[TEXTS] + BYTES_MAX + USES_BYTES * CONSTRAINTS_MAX <= len(m.texts)
-        and 2 * (used[TEXT_COUNT] + CONSTRAINTS_MAX) <= len(m.text_slots)
-        and 2 * (used[EQUAL] + 1) <= len(m.equal)
+        and 4 * (used[TEXT_COUNT] + CONSTRAINTS_MAX) <= 3 * len(m.text_slots)
+        and 4 * (used[EQUAL] + 1) <= 3 * len(m.equal)
         and used[LINKS] + 2 <= len(m.links)
     )
 
@@ -352,7 +352,7 @@ def choose_values(number: int, end: int, used: int, more: RowNumbers, m: Memory)
     settled value is left out, as in `update.hang_at_value`.
     """
     while number < end:
-        if used >= len(m.buckets) or used >= len(more) or 2 * used + 2 > len(m.slots):
+        if used >= len(m.buckets) or used >= len(more) or 4 * used + 4 > 3 * len(m.slots):
             break
         if is_unassigned(number, m):
             word, h, _, settled = cheapest_value(number, m, m)

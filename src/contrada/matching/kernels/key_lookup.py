@@ -46,8 +46,10 @@ def drop_key(key: int, keys: Ints, slots: RowNumbers) -> None:
 
 
 @entry
-def rehash_keys(old: RowNumbers, keys: Ints, slots: RowNumbers) -> None:
-    """Fills a hash table of keys from a smaller one."""
-    for place in range(len(old)):
-        if old[place] > 0:
-            slots[-1 - find_key(keys[old[place] - 1], keys, slots)] = old[place]
+def rehash_keys(first: int, end: int, slots: RowNumbers, keys: Ints, old: RowNumbers) -> None:
+    """Enters the keys of some slots into a hash table: those that the old one has, each once."""
+    for slot in range(first, end):
+        if find_key(keys[slot], keys, old) == slot:
+            place = find_key(keys[slot], keys, slots)
+            if place < 0:
+                slots[-1 - place] = slot + 1

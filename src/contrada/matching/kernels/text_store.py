@@ -21,9 +21,8 @@ from contrada.matching.kernels.scratch import finished, text_hash
 
 
 @kernel
-def text_slot(text: Bytes, start: int, length: int, m: Memory) -> int:
-    """Returns the slot of a text in the hash table; the free one for it if it is not stored."""
-    slots = m.text_slots
+def text_slot(slots: Ints, text: Bytes, start: int, length: int, m: Memory) -> int:
+    """Returns the slot of a text in a hash table; the free one for it if it is not stored."""
     mask = len(slots) - 1
     slot = finished(text_hash(m.seed[0], text, start, length)) & mask
     while slots[slot] != 0 and not same_text(m, slots[slot], text, start, length):
@@ -34,7 +33,7 @@ def text_slot(text: Bytes, start: int, length: int, m: Memory) -> int:
 @entry
 def find_text(text: bytes, m: Memory) -> int:
     """Returns the reference to a text, or -1 if it is not stored."""
-    ref = m.text_slots[text_slot(text, 0, len(text), m)]
+    ref = m.text_slots[text_slot(m.text_slots, text, 0, len(text), m)]
     return ref if ref > 0 else -1
 
 
@@ -44,7 +43,7 @@ def put_text(text: bytes, start: int, length: int, used: int, m: Memory) -> int:
 
     There must be room for it, for its uses, and in the hash table.
     """
-    slot = text_slot(text, start, length, m)
+    slot = text_slot(m.text_slots, text, start, length, m)
     if m.text_slots[slot] == 0:
         at = used + USES_BYTES
         for i in range(length):
@@ -54,12 +53,17 @@ def put_text(text: bytes, start: int, length: int, used: int, m: Memory) -> int:
 
 
 @entry
-def rehash_texts(old: Ints, m: Memory) -> None:
-    """Fills the hash table of texts from a smaller one."""
-    for i in range(len(old)):
-        ref = old[i]
-        if ref != 0:
-            m.text_slots[text_slot(m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK, m)] = ref
+def enter_text(ref: int, slots: Ints, m: Memory) -> None:
+    """Enters a text into a hash table, once."""
+    slots[text_slot(slots, m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK, m)] = ref
+
+
+@entry
+def rehash_texts(first: int, end: int, slots: Ints, m: Memory) -> None:
+    """Enters the texts in some slots of the hash table into another one."""
+    for i in range(first, end):
+        if m.text_slots[i] != 0:
+            enter_text(m.text_slots[i], slots, m)
 
 
 @kernel

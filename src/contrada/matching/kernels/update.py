@@ -397,7 +397,7 @@ def hang_at_value(
     """
     cheapest = cheapest_value(number, m, seen_in)
     word, h, _, settled = cheapest
-    if not settled or buckets_used >= len(m.buckets) or 2 * buckets_used + 2 > len(m.slots):
+    if not settled or buckets_used >= len(m.buckets) or 4 * buckets_used + 4 > 3 * len(m.slots):
         return -1, -1, cheapest
     bucket = find_bucket(m, h)
     length = m.buckets[bucket].length + 0 if bucket >= 0 else 0
@@ -448,30 +448,30 @@ def unhang(bucket: int, number: int, at: int, m: Memory) -> bool:
 
 
 @entry
-def rehash_buckets(used: int, m: Memory) -> None:
-    """Fills the hash table of buckets anew. Buckets without a hash have -1."""
-    mask = len(m.slots) - 1
-    for bucket in range(used):
+def rehash_buckets(first: int, end: int, slots: RowNumbers, m: Memory) -> None:
+    """Enters some buckets into a hash table. Buckets without a hash have -1."""
+    mask = len(slots) - 1
+    for bucket in range(first, end):
         h = m.buckets[bucket].hash
         if h >= 0:
             slot = h & mask
-            while m.slots[slot] != 0:
+            while slots[slot] != 0:
                 slot = (slot + 1) & mask
-            m.slots[slot] = bucket + 1
+            slots[slot] = bucket + 1
 
 
 @entry
-def rehash_filters(used: int, m: Memory) -> None:
-    """Fills the hash table of filters anew, without removed or wider ones."""
-    mask = len(m.equal) - 1
-    for number in range(used):
+def rehash_filters(first: int, end: int, equal: RowNumbers, m: Memory) -> None:
+    """Enters some filters into a hash table, without removed or wider ones."""
+    mask = len(equal) - 1
+    for number in range(first, end):
         at = m.filters[number].begin
         if at < 0 or m.program[at] & (GONE | WIDER):
             continue
         slot = words_hash(m.seed[0], m.program, at + 1, m.program[at] & WORDS_MASK) & mask
-        while m.equal[slot] != 0:
+        while equal[slot] != 0:
             slot = (slot + 1) & mask
-        m.equal[slot] = number + 1
+        equal[slot] = number + 1
 
 
 @entry
