@@ -37,6 +37,8 @@ SUBSCRIPTIONS: Final = 100_000
 KIB: Final = 1024
 
 WANTED: Final = "venue = 'NYSE' and price < 100"
+UNWANTED: Final = "venue = 'NYSE' and price > 100"
+"""A filter that matches no item."""
 
 
 def items(count: int, first: int = 0) -> list[dict[str, Any]]:
@@ -134,7 +136,16 @@ async def embedded() -> dict[str, float]:
         batched = [(await run(_in_batches, PER_ROUND))[0] for _ in range(ROUNDS)]
         assert not events.statistics().dropped
         assert service.statistics().published == service.statistics().matched == published
+        await events.update(UNWANTED)
+        unmatched = []
+        for _ in range(ROUNDS):
+            some = items(PER_ROUND)
+            begun = process_time()
+            await _one_by_one(service, some)
+            unmatched.append((process_time() - begun) / PER_ROUND)
+        assert service.statistics().matched == published
     return {
+        "unmatched_s": statistics.median(unmatched),
         "cold_s": cold_s,
         "publish_s": statistics.median(single),
         "publish_batch_s": statistics.median(batched),

@@ -36,9 +36,15 @@ from contrada.matching.arrow_pack import blobs_of, pack_rows, pieces_of
 from contrada.matching.packed import Bundle, decode_span, to_whole_notification
 from contrada.model import Envelope, Filter, Notification, from_msgpack, to_msgpack
 from contrada.model.algebra.attributes import good_names, good_names_and_marks
-from contrada.model.codec import notification_from_msgpack, pack_plain, plain_entries
+from contrada.model.codec import (
+    few_notifications,
+    notification_from_msgpack,
+    pack_plain,
+    plain_entries,
+)
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.model.syntax import parse_filter
+from contrada.net.wire.message_codec import encode_publish
 
 SAMPLE: Final = 40
 """One of so many inputs is compared with the model."""
@@ -353,6 +359,10 @@ class NativeFuzz:
                 some[chance.randrange(8)] = mutants[0]
             else:
                 some = mutants
+            message = bytes(encode_publish(some))
+            self._note("few_published", message)
+            if (few := few_notifications(message)) is not None and number % SAMPLE == 0:
+                assert [each.packed for each in few] == some, message
             self._note("Bundle.of", some)
             bundle = Bundle.of(some)
             if bundle is not None:

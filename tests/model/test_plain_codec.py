@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from contrada.errors import ContradaError
 from contrada.model import Envelope, Notification
@@ -160,6 +161,22 @@ def test_many_attributes_are_encoded_as_by_the_model(count: int) -> None:
     for form in FORMS:
         made = packed(form, [attributes])
         assert made == ([expected] if expected else [])
+
+
+@given(
+    strategies.notifications(strategies.values(), strategies.names),
+    st.sampled_from([Envelope(), Envelope(ttl_us=5, priority=3), Envelope(delivery="certified")]),
+)
+def test_a_stamped_copy_has_all_parts(of: Notification, envelope: Envelope) -> None:
+    """A body, a lifetime or a guarantee would be lost at the publisher."""
+    of = of.with_envelope(envelope)
+    expected = parts_of(of.with_envelope(replace(envelope, id="p.7", publisher="p", sequence=7)))
+    for form in FORMS:
+        found = form.stamp_copy(of, Notification, "p.7", "p", 7, NOW_US)
+        assert found.envelope.time_us == NOW_US
+        untimed = found.with_envelope(replace(found.envelope, time_us=None))
+        assert parts_of(untimed) == expected
+        assert parts_of(of) == parts_of(of.with_envelope(envelope)), "the given one is unchanged"
 
 
 @pytest.mark.parametrize("count", [1, ATTRIBUTES_KEPT_MAX, ATTRIBUTES_KEPT_MAX + 1])

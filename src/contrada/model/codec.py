@@ -48,6 +48,7 @@ from contrada.model.native import NATIVE
 
 pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
 stamp_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "stamp_plain", None)
+stamp_copy: Final[Callable[..., Any] | None] = getattr(NATIVE, "stamp_copy", None)
 plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
 few_published: Final[Callable[..., list[Any] | None] | None] = getattr(
     NATIVE, "few_published", None

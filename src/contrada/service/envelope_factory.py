@@ -9,23 +9,21 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import force_setattr, replace
 
 from contrada.errors import InvalidValueError, ServiceError
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.attributes import good_names
-from contrada.model.algebra.notification import BEST_EFFORT, UNSTAMPED
-from contrada.model.codec import pack_plain, stamp_plain
+from contrada.model.algebra.notification import BEST_EFFORT, OWN, UNSTAMPED
+from contrada.model.codec import pack_plain, stamp_copy, stamp_plain
 from contrada.service.requests import notification_of
 from contrada.service.security.principals import owns
 from contrada.service.subjects import Item
 
 if TYPE_CHECKING:
     from contrada.service.security.signatures import Signer
-
-T = TypeVar("T")
 
 PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
@@ -87,11 +85,16 @@ class EnvelopeFactory:
                 time_us = now_us
                 self.has_told_time = True
             if given.id:
-                envelope = replace(given, time_us=time_us)
-            else:
-                self.sequence += 1
-                envelope = self._completed(given, time_us)
-            stamped.append(each.with_envelope(envelope))
+                stamped.append(each.with_envelope(replace(given, time_us=time_us)))
+                continue
+            self.sequence += 1
+            if stamp_copy is None or given is OWN:
+                stamped.append(each.with_envelope(self._completed(given, time_us)))
+                continue
+            text = f"{self._prefix}{self.sequence}"
+            stamped.append(
+                stamp_copy(each, Notification, text, self.publisher, self.sequence, time_us)
+            )
         return stamped if self._sign is None else [*map(self._sign, stamped)]
 
     def _completed(self, given: Envelope, time_us: int) -> Envelope:
@@ -120,7 +123,10 @@ class EnvelopeFactory:
         made = pack_plain(
             items, begin, most, self._prefix, self.publisher, number, now_us, good_names
         )
-        return self._counted(made)
+        if made:
+            self.sequence += len(made)
+            self.has_told_time = True
+        return made
 
     def stamp_dicts(self, items: list[Item], begin: int, most: int) -> list[Notification]:
         """The stamped notifications of the first items from `begin`, as `pack_dicts`."""
@@ -131,10 +137,6 @@ class EnvelopeFactory:
             *(items, begin, most, self._prefix, self.publisher, number, now_us, good_names),
             *(Notification, UNSTAMPED),
         )
-        return self._counted(made)
-
-    def _counted(self, made: list[T]) -> list[T]:
-        """Counts notifications that are stamped with the next numbers."""
         if made:
             self.sequence += len(made)
             self.has_told_time = True

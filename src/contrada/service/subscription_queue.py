@@ -306,7 +306,11 @@ class SubscriptionQueue(Generic[P]):
         entries = self._entries
         batch: list[P] = []
         size = 0
-        if type(entries) is deque and len(entries) <= count_max and self.held_bytes <= bytes_max:
+        if type(entries) is deque and len(entries) == 1 and bytes_max > 0 < count_max:
+            ((item, size, _),) = entries
+            batch.append(item)
+            entries.clear()
+        elif type(entries) is deque and len(entries) <= count_max and self.held_bytes <= bytes_max:
             batch, size = [item for item, _, _ in entries], self.held_bytes
             entries.clear()
         while entries and len(batch) < count_max and size < bytes_max:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import cython
 
-from contrada.model.algebra.plain_encoder import HEAD, TAIL, new_object
+from contrada.model.algebra.plain_encoder import HEAD, TAIL, filled, new_object
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.domains.values import INT_MAX, NAME_BYTES_MAX, TIME_MAX_US, TIME_MIN_US
 
@@ -400,13 +400,13 @@ def few_published(
         span_end = scanner.at
         if not scanner.pass_envelope():
             return None
-        envelope = copied()
-        PyObject_GenericSetAttr(envelope, "id", scanner.text_at(scanner.id_at, scanner.id_size))
-        PyObject_GenericSetAttr(
-            envelope, "publisher", scanner.text_at(scanner.publisher_at, scanner.publisher_size)
+        envelope = filled(
+            copied(),
+            scanner.text_at(scanner.id_at, scanner.id_size),
+            scanner.text_at(scanner.publisher_at, scanner.publisher_size),
+            scanner.sequence,
+            scanner.number,
         )
-        PyObject_GenericSetAttr(envelope, "sequence", scanner.sequence)
-        PyObject_GenericSetAttr(envelope, "time_us", scanner.number)
         notification = _made(kind, message[begin:end], message[begin + len(HEAD) : span_end])
         PyObject_GenericSetAttr(notification, "envelope", envelope)
         found.append(notification)

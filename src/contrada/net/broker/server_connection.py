@@ -366,7 +366,7 @@ class ServerConnection(Wire):
     def _process(self) -> None:
         """Processes the input in turns, between those of other connections."""
         self._scheduler.begin(self._loop.time())
-        self._in_turn = True
+        self._in_turn, is_all_read = True, False
         self.broker.rounds.begin_turn()
         try:
             while not self._turn_due and self._process_one():
@@ -375,14 +375,17 @@ class ServerConnection(Wire):
                     self._turn_due = True
                     self.broker.start_work(self._resume_later(rest_s))
                 elif self._steps is None and not self._connection.unread_bytes:
-                    break  # As mostly: one frame came.
+                    is_all_read = True  # As mostly: one frame came.
+                    break
         except FrameError as error:
             self.end(error)
         finally:
             self._in_turn = False
             self.broker.rounds.end_turn()
-        self._account_unread()
-        self._regulate_reading()
+        if self._unread_bytes or not is_all_read:
+            self._account_unread()
+        if self._read_paused or self._turn_due or self._is_unknown or self._write_paused:
+            self._regulate_reading()
         self._write_outgoing()
 
     async def _resume_later(self, rest_s: float) -> None:
