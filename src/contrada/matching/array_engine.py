@@ -232,9 +232,7 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        is_whole = type(given) is Notification and not self.envelope  # As mostly.
-        message: bytes = given.span if is_whole else self._message(given, envelope)  # type: ignore[union-attr]
-        arrays = self._segment.arrays
+        message, arrays = self._message(given, envelope), self._segment.arrays
         answer = match(message, arrays.memory) if budget() is None else arrays.match(message)
         while answer < 0:
             if answer >> 2 == UNREADABLE:

@@ -72,22 +72,13 @@ class NotificationForwarder:
             self._admission.check_forwarded(origin, message)
         effects: list[Effect] = []
         whole = message.notifications
-        is_one = type(whole) is tuple and len(whole) == 1  # As mostly.
-        is_lasting = is_one and whole[0].envelope.ttl_us is None
-        in_time = whole if is_lasting else _drop_expired(whole, now_us)
-        publisher = (
-            origin if self._forwarding.uses_advertisements and isinstance(origin, Client) else None
-        )
         # Too much work raises here, before any change: the caller retries in parts.
-        interests: Sequence[NextHops]
-        if is_lasting:  # At half the cost of a batch.
-            numbers = self._index.match(whole[0])
-            interests = (self.next_hops.find(numbers) if numbers else NOBODY,)
-        else:
-            interests = self._find_next_hops(in_time)
-        refused = {} if publisher is None else self._find_unadvertised(publisher, in_time)
-        if in_time is not message.notifications:
-            self.expired += len(message.notifications) - len(in_time)
+        in_time, interests = self._find_next_hops(whole, now_us)
+        refused = {}
+        if self._forwarding.uses_advertisements and isinstance(origin, Client):
+            refused = self._find_unadvertised(origin, in_time)
+        if in_time is not whole:
+            self.expired += len(whole) - len(in_time)
             message = replace(message, notifications=in_time)
         admitted: Notifications = message.notifications
         if self._name or refused:
@@ -174,15 +165,26 @@ class NotificationForwarder:
             if not any(product_covers(offer, each) for offer in offers)
         }
 
-    def _find_next_hops(self, notifications: Notifications) -> Sequence[NextHops]:
-        """Returns the next hops of each, mostly one cached object. Raises LimitError."""
+    def _find_next_hops(
+        self, notifications: Notifications, now_us: int
+    ) -> tuple[Notifications, Sequence[NextHops]]:
+        """Returns the notifications that have not expired, and the next hops of each.
+
+        The next hops are mostly one cached object. Raises LimitError.
+        """
+        if type(notifications) is tuple and len(notifications) == 1:
+            (each,) = notifications
+            if each.envelope.ttl_us is None:  # As mostly, at half the cost.
+                numbers = self._index.match(each)
+                return notifications, (self.next_hops.find(numbers) if numbers else NOBODY,)
+        in_time = _drop_expired(notifications, now_us)
         interests: list[NextHops] = []
-        for numbers, count in self._index.match_runs(notifications):
+        for numbers, count in self._index.match_runs(in_time):
             interest = self.next_hops.find(numbers) if numbers else NOBODY
             interests += [interest] * count
             if interest.delivery_count > _FEW:
                 spend(_PAIR_WORK * interest.delivery_count * count)
-        return interests
+        return in_time, interests
 
 
 def _group_by_next_hops(

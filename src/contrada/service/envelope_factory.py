@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import force_setattr, replace
 
@@ -107,10 +107,9 @@ class EnvelopeFactory:
         force_setattr(envelope, "time_us", time_us)
         return envelope
 
-    def pack_dict(self, item: dict[str, Any]) -> tuple[bytes, Envelope] | None:
-        """The encoding of the stamped mapping, and its envelope; None as `pack_dicts` ends."""
-        made = self.pack_dicts([item], 0, 1)
-        return (made[0], self._completed(UNSTAMPED, self._time_us)) if made else None
+    def last_envelope(self) -> Envelope:
+        """The envelope of the last mapping that `pack_dicts` has encoded just now."""
+        return self._completed(UNSTAMPED, self._time_us)
 
     def pack_dicts(self, items: list[Item], begin: int, most: int) -> list[bytes]:
         """The encodings of the first items from `begin`, stamped, at most `most`.

@@ -148,7 +148,8 @@ class PublishWindow:
         A publisher that awaits each answer before the next publication has frames of one
         notification: it is sent now, without another turn of the loop.
         """
-        check_content(encoding)
+        if len(encoding) > CONTENT_BYTES_MAX:
+            check_content(encoding)
         is_lone = self._sent_one and not self._unanswered and not self._waiting
         batch = self._new_batch() if is_lone else self._open_batch()
         batch.notifications.append(encoding)
@@ -275,12 +276,14 @@ class TcpService(BaseService):
         """Publishes one notification; see `Service.publish`."""
         if not options and type(item) is dict and self.reconnection.is_up and not trace_spans.is_on:
             self.reconnection.check()
-            made = self._stamp.pack_dict(item)
-            if made is not None:
+            made = self._stamp.pack_dicts([item], 0, 1)
+            if made:
                 assert self._publishing is not None, "it was opened"
-                await self._publishing.add_one(made[0])
+                answer = self._publishing.add_one(made[0])
+                envelope = self._stamp.last_envelope()  # While the broker gets the bytes.
+                await answer
                 self._published += 1
-                return made[1]
+                return envelope
         notification = publication_of(item, options)
         if trace_spans.is_on:
             notification = trace_spans.trace_publication(notification)
@@ -458,7 +461,7 @@ class TcpService(BaseService):
                 self.reconnection.answer(frame.number, frame)
 
     def _on_reply(self, frame: Reply) -> None:
-        error = _refusal_of(frame, self.reconnection.address)
+        error = _refusal_of(frame, self.reconnection.address) if frame.code else None
         if self._publishing is not None and self._publishing.on_answer(frame.number, error):
             if frame.dropped:
                 self._dropped[QUEUE_FULL] += frame.dropped
@@ -500,9 +503,7 @@ class TcpService(BaseService):
             self._durable.give_up(failure)
 
 
-def _refusal_of(frame: Reply, address: Address) -> ServiceError | None:
-    if not frame.code:
-        return None
+def _refusal_of(frame: Reply, address: Address) -> ServiceError:
     refused = f"{address} refused: {frame.reason}"
     if frame.code == NotPermittedError.__name__:
         return NotPermittedError(refused, frame.refused)

@@ -145,6 +145,11 @@ class Connection:
         if self.state is not Phase.CLOSED:
             self._outgoing.append(encode(frame))
 
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether there are bytes to send."""
+        return bool(self._outgoing)
+
     def outgoing(self) -> bytes:
         """Returns the bytes to send, once."""
         data = b"".join(self._outgoing)

@@ -84,7 +84,8 @@ class Wire(asyncio.Protocol):
                 self._handle(frame)
         except FrameError as error:
             self.end(error)
-        self._write_outgoing()
+        if self._connection.has_outgoing:
+            self._write_outgoing()
 
     def tick(self) -> None:
         """Checks whether the other side is silent."""
