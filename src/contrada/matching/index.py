@@ -190,6 +190,10 @@ class Index(Mapping[K, Filter | FilterSet]):
                 yield self.match(each), 1
             return
         offsets, keys = self._engine.match_each(notifications)
+        count, width = len(notifications), offsets[1]
+        if keys == keys[:width] * count and list(offsets) == [width * n for n in range(count + 1)]:
+            yield list(keys[:width]), count  # As of most batches, in a third of the time.
+            return
         bounds = pairwise(offsets)
         begin, end = next(bounds)
         before, count = keys[begin:end], 1
