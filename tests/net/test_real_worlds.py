@@ -78,15 +78,16 @@ router.Router.handle = told
 DELIVERS_AGAIN = """
 from contrada.routing import router
 from contrada.routing.router_messages import Deliver, LinkUp
-handle = router.Router.handle
+handle, publish = router.Router.handle, router.Router.publish
 last = []
 def again(self, event, now_us):
     effects = handle(self, event, now_us)
-    if isinstance(event, LinkUp):
-        effects = [*effects, *last]
+    return [*effects, *last] if isinstance(event, LinkUp) else effects
+def kept(self, origin, message, now_us):
+    effects = publish(self, origin, message, now_us)
     last[:] = [each for each in effects if isinstance(each, Deliver)] or last
     return effects
-router.Router.handle = again
+router.Router.handle, router.Router.publish = again, kept
 """
 """A broker delivers again when a link is restored."""
 
