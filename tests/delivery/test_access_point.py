@@ -6,6 +6,7 @@ import pytest
 
 from contrada.delivery import access_point
 from contrada.delivery.access_point import Confirmed, Failed
+from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import StreamAck
 from contrada.delivery.publishers import ASK_AGAIN_US, Publisher
@@ -50,6 +51,40 @@ def test_a_batch_is_no_duplicate_of_itself(failed_before: bool) -> None:
     batch = [notice(n, "reliable", "p", n) for n in (6, 5, 5, 6)]
     assert net.was_accepted(net.publish("a", batch, "p"))
     assert net.got["x"] == [6, 5]
+    assert net.servers["a"].statistics().duplicates == 2
+
+
+@pytest.mark.parametrize("delivery", ["certified", "certified fifo"])
+def test_publications_in_one_step_fail_alone(delivery: str) -> None:
+    """One client's fault would refuse the publications that arrived together with it."""
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s", is_durable=True)
+    net.read("a", "x", "s")
+    good, other = ([notice(n, delivery, "p", n)] for n in (1, 3))
+    mixed = [notice(2, delivery, "p", 2), notice(2, "reliable", "p", 2)]
+    many = [(token, "p", its) for token, its in enumerate([good, mixed, other, good], start=7)]
+    net.do("a", net.servers["a"].publish_all(many, net.now_us))
+    assert [type(net.outcomes[token]) for token in (7, 8, 9, 10)] == [
+        *(Confirmed, Failed, Confirmed, Confirmed)
+    ]
+    assert net.got["x"] == [1, 3]
+    assert net.servers["a"].statistics().duplicates == 1
+
+
+def test_publications_in_one_step_are_one_step() -> None:
+    """Many publications that wait together would cost the server a step each."""
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s", is_durable=True)
+    net.read("a", "x", "s")
+    many = [(n, "p", [notice(n, "certified", "p", n)]) for n in range(1, 10)]
+    effects = net.servers["a"].publish_all(many, net.now_us)
+    assert [type(each) for each in effects] == [HandRecords, *[Confirmed] * 9]
+    net.do("a", effects)
+    assert net.got["x"] == [*range(1, 10)]
+    net.crash("a")
+    net.start("a")
+    again = [(n + 9, "p", [notice(n, "certified", "p", n)]) for n in range(8, 12)]
+    net.do("a", net.servers["a"].publish_all(again, net.now_us))
     assert net.servers["a"].statistics().duplicates == 2
 
 

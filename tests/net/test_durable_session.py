@@ -12,7 +12,7 @@ from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, Read
 from contrada.delivery.durable_log import OUT_MAX
 from contrada.errors import LimitError
 from contrada.model import FilterSet, to_msgpack
-from contrada.net.broker import durable_session
+from contrada.net.broker import reader_queue
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.wire.durable_messages import Publications, PublisherHello, encode_durable
@@ -153,6 +153,38 @@ async def test_accepted_publications_are_never_refused() -> None:
 
 
 @on_loop
+async def test_publications_that_arrive_together_are_one_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would cost its own step and sync; or a faulty one would refuse those beside it."""
+    async with (
+        Broker(port=0, store=tmp_path / "s.db") as broker,
+        connect(broker.address) as service,
+    ):
+        subscription = await service.subscribe("n any", durable="s")
+        client = await RawClient.to(broker, HELLO)
+        assert isinstance(await client.hears(), Hello)
+        server, steps = broker.logs.host.server, list[int]()
+        publish_all = server.publish_all
+
+        def counted(requests: Any, now_us: int) -> Any:
+            steps.append(len(requests))
+            return publish_all(requests, now_us)
+
+        monkeypatch.setattr(server, "publish_all", counted)
+        many = [publications(notification(n, delivery=CERTIFIED)) for n in range(1, 9)]
+        many[3] = publications(b"x")
+        client.say(*(LogRequest(n, each) for n, each in enumerate(many, start=1)))
+        heard = [await client.hears() for _ in many]
+        codes = {each.number: each.code for each in heard if isinstance(each, LogReply)}
+        assert codes == {n: "EncodingError" if n == 4 else "" for n in range(1, 9)}
+        assert steps == [3, 4]
+        assert await numbers(subscription, 7) == [1, 2, 3, 5, 6, 7, 8]
+        await client.leave()
+        await subscription.aclose()
+
+
+@on_loop
 async def test_a_neighbour_that_gives_no_records_does_no_harm() -> None:
     """It would stop all durable traffic of its broker."""
     async with Broker(port=0) as broker:
@@ -182,8 +214,8 @@ async def test_a_reader_that_reads_nothing_is_sent_little(tmp_path: Path) -> Non
         await until(lambda: server.statistics().logs["s"].handed > 0)
         await service.publish({"n": -1}, delivery=CERTIFIED)
         held = max(each.held_bytes for each in broker._connections)
-        assert held <= 2 * durable_session.AHEAD_BYTES
-        assert server.statistics().logs["s"].handed <= 5 * durable_session.AHEAD_BYTES / size
+        assert held <= 2 * reader_queue.AHEAD_BYTES
+        assert server.statistics().logs["s"].handed <= 5 * reader_queue.AHEAD_BYTES / size
         await client.leave()
         async with service.subscribe(durable="s") as events:
             assert await numbers(events, count + 1) == [*range(count), -1]

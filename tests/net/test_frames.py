@@ -93,6 +93,37 @@ def test_frames_survive_any_cut_of_the_stream(frames: list[Frame], cuts: list[in
     assert got == frames
 
 
+@given(st.lists(st.sampled_from(EVERY), min_size=1, max_size=8), st.integers(0, 400))
+def test_frames_of_one_kind_are_taken_together(frames: list[Frame], cut: int) -> None:
+    """A request would overtake a frame of another kind, or be taken before it is complete."""
+    data = b"".join(map(encode, frames))
+    reader, got = FrameReader(), list[Frame]()
+    for part in (data[:cut], data[cut:]):
+        reader.feed(part)
+        while (frame := reader.next()) is not None:
+            got.append(frame)
+            size = len(encode(frame))
+            while (more := reader.next_of(type(frame))) is not None:
+                got.append(more)
+                size += len(encode(more))
+            assert reader.given_bytes == size
+            if len(got) < len(frames) and len(reader) >= len(encode(frames[len(got)])):
+                assert type(frames[len(got)]) is not type(frame)
+    assert got == frames
+
+
+def test_the_fault_of_a_frame_waits_for_its_turn() -> None:
+    """The frames before a malformed one would not be handled."""
+    reader = FrameReader()
+    broken = bytearray(encode(Ping(1)))
+    broken[-1] = 0xC1
+    reader.feed(encode(Ping(7)) + broken)
+    assert reader.next() == Ping(7)
+    assert reader.next_of(Ping) is None
+    with pytest.raises(FrameError, match="malformed"):
+        reader.next()
+
+
 @given(st.binary(max_size=64))
 def test_garbage_is_one_clear_error(garbage: bytes) -> None:
     """Bytes of a stranger would raise something that the broker does not expect."""

@@ -13,7 +13,7 @@ import pytest
 import contrada as ct
 from contrada.delivery.memory_store import MemoryStore
 from contrada.errors import StoreError
-from contrada.service import delivery_host
+from contrada.service import group_committer
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.stores import table_store
 from contrada.service.stores.sqlite_store import SqliteStore
@@ -93,7 +93,7 @@ async def test_a_service_that_is_closed_leaves_its_store_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A failed group would be tried for ever, in a store with another owner by then."""
-    monkeypatch.setattr(delivery_host, "RETRY_S", 0)
+    monkeypatch.setattr(group_committer, "RETRY_S", 0)
     store = FailingStore()
     service = await ct.connect(store=store)
     with pytest.raises(StoreError):

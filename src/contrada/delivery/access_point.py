@@ -15,8 +15,9 @@ Source: EPFL 2503 §5.2.2 (QoS of obvents).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from sys import maxsize
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from contrada.delivery.delivery_class import DeliveryClass, delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
@@ -83,6 +84,10 @@ class Publication(NamedTuple):
     until_us: int
 
 
+PublishRequest: TypeAlias = tuple[int, str, Sequence[Notification]]
+"""A token, the publisher, and its notifications of one class."""
+
+
 class AccessPoint:
     """The publications of one server. It collects `outcomes` and `shipments`."""
 
@@ -138,6 +143,40 @@ class AccessPoint:
             self._give_up(of, CannotPublishError("", reason=reason, may_be_published=is_unknown))
         else:
             self._wait(of)
+
+    def publish_all(self, publications: Sequence[PublishRequest], now_us: int) -> None:
+        """Publishes as `publish`, one after the other.
+
+        Neighbours in the list of one publisher and of one unordered class are published in one
+        step, which costs little more than one of them. Where that fails, so has none of them been
+        published, and each is tried alone: one fault fails one publication.
+        """
+        for _, same in groupby(publications, key=_publisher_and_class):
+            run = list(same)
+            if len(run) == 1 or not self._publish_run(run, now_us):
+                for token, publisher, notifications in run:
+                    self.publish(token, publisher, notifications, now_us)
+
+    def _publish_run(self, run: Sequence[PublishRequest], now_us: int) -> bool:
+        """Publishes all in one step, or none. Returns whether it did."""
+        publisher, whole = run[0][1], [each for _, _, its in run for each in its]
+        known = self._publishers.get(publisher)
+        try:
+            guarantee = _common_class(whole)
+            of = Publication(0, publisher, whole, guarantee, now_us)
+            if guarantee.is_ordered or self._waiting_reason(of) or self._would_overtake(of):
+                return False
+            fresh = known.fresh(whole) if publisher else whole
+            if len(fresh) < len(whole) or (guarantee.is_certified and self._store is None):
+                return False
+            self._distribute(of, whole, known, now_us)
+        except ContradaError:
+            return False
+        if publisher:
+            known.accept(each.envelope.sequence for each in whole)
+            self._publishers.save(publisher, known)
+        self.outcomes += [Confirmed(token, notifications) for token, _, notifications in run]
+        return True
 
     def forget(self, server: str) -> None:
         """Ends all waits for a server that will never be back."""
@@ -442,6 +481,11 @@ def _common_class(notifications: Sequence[Notification]) -> DeliveryClass:
     if largest > KEPT_BYTES_MAX:
         raise LimitError("KEPT_BYTES_MAX", KEPT_BYTES_MAX, largest)
     return guarantee
+
+
+def _publisher_and_class(request: PublishRequest) -> tuple[str, str]:
+    _, publisher, notifications = request
+    return publisher, notifications[0].envelope.delivery if notifications else ""
 
 
 def _order_keys(of: Publication) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from contrada.delivery.access_point import AccessPoint, Confirmed, Failed
+from contrada.delivery.access_point import AccessPoint, Confirmed, Failed, PublishRequest
 from contrada.delivery.consumers import Consumers, HandRecords
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import (
@@ -164,7 +164,13 @@ class DeliveryServer:
 
         `Confirmed` or `Failed` follows with the same token, at once or within `wait_us`.
         """
-        self._access.publish(token, publisher, notifications, now_us)
+        return self.publish_all([(token, publisher, notifications)], now_us)
+
+    def publish_all(
+        self, publications: Sequence[PublishRequest], now_us: int
+    ) -> list[DeliveryEffect]:
+        """Publishes as `publish`, one after the other; see `AccessPoint.publish_all`."""
+        self._access.publish_all(publications, now_us)
         return self._settle(now_us)
 
     @property

@@ -10,16 +10,15 @@ Invariant: work that precedes a call of `committed` is on stable storage when th
 import asyncio
 import itertools
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
 from contrada.delivery import delivery_messages as messages
 from contrada.delivery.access_point import Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_server import RETRY_US, DeliveryEffect, DeliveryServer
+from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.retention import Retention
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
@@ -37,22 +36,16 @@ from contrada.routing.router_messages import Client, Neighbour, Subscribe
 from contrada.service.deadlines import Deadlines
 from contrada.service.dispatch_routes import Route
 from contrada.service.dispatcher import Dispatcher
-from contrada.service.loop_guards import off_loop
+from contrada.service.group_committer import RETRY_S, GroupCommitter, VisibleEffect
 from contrada.service.subscription_queue import Passed, SubscriptionQueue
 
 KEPT_AT_ONCE: Final = 1_000
 """Best-effort notifications that are logged for a subscription in one step. Beyond it: the next
 step follows when they are on the disk."""
 
-RETRY_S: Final = RETRY_US / 1e6
-"""Seconds until a failed group is tried again."""
-
 _LOG: Final = logging.getLogger(__name__)
 
 NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
-
-
-VisibleEffect: TypeAlias = HandRecords | SendMessage
 
 
 class LogReader(Protocol):
@@ -163,24 +156,30 @@ class DeliveryHost:
     # --- what is done -------------------------------------------------------------------------
 
     def publish(
-        self, notifications: Sequence[Notification]
-    ) -> asyncio.Future[Sequence[Notification]]:
-        """Publishes notifications of one publisher and class; the result has the fresh ones.
+        self, publications: Sequence[Sequence[Notification]]
+    ) -> list[asyncio.Future[Sequence[Notification]]]:
+        """Publishes publications, each of one publisher and class; results have the fresh ones.
 
-        They are accepted when a later `committed` returns. Fails with CannotPublishError,
-        LimitError, InvalidValueError, without an effect.
+        They are accepted when a later `committed` returns. Each fails alone, with
+        CannotPublishError, LimitError, InvalidValueError, without an effect.
         """
-        outcome = asyncio.get_running_loop().create_future()
-        envelope = notifications[0].envelope
-        if self.store is None and delivery_class(envelope.delivery).is_certified:
-            reason = f"{envelope.delivery!r}: {self._no_store}"
-            outcome.set_exception(CannotPublishError("", reason=reason))
-            return outcome
-        token, now_us = next(self._tokens), self._now_us()
-        self._publishing[token] = outcome
-        with Unbounded():  # Half of a step is worse than one that takes long.
-            self._take(self.server.publish(token, envelope.publisher, notifications, now_us))
-        return outcome
+        create_future = asyncio.get_running_loop().create_future
+        outcomes, requests = [], []
+        for notifications in publications:
+            outcome = create_future()
+            outcomes.append(outcome)
+            envelope = notifications[0].envelope
+            if self.store is None and delivery_class(envelope.delivery).is_certified:
+                reason = f"{envelope.delivery!r}: {self._no_store}"
+                outcome.set_exception(CannotPublishError("", reason=reason))
+                continue
+            token = next(self._tokens)
+            self._publishing[token] = outcome
+            requests.append((token, envelope.publisher, notifications))
+        if requests:
+            with Unbounded():  # Half of a step is worse than one that takes long.
+                self._take(self.server.publish_all(requests, self._now_us()))
+        return outcomes
 
     def consume(self, client: str, said: messages.Consuming) -> None:
         """Handles a message of a reader."""
@@ -427,102 +426,10 @@ class DeliveryHost:
             await asyncio.wait(tasks)
         self._keeping.clear()
         self._deadlines.cancel()
-        await self.committed()
-
-
-class GroupCommitter:
-    """Brings the work of a `DeliveryServer` to the disk, a group at a time.
-
-    Work gathers in the store until a thread writes it with one fsync; meanwhile the next group
-    gathers. So the loop never waits for the disk, and concurrent publishers share an fsync. Effects
-    that readers and neighbours can see follow the commit of their group: a crash changes nothing
-    that was seen. Without a store, effects are shown at once.
-
-        publish, append, acknowledge          group 3 gathers
-        store.seal                            group 2 is written (thread)
-        readers, `committed`         <======  group 1 is on the disk
-    """
-
-    def __init__(
-        self, store: Store | None, show: Callable[[Sequence[VisibleEffect]], None]
-    ) -> None:
-        self._store, self._show = store, show
-        self._effects: list[VisibleEffect] = []
-        self._group: asyncio.Future[None] | None = None  # the group that gathers
-        self._previous: asyncio.Future[None] | None = None  # the group that is written
-        self._committing: asyncio.Task[None] | None = None
-        self.failures: Counter[str] = Counter()
-        """The failed writes since the last one that succeeded, by reason."""
-        self.is_closing = False
-        """Whether a failed group is tried only once more."""
-
-    def add(self, effects: Sequence[VisibleEffect]) -> None:
-        """Adds work that the store has gathered; its effects are shown when it is on the disk."""
-        if self._store is None:
-            self._show(effects)
-            return
-        self._effects += effects
-        if self._group is None:
-            self._group = asyncio.get_running_loop().create_future()
-        self._begin()
-
-    async def committed(self) -> None:
-        """Returns when all work so far is on stable storage.
-
-        Raises StoreError when a group failed; it is tried again.
-        """
-        last = self._group or self._previous
-        if last is not None:
-            await asyncio.shield(last)
-
-    def _begin(self) -> None:
-        if self._committing is None:
-            self._committing = asyncio.create_task(self._commit())
-
-    async def _commit(self) -> None:
-        """Writes one group after the other, until none gathers."""
-        store = self._store
-        assert store is not None, "it has a disk"
         try:
-            while self._group is not None:
-                group, self._group = self._group, None
-                self._previous = group
-                shown, self._effects = self._effects, []
-                try:
-                    await off_loop(store.seal())
-                except Exception as error:  # noqa: BLE001 - any class may be a store
-                    self._fail(group, shown, error)
-                    if not self.is_closing:
-                        return
-                    continue
-                self.failures.clear()
-                self._show(shown)
-                group.set_result(None)
+            await self.committed()
         finally:
-            self._committing = self._previous = None
-
-    def _fail(
-        self, group: asyncio.Future[None], shown: list[VisibleEffect], error: Exception
-    ) -> None:
-        """The store keeps the group, and soon tries it again together with the next one."""
-        if not self.failures:
-            _LOG.warning("what is promised cannot be written yet: %(reason)s", {"reason": error})
-        self.failures[str(error)] += 1
-        self._effects[:0] = shown
-        if not isinstance(error, StoreError):
-            error = StoreError(f"the store failed: {error!r}")
-        group.set_exception(error)
-        group.exception()  # Marks it as retrieved: perhaps no caller waits for it.
-        if self.is_closing:
-            return
-        loop = asyncio.get_running_loop()
-        if self._group is None:
-            self._group = loop.create_future()
-        loop.call_later(RETRY_S, self._begin_again)
-
-    def _begin_again(self) -> None:
-        if self._group is not None:
-            self._begin()
+            self.groups.close()
 
 
 def _check_filters(said: messages.ReadLog, standing: FilterSet) -> None:

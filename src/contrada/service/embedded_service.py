@@ -257,7 +257,8 @@ class EmbeddedService(BaseService):
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
         stamped = self._stamped(run, now_us)
-        fresh = tuple(await host.publish(stamped))
+        (outcome,) = host.publish([stamped])
+        fresh = tuple(await outcome)
         pending = self.dispatcher.publish(self.client, Publish(fresh), now_us) if fresh else []
         self._since_turn += len(stamped)
         await self._settle(pending)

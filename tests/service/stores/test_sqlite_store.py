@@ -57,6 +57,27 @@ def test_a_link_leads_to_the_same_store(path: Path, store: SqliteStore) -> None:
         SqliteStore(link)
 
 
+def test_records_that_are_dropped_in_their_group_are_not_written(
+    path: Path, store: SqliteStore
+) -> None:
+    """Each certified notification would be written twice; or records beside it would be lost."""
+    statements: list[str] = []
+    store._db.set_trace_callback(statements.append)
+    for group in range(1, 3):
+        first = store.append("spool", [b"in flight"] * 70, group)
+        store.append("log", [b"kept"] * 70, group)
+        store.truncate("spool", first + 69)
+        assert [each.position for each in store.read("spool", 1, 9)] == [first + 69]
+        store.sync()
+        assert [each.position for each in store.read("spool", 1, 9)] == [first + 69]
+        assert len(store.read("log", 1, 1_000)) == 70 * group
+    assert sum(each.lower().count(b"in flight".hex()) for each in statements) == 2
+    store.close()
+    with closing(SqliteStore(path)) as again:
+        assert again.read("spool", 1, 9) == [LogRecord(140, 2, b"in flight")]
+        assert len(again.read("log", 1, 1_000)) == 140
+
+
 def test_changed_bytes_are_found(path: Path) -> None:
     """A damaged record would be delivered."""
     store = SqliteStore(path)

@@ -4,31 +4,27 @@
                                                     `==> ordinary subscriptions, best effort
 
 It publishes the client's reliable and certified notifications and streams log records to its
-readers. Each reader has a send queue. Reader credit is forwarded to the delivery server in small
-portions, so the queue stays short.
+readers by a `ReaderQueue` each.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
 from contrada.delivery.delivery_messages import (
     Ack,
-    Closed,
     CloseLog,
     Consuming,
     Extend,
-    ForReader,
     Grant,
-    LogEntry,
     Nack,
     ReadLog,
-    Records,
-    Withdraw,
 )
 from contrada.delivery.durable_log import OUT_MAX
 from contrada.errors import (
@@ -45,6 +41,7 @@ from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.log_batches import local_number, log_state, read_record_batch
+from contrada.net.broker.reader_queue import ReaderQueue
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.durable_messages import (
     Acknowledge,
@@ -58,154 +55,21 @@ from contrada.net.wire.durable_messages import (
     encode_durable,
     refusal,
 )
-from contrada.net.wire.frames import LogDelivery, LogReply, LogRequest
-from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, notifications_from
+from contrada.net.wire.frames import LogReply, LogRequest
+from contrada.net.wire.payload_codec import notifications_from
 from contrada.routing.router_messages import Client, Publish
 from contrada.service.durable_reader import IN_MEMORY
-from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
-from contrada.service.subscription_queue import ENTRY_BYTES, size_of
+from contrada.service.subscription_queue import size_of
 
 READ_WORK_MAX: Final = 200_000
 """Steps to decode a durable request and to enter a subscription. Beyond it: the request is
 refused."""
 
-AHEAD_BYTES: Final = 1024 * 1024
-"""Bytes of records requested at once for a reader, estimated from the last ones. Beyond it: they
-stay in the log."""
+PUBLISHED_TOGETHER_MAX: Final = 256
+"""Publications of a client that are published in one step. Beyond it: they are the next step."""
 
-AHEAD_RECORDS_MAX: Final = 256
-"""Records requested at once for a reader. Beyond it: they stay in the log."""
-
-_AHEAD_AT_FIRST: Final = 32
-_FRAME_BYTES: Final = 256 * 1024
-_FRAME_RECORDS: Final = 512
-
-
-class _ReaderQueue:
-    """The send queue of one reader, and its remaining credit."""
-
-    def __init__(
-        self, connection: ServerConnection, logs: BrokerLogs, message: ReadLog, label: str
-    ) -> None:
-        self.request = message
-        """The request as the delivery server has it; the client knows the reader by its label."""
-        self._label = label
-        self._connection, self._host = connection, logs.host
-        self._waiting: deque[tuple[LogEntry | Withdraw | Closed, int]] = deque()
-        self._granted = self._read = 0
-        self._asked = 0  # records requested from the delivery server and not delivered
-        self._portion = _AHEAD_AT_FIRST
-        self._bytes = 0
-        self.is_closed = False
-        """Whether the delivery server has closed the reader."""
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def receive(self, message: ForReader) -> None:
-        """Queues a message of the log; after the close, calls are ignored."""
-        if self.is_closed:
-            return
-        if not isinstance(message, Records):
-            self.is_closed = isinstance(message, Closed)
-            self._append(message, ENTRY_BYTES)
-        elif message.records:
-            permit = self._connection.permit
-            size = 0
-            for each in message.records:
-                sent = _sendable(each, permit)
-                item = sent.notification
-                size += self._append(sent, ENTRY_BYTES if item is None else size_of(item))
-            count = len(message.records)
-            self._asked = max(0, self._asked - count)
-            self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
-        self._connection.mark_ready(self)
-
-    def _append(self, each: LogEntry | Withdraw | Closed, size: int) -> int:
-        self._waiting.append((each, size))
-        self._hold(size)
-        return size
-
-    def _hold(self, size: int) -> None:
-        self._bytes += size
-        self._connection.budget.change(size)
-
-    def end(self, failure: ContradaError | None = None) -> None:
-        """Does nothing: the connection ends with the broker."""
-
-    @property
-    def newest(self) -> int:
-        """Unknown here."""
-        return 0
-
-    @property
-    def holds(self) -> tuple[int, ...]:
-        """Unknown here."""
-        return ()
-
-    def restart(self) -> None:
-        """Does nothing: the log is in this process."""
-
-    def grant(self, credit: int, read: int) -> None:
-        """Adds credit for records. The client has read so many of those that were sent."""
-        self._granted = min(self._granted + max(credit, 0), OUT_MAX)
-        is_news, self._read = read > self._read, max(read, self._read)
-        self._ask(is_news=is_news)
-
-    def _ask(self, *, is_news: bool = False) -> None:
-        """Requests a portion from the delivery server once the queue is empty."""
-        more = 0 if self._waiting else min(self._granted, self._portion - self._asked)
-        if more > 0 or is_news:
-            more = max(more, 0)
-            self._granted -= more
-            self._asked += more
-            name, consumer = self.request.name, self.request.consumer
-            self._host.consume(consumer, Grant(name, consumer, more, self._read))
-
-    def next_frame(self) -> LogDelivery | None:
-        """Returns the next frame of records, or of one other message."""
-        if not self._waiting:
-            return None
-        name, records, size = self.request.name, list[LogEntry](), 0
-        other: Withdraw | Closed | None = None
-        while self._waiting and size < _FRAME_BYTES and len(records) < _FRAME_RECORDS:
-            each, each_size = self._waiting[0]
-            if not isinstance(each, LogEntry):
-                if records:
-                    break
-                other = msgspec.structs.replace(each, consumer=self._label)
-            elif records and size + each_size > CONTENT_BYTES_MAX:
-                break
-            else:
-                records.append(each)
-            self._waiting.popleft()
-            self._hold(-each_size)
-            size += each_size
-            if other is not None:
-                break
-        self._ask()
-        return LogDelivery(encode_durable(other or Records(name, self._label, tuple(records))))
-
-    def discard(self) -> None:
-        """Drops the queue."""
-        self._waiting.clear()
-        self._hold(-self._bytes)
-
-
-def _sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
-    """Returns the record; a damaged one in place of an unreadable or oversized one."""
-    item = record.notification
-    if item is None:
-        return record
-    if permit is not None and not permit.readable((item,)):
-        reason = NOT_PERMITTED
-    elif len(item.packed) <= CONTENT_BYTES_MAX:
-        return record
-    else:
-        size = len(item.packed)
-        reason = f"it has {size} bytes, more than CONTENT_BYTES_MAX = {CONTENT_BYTES_MAX}"
-    return LogEntry(record.position, record.time_us, None, record.attempt, reason)
+_NONE: Final = encode_durable(0)
 
 
 @dataclass(slots=True, eq=False)
@@ -215,10 +79,33 @@ class _PendingPublication:
     number: int
     wait_ms: int
     size: int
+    notifications: tuple[Notification, ...]
     open: int = 1
     fresh: list[Notification] = field(default_factory=list)
     error: ContradaError | None = None
     accepted: int = 0
+
+    def learn(
+        self,
+        notifications: Sequence[Notification],
+        outcome: "asyncio.Future[Sequence[Notification]]",
+    ) -> None:
+        """Adds the outcome of a part."""
+        error = None if outcome.cancelled() else outcome.exception()
+        if isinstance(error, ContradaError):
+            self.error = self.error or error
+        elif not outcome.cancelled():
+            self.fresh += outcome.result()
+            self.accepted += len(notifications)
+
+
+def _decode(request: LogRequest) -> tuple[Any, tuple[Notification, ...]]:
+    """Returns the message of a request, and its notifications if it is a publication."""
+    with Work("READ_WORK_MAX", READ_WORK_MAX):
+        message = decode_log_request(request.message)
+        if isinstance(message, Publications):
+            return message, notifications_from(message.notifications)
+    return message, ()
 
 
 class DurableSession:
@@ -227,19 +114,17 @@ class DurableSession:
     def __init__(self, connection: ServerConnection, client: Client, logs: BrokerLogs) -> None:
         self._connection, self._client, self._logs = connection, client, logs
         self._host = logs.host
-        self._readers: dict[str, _ReaderQueue] = {}
+        self._readers: dict[str, ReaderQueue] = {}
         self._reads = 0
         self._batches: set[int] = set()  # requests for record batches without an answer
         self._publishers: dict[str, None] = {}
         self._unanswered = 0
         self._held = 0
-        self._answers: list[tuple[int, msgspec.Raw]] = []
-        self._answering: asyncio.Task[None] | None = None
         self._ingress = IngressQueue(
             client,
             connection.broker,
             frames_max=self._limits.durable_requests_max,
-            answer=self._answer_publication,
+            answer=self._answer_publications,
             end=connection.end,
         )
 
@@ -253,26 +138,37 @@ class DurableSession:
         return self._held + self._ingress.held_bytes
 
     def handle(self, request: LogRequest) -> Generator[None]:
-        """Handles a request in steps; other connections may have a turn at each `yield`."""
-        if self._unanswered >= (most := self._limits.durable_requests_max):
-            raise self._overload(f"more than durable_requests_max = {most} unanswered")
-        self._unanswered += 1
-        published: tuple[Notification, ...] = ()
-        try:
-            with Work("READ_WORK_MAX", READ_WORK_MAX):
-                message = decode_log_request(request.message)
+        """Handles a request in steps; other connections may have a turn at each `yield`.
+
+        Publications that were received together are published together, in order.
+        """
+        run: list[_PendingPublication] = []
+        following: LogRequest | None = request
+        while following is not None:
+            request, following = following, None
+            if self._unanswered >= (most := self._limits.durable_requests_max):
+                raise self._overload(f"more than durable_requests_max = {most} unanswered")
+            self._unanswered += 1
+            try:
+                message, published = _decode(request)
                 if isinstance(message, Publications):
-                    published = notifications_from(message.notifications)
-            if isinstance(message, Publications):
-                yield from self._publish(request, published)
-            elif isinstance(message, AskRecordBatch):
-                yield from self._read_batch(request.number, message)
-            elif not self._connection.is_gone:
-                self._handle_message(request.number, message)
-        except ContradaError as error:
-            if self._connection.is_closed:
-                raise  # The fault has ended the whole connection.
-            self._refuse(request.number, error)
+                    run.append((yield from self._admit(request, published, run)))
+                    if len(run) < PUBLISHED_TOGETHER_MAX and self._unanswered < most:
+                        following = self._connection.next_of(LogRequest)
+                    continue
+                earlier, run = run, []
+                yield from self._publish(earlier)
+                if isinstance(message, AskRecordBatch):
+                    yield from self._read_batch(request.number, message)
+                elif not self._connection.is_gone:
+                    self._handle_message(request.number, message)
+            except ContradaError as error:
+                earlier, run = run, []
+                yield from self._publish(earlier)
+                if self._connection.is_closed:
+                    raise  # The fault has ended the whole connection.
+                self._refuse(request.number, error)
+        yield from self._publish(run)
 
     def _overload(self, reason: str) -> FrameError:
         error = FrameError("too many requests", reason)
@@ -333,10 +229,13 @@ class DurableSession:
         )
         self._answer(number, encode_durable(known))
 
-    def _publish(
-        self, request: LogRequest, notifications: tuple[Notification, ...]
-    ) -> Generator[None]:
-        """Publishes all notifications at once, or one by one where that is too much work."""
+    def _admit(
+        self,
+        request: LogRequest,
+        notifications: tuple[Notification, ...],
+        run: Sequence[_PendingPublication],
+    ) -> Generator[None, None, _PendingPublication]:
+        """Returns a publication that may be published after a run."""
         if not notifications:
             raise InvalidValueError((), "expected notifications to publish")
         if len({each.envelope.publisher for each in notifications}) > 1:
@@ -348,28 +247,40 @@ class DurableSession:
             self._connection.broker.dropped[NOT_PERMITTED] += len(refused)
             raise permit.why_unpublishable(notifications[refused[0]])
         size = sum(map(size_of, notifications))
-        if self.held_bytes + size > (most := self._limits.pending_bytes_max):
+        held = self.held_bytes + sum(each.size for each in run)
+        if held + size > (most := self._limits.pending_bytes_max):
             limit = f"pending_bytes_max = {most}"
             raise self._overload(f"more than {limit} bytes unanswered")
-        pending = _PendingPublication(request.number, request.wait_ms, size)
-        self._hold(size)
-        try:
-            with Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True):
-                self._host.server.match_ahead(notifications)
-        except LimitError as error:
-            if error.limit != "BATCH_WORK_MAX":
-                pending.error = error
-            else:
-                yield from self._publish_singly(pending, notifications)
-        else:
-            self._store(pending, notifications)
-        finally:
-            self._close_part(pending)
+        return _PendingPublication(request.number, request.wait_ms, size, notifications)
 
-    def _publish_singly(
-        self, pending: _PendingPublication, notifications: Sequence[Notification]
-    ) -> Generator[None]:
-        for each in notifications:
+    def _publish(self, run: Sequence[_PendingPublication]) -> Generator[None]:
+        """Publishes a run at once, or one by one where that is too much work."""
+        if not run:
+            return
+        self._hold(sum(each.size for each in run))
+        try:
+            yield from self._match_and_store(run)
+        finally:
+            self._close_parts(run)
+
+    def _match_and_store(self, run: Sequence[_PendingPublication]) -> Generator[None]:
+        try:
+            whole = [it for each in run for it in each.notifications]
+            with Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True):
+                self._host.server.match_ahead(whole)
+        except LimitError as error:
+            if len(run) > 1:
+                for each in run:
+                    yield from self._match_and_store([each])
+            elif error.limit != "BATCH_WORK_MAX":
+                run[0].error = error
+            else:
+                yield from self._publish_singly(run[0])
+        else:
+            self._store([(each, each.notifications) for each in run])
+
+    def _publish_singly(self, pending: _PendingPublication) -> Generator[None]:
+        for each in pending.notifications:
             yield
             if pending.error is not None:
                 return
@@ -380,46 +291,54 @@ class DurableSession:
             except LimitError as error:
                 pending.error = error
             else:
-                self._store(pending, (each,))
+                self._store([(pending, (each,))])
 
-    def _store(self, pending: _PendingPublication, notifications: Sequence[Notification]) -> None:
-        pending.open += 1
-        outcome = self._host.publish(notifications)
+    def _store(self, parts: Sequence[tuple[_PendingPublication, tuple[Notification, ...]]]) -> None:
+        outcomes = self._host.publish([notifications for _, notifications in parts])
+        for (pending, notifications), outcome in zip(parts, outcomes, strict=True):
+            if outcome.done():
+                pending.learn(notifications, outcome)
+            else:
+                pending.open += 1
+                outcome.add_done_callback(partial(self._learn, pending, notifications))
 
-        def known(outcome: "asyncio.Future[Sequence[Notification]]") -> None:
-            error = None if outcome.cancelled() else outcome.exception()
-            if isinstance(error, ContradaError):
-                pending.error = pending.error or error
-            elif not outcome.cancelled():
-                pending.fresh += outcome.result()
-                pending.accepted += len(notifications)
-            self._close_part(pending)
-
-        if outcome.done():
-            known(outcome)
-        else:
-            outcome.add_done_callback(known)
-
-    def _close_part(self, pending: _PendingPublication) -> None:
-        """Counts a finished part; after the last, ordinary subscriptions get the notifications."""
-        pending.open -= 1
-        if pending.open:
-            return
-        self._hold(-pending.size)
-        if pending.fresh:
-            self._ingress.add(pending, pending.wait_ms, Publish(tuple(pending.fresh)))
-        else:
-            self._answer_publication(pending, 0)
-
-    def _answer_publication(
-        self, pending: _PendingPublication, answer: int | ContradaError
+    def _learn(
+        self,
+        pending: _PendingPublication,
+        notifications: Sequence[Notification],
+        outcome: "asyncio.Future[Sequence[Notification]]",
     ) -> None:
-        if pending.error is not None:
-            pending.error.published = pending.accepted
-            self._refuse(pending.number, pending.error)
-            self._connection.write()
-        else:  # It is accepted, also where ordinary subscriptions could not afford it.
-            self._answer(pending.number, encode_durable(answer if isinstance(answer, int) else 0))
+        pending.learn(notifications, outcome)
+        self._close_parts([pending])
+
+    def _close_parts(self, run: Sequence[_PendingPublication]) -> None:
+        """Counts a finished part of each; ordinary subscriptions get what has no open part."""
+        for each in run:
+            each.open -= 1
+        closed = [each for each in run if not each.open]
+        self._hold(-sum(each.size for each in closed))
+        for wait_ms, same in groupby(closed, key=attrgetter("wait_ms")):
+            together = tuple(same)
+            fresh = tuple([it for each in together for it in each.fresh])
+            if fresh:
+                self._ingress.add(together, wait_ms, Publish(fresh))
+            else:
+                self._answer_publications(together, 0)
+
+    def _answer_publications(
+        self, run: Sequence[_PendingPublication], answer: int | ContradaError
+    ) -> None:
+        """Answers a run; the first accepted one with the dropped pairs of all."""
+        # It is accepted, also where ordinary subscriptions could not afford it.
+        dropped = answer if isinstance(answer, int) else 0
+        for pending in run:
+            if pending.error is not None:
+                pending.error.published = pending.accepted
+                self._refuse(pending.number, pending.error)
+                self._connection.write()
+            else:
+                self._answer(pending.number, encode_durable(dropped) if dropped else _NONE)
+                dropped = 0
 
     def _hold(self, size: int) -> None:
         self._held += size
@@ -452,7 +371,7 @@ class DurableSession:
         # A name of this run: records of the run before may still be in flight to the old name.
         consumer = f"{self._connection.broker.instance}.{self._client.name}.{self._reads}"
         asked = msgspec.structs.replace(message, consumer=consumer)
-        reader = self._readers[label] = _ReaderQueue(self._connection, self._logs, asked, label)
+        reader = self._readers[label] = ReaderQueue(self._connection, self._logs, asked, label)
         try:
             with Work("READ_WORK_MAX", READ_WORK_MAX):
                 filters = self._host.begin(reader, asked)
@@ -511,7 +430,7 @@ class DurableSession:
         label = claimed.removeprefix(self._reader_key(""))
         self._close_reader(CloseLog(self._readers[label].request.name, label))
 
-    def _discard_reader(self, reader: _ReaderQueue) -> None:
+    def _discard_reader(self, reader: ReaderQueue) -> None:
         self._connection.forget_feed(reader)
         reader.discard()
 
@@ -539,29 +458,19 @@ class DurableSession:
         if not number:
             self._unanswered -= 1
             return
-        self._answers.append((number, result))
-        if self._answering is None:
-            self._answering = self._connection.broker.start_work(self._answer_all())
+        self._host.groups.when_committed(self._send_answers, (number, result))
 
-    async def _answer_all(self) -> None:
-        try:
-            while self._answers:
-                answers, self._answers = self._answers, []
-                failure: StoreError | None = None
-                try:
-                    await self._host.committed()
-                except StoreError as error:
-                    failure = error
-                for number, result in answers:
-                    self._batches.discard(number)
-                    if failure is not None:
-                        self._refuse(number, failure)
-                        continue
-                    self._unanswered -= 1
-                    self._connection.send(LogReply(number, result))
-                self._connection.write()
-        finally:
-            self._answering = None
+    def _send_answers(
+        self, answers: Sequence[tuple[int, msgspec.Raw]], failure: StoreError | None
+    ) -> None:
+        for number, result in answers:
+            self._batches.discard(number)
+            if failure is not None:
+                self._refuse(number, failure)
+                continue
+            self._unanswered -= 1
+            self._connection.send(LogReply(number, result))
+        self._connection.write()
 
     def _refuse(self, number: int, error: ContradaError) -> None:
         self._unanswered -= 1

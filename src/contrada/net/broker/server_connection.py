@@ -39,6 +39,7 @@ _OF_CONNECTION: Final = frozenset((Hello, Failure, Goodbye))
 _LOG: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Frame)
 
 
 class ConnectionHandler(Protocol):
@@ -326,6 +327,10 @@ class ServerConnection(Wire):
     def unwritten_bytes(self) -> int:
         """Bytes written that the other side has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def next_of(self, frame_type: type[F]) -> F | None:
+        """Returns the next frame if it was received and is of the class of the last one."""
+        return self._connection.next_of(frame_type)
 
     def send(self, frame: Frame) -> None:
         """Appends a frame to the output of the current turn."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -99,6 +99,9 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
+F = TypeVar("F", bound=Frame)
+
+
 class Connection:
     """The state of one end of a connection."""
 
@@ -179,6 +182,10 @@ class Connection:
             self.fail(error)
             raise
         return frame
+
+    def next_of(self, frame_type: type[F]) -> F | None:
+        """Returns the next frame if it is of the class of the last one; see `FrameReader`."""
+        return self._reader.next_of(frame_type)
 
     @property
     def unread_bytes(self) -> int:

@@ -16,7 +16,7 @@ HopPart, HopCredit and LogHop. All send Ping, Pong, Goodbye and Failure.
 """
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ _TLS: Final = (b"\x15\x03", b"\x16\x03")
 
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
+_KIND_AT: Final = 3
 
 
 _NOTHING: Final = msgspec.Raw(b"\xc0")
@@ -44,6 +45,9 @@ _NOTHING: Final = msgspec.Raw(b"\xc0")
 
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The root of all frames."""
+
+
+F = TypeVar("F", bound=Frame)
 
 
 class Hello(Frame, frozen=True):
@@ -369,6 +373,22 @@ class FrameReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             name = _KINDS[kind].__name__
             raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
+
+    def next_of(self, frame_type: type[F]) -> F | None:
+        """Returns the next frame if it is complete, valid and of this class, together with the last
+        one: `given_bytes` are those of both. Else None: `next` returns it, or raises its fault.
+        """
+        data, at, given = self._data, self._at, self.given_bytes
+        if len(self) < HEADER_BYTES or _KINDS.get(data[at + _KIND_AT]) is not frame_type:
+            return None
+        try:
+            frame = self.next()
+        except FrameError:
+            self._data, self._at, self.given_bytes = data, at, given
+            return None
+        if frame is not None:
+            self.given_bytes += given
+        return frame  # type: ignore[return-value]
 
     def _fault(self, magic: bytes, version: int, kind: int, length: int) -> FrameError:
         """Returns the error of the header of the next frame."""

@@ -38,6 +38,7 @@ VERSION: Final = 1
 
 _LOG: Final = logging.getLogger(__name__)
 
+_log_of: Final = itemgetter(0)
 _position_of: Final = itemgetter(1)
 
 TableRow: TypeAlias = tuple[int, int, int, int, bytes, int]
@@ -110,6 +111,7 @@ class WriteGroup:
         self.heads: dict[str, TableLog] = {}
         self.sealed: list[tuple[int, str, bytes]] = []  # these heads as they were at the end
         self.truncated: dict[int, int] = {}  # the logs' numbers, and before which position
+        self.appended: Counter[int] = Counter()  # rows by log, with those truncated before the end
         self.dropped: list[int] = []
         self.notes: dict[str, bytes | None] = {}
         self.bytes = 0
@@ -145,8 +147,6 @@ class TableStore(ABC):
     def __init__(self, place: str) -> None:
         self.place = place
         self.damaged: dict[str, str] = {}
-        self.space: StoreSpace | None = None
-        """As of the last write; None where the database does not tell it cheaply."""
         self.faults: dict[str, str] = {}
         self._logs: dict[str, TableLog] = {}
         self._notes: dict[str, bytes] = {}
@@ -156,6 +156,11 @@ class TableStore(ABC):
         self._changing, self._syncing = Lock(), Lock()
 
     # --- the database -------------------------------------------------------------------------
+
+    @property
+    def space(self) -> StoreSpace | None:
+        """As of the last write; None where the database does not tell it, or not cheaply."""
+        return None
 
     @abstractmethod
     def _asked(
@@ -359,6 +364,9 @@ class TableStore(ABC):
             group = self._group
             if group.heads or group.dropped or group.notes:
                 group.sealed = [(of.number, name, of.packed()) for name, of in group.heads.items()]
+                group.appended = Counter(map(_log_of, group.rows))
+                if gone := group.truncated:  # Such as shipments that were taken at once.
+                    group.rows = [row for row in group.rows if row[1] >= gone.get(row[0], 0)]
                 self._sealed.append(group)
                 self._group = WriteGroup()
         return self._bring
@@ -375,10 +383,9 @@ class TableStore(ABC):
                 self._write(group)
                 self._sealed.popleft()
                 self._waiting_bytes -= group.bytes
-                written = Counter(row[0] for row in group.rows)
                 with self._changing:
                     for of in group.heads.values():
-                        del of.rows[: written[of.number]]
+                        del of.rows[: group.appended[of.number]]
 
     def close(self) -> None:
         """Writes the rest and closes the database, also if writing raises StoreError."""
