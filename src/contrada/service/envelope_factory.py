@@ -131,10 +131,10 @@ class EnvelopeFactory:
         """The stamped notifications of the first items from `begin`, as `pack_dicts`."""
         if stamp_plain is None or self._sign is not None:
             return []
-        number, now_us = self.sequence + 1, self.now_us()
+        number, now_us, name = self.sequence + 1, self.now_us(), self.publisher
+        of = Notification
         made = stamp_plain(
-            *(items, begin, most, self._prefix, self.publisher, number, now_us, good_names),
-            *(Notification, UNSTAMPED),
+            items, begin, most, self._prefix, name, number, now_us, good_names, of, UNSTAMPED
         )
         if made:
             self.sequence += len(made)
