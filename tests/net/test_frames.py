@@ -104,6 +104,7 @@ def test_frames_of_one_kind_are_taken_together(frames: list[Frame], cut: int) ->
             got.append(frame)
             size = len(encode(frame))
             while (more := reader.next_of(type(frame))) is not None:
+                assert type(more) is type(frame)
                 got.append(more)
                 size += len(encode(more))
             assert reader.given_bytes == size

@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from threading import Event, Thread
@@ -144,7 +145,8 @@ class SqliteStore(TableStore):
             # Replacing a row would also write the page of the index of names.
             changed = "ON CONFLICT (id) DO UPDATE SET head = excluded.head, sum = excluded.sum"
             _insert(db, "logs (id, name, head, sum)", group.head_rows(), changed)
-            db.executemany("DELETE FROM notes WHERE name = ?", group.notes_gone())
+            if gone := group.notes_gone():
+                db.executemany("DELETE FROM notes WHERE name = ?", gone)
             changed = "ON CONFLICT (name) DO UPDATE SET value = excluded.value, sum = excluded.sum"
             _insert(db, "notes (name, value, sum)", group.note_rows(), changed)
             surplus = 0 if self.faults else _pragma(db, "freelist_count") - FREE_PAGES_MAX
@@ -210,10 +212,15 @@ def _insert(
     at = 0
     while at < len(rows):
         count = min(1 << (len(rows) - at).bit_length() - 1, _ROWS_AT_ONCE)
-        row = f"({', '.join('?' * len(rows[0]))})"
-        said = f"INSERT INTO {table} VALUES {', '.join([row] * count)} {on_conflict}"
-        db.execute(said, [*chain.from_iterable(rows[at : at + count])])
+        statement = _insertion(table, len(rows[0]), count, on_conflict)
+        db.execute(statement, [*chain.from_iterable(rows[at : at + count])])
         at += count
+
+
+@lru_cache(maxsize=32)  # Three tables, and powers of two up to `_ROWS_AT_ONCE`.
+def _insertion(table: str, columns: int, rows: int, on_conflict: str) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"INSERT INTO {table} VALUES {', '.join([row] * rows)} {on_conflict}"
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:
