@@ -29,7 +29,9 @@ from contrada.lab.simulation.script_steps import (
     OpenDurable,
     PublishStep,
 )
-from contrada.service import ConnectionState, DurableSubscription, Service, Subscription, backoff
+from contrada.net.client.client_limits import ClientLimits
+from contrada.service import ConnectionState, DurableSubscription, Service, Subscription
+from contrada.service.backoff import BackoffLimits
 
 Told: TypeAlias = (
     Move | Leave | AddFilter | DropFilter | PublishStep | OpenDurable | AttachReader | DetachReader
@@ -41,6 +43,8 @@ MARKER: Final = "marker"
 
 WAIT_S_MAX: Final = 0.3
 """How long a lost connection waits at most until it is tried again."""
+
+LIMITS: Final = ClientLimits(backoff=BackoffLimits(longest_s=WAIT_S_MAX))
 
 ACKNOWLEDGED: Final = 0.7
 """The probability that a reader acknowledges at once; otherwise it waits for more."""
@@ -162,6 +166,7 @@ class _Client:
                 [self._addresses[each] for each in self._brokers],
                 publisher=self._session,
                 on_connection=self._connected,
+                limits=ct.Limits(client=LIMITS),
             )
             try:
                 await service.open()
@@ -283,7 +288,6 @@ async def _ended(task: "asyncio.Task[None]") -> None:
 
 async def main(addresses: Sequence[str]) -> None:
     """Does steps until the end of the input."""
-    setattr(backoff, "BACKOFF_S_MAX", WAIT_S_MAX)  # noqa: B010 - it is Final
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -34,8 +34,7 @@ from contrada.lab.simulation.script_steps import (
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.routing.router import Strategy
-from contrada.service import backoff
-from tests.net.crowd import MARKER, WAIT_S_MAX, Event, Told, brokers_of
+from tests.net.crowd import LIMITS, MARKER, WAIT_S_MAX, Event, Told, brokers_of
 from tests.net.real_history import AUDITOR, REPLAYER, Rest, judged
 from tests.net.real_plan import CROWDS, Act, Kill, Plan
 from tests.net.test_neighbours import free_ports
@@ -68,8 +67,10 @@ LOOK_S: Final = 0.02
 """Seconds between checks for a rest."""
 
 SERVE: Final = (
-    "from contrada.service import backoff\n"
-    f"backoff.BACKOFF_S_MAX = {WAIT_S_MAX}\n"
+    "from contrada.net.broker.broker_limits import BrokerLimits\n"
+    "from contrada.service.backoff import BackoffLimits\n"
+    f"backoff = BackoffLimits(longest_s={WAIT_S_MAX})\n"
+    "BrokerLimits.__init__.__kwdefaults__.update(backoff=backoff)\n"
     "from contrada_command import main\n"
     "main()\n"
 )
@@ -389,7 +390,7 @@ class RealWorld:
 
     async def _probe(self, broker: int) -> None:
         """A client of this process at a broker, which observes its deliveries."""
-        service = TcpService(self._machines.addresses[broker])
+        service = TcpService(self._machines.addresses[broker], limits=LIMITS)
         await service.open()
         self._probes.append(service)
         subscription = service.subscribe(f"{MARKER} = 'b{broker}'")
@@ -586,10 +587,7 @@ async def real_world(
     plan: Plan, folder: Path, machines: Machines, serve: str = SERVE
 ) -> AsyncIterator[RealWorld]:
     """Yields a world; its processes end with it."""
-    longest_s = backoff.BACKOFF_S_MAX
     async with AsyncExitStack() as stack:
-        setattr(backoff, "BACKOFF_S_MAX", WAIT_S_MAX)  # noqa: B010 - it is Final
-        stack.callback(setattr, backoff, "BACKOFF_S_MAX", longest_s)
         world = RealWorld(plan, folder, machines, serve)
         stack.push_async_callback(world.close)
         yield world

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.connections import connect
 from contrada.errors import (
     CannotPublishError,
     ConnectionFailedError,
@@ -30,11 +29,12 @@ from contrada.net.client.durable_client import DurableClient
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, LogReply, Reply
-from contrada.service import DurableSubscription, Service, backoff
+from contrada.service import DurableSubscription, Service
 from contrada.service.service_limits import ServiceLimits
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records, rest
 from tests.net.processes import serving
+from tests.net.soon import connect
 from tests.net.test_commands import WAIT_S, contrada
 from tests.net.test_reconnection import lose
 from tests.net.test_watching_commands import findings
@@ -44,13 +44,6 @@ READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 KILLS = 3
 """How often a broker is killed."""
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow one another at once."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
 
 
 @pytest.fixture

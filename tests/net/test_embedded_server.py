@@ -31,12 +31,13 @@ from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.neighbours import Membership
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing.router import Router, Strategy
-from contrada.service import ConnectionState, Service, backoff
+from contrada.service import ConnectionState, Service
 from contrada.service.dispatch_routes import LINK_DOWN
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.net.networks import network
 from tests.net.processes import serving
+from tests.net.soon import BROKER_LIMITS, connect
 from tests.net.test_durable_client import publish_all, read_all
 from tests.net.test_elsewhere import FORKED, FORKED_BLOCKING
 from tests.net.test_neighbours import free_ports, know
@@ -45,18 +46,11 @@ NOBODY = "contrada://127.0.0.1:1"
 """Where no broker listens."""
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow one another at once."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
-
-
 def joined(
-    broker: Broker, name: str = "desk", limits: BrokerLimits = BrokerLimits(), **options: Any
+    broker: Broker, name: str = "desk", limits: BrokerLimits = BROKER_LIMITS, **options: Any
 ) -> Service:
     """An embedded service with this neighbour."""
-    service = ct.connect(neighbours=[broker.address], name=name, **options)
+    service = connect(neighbours=[broker.address], name=name, **options)
     return limited(service, limits)
 
 
@@ -81,7 +75,7 @@ async def test_subscriptions_of_the_network_are_known_once_it_is_open() -> None:
     """The first publications of a program would be lost silently."""
     async with (
         network(2, [(0, 1)]) as brokers,
-        ct.connect(brokers[1].address) as far,
+        connect(brokers[1].address) as far,
         far.subscribe("a any") as events,
     ):
         await until(lambda: brokers.is_at_rest)
@@ -96,7 +90,7 @@ async def test_durable_publications_reach_logs_known_once_it_is_open(tmp_path: P
     """Certified notifications would be lost, since the log is not announced yet."""
     async with (
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,
-        ct.connect(broker.address) as owner,
+        connect(broker.address) as owner,
     ):
         async with owner.subscribe("n any", durable="s"):
             pass
@@ -149,9 +143,9 @@ def test_options_that_make_no_sense_are_refused_in_words(
     options: dict[str, Any], error: type[ContradaError], said: str
 ) -> None:
     """A program would be alone, or in another network than it thinks."""
-    for connect in (ct.connect, ct.connect_sync):
+    for make in (ct.connect, ct.connect_sync):
         with pytest.raises(error, match=said):
-            connect(**options)
+            make(**options)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +188,7 @@ async def test_where_no_neighbour_is_there_each_is_named() -> None:
     """A person would look for the fault at the wrong address."""
     others = ["contrada://127.0.0.1:1", "contrada://127.0.0.1:2"]
     with pytest.raises(ConnectionFailedError) as failed:
-        await ct.connect(neighbours=others, name="desk").open()
+        await connect(neighbours=others, name="desk").open()
     for each in others:
         assert f"{each}: connection refused" in str(failed.value)
     assert len(asyncio.all_tasks()) == 1
@@ -207,7 +201,7 @@ async def test_one_neighbour_is_enough_and_the_other_is_tried_again() -> None:
     late = f"contrada://127.0.0.1:{port}"
     async with (
         Broker(port=0, network=Membership("a")) as first,
-        ct.connect(neighbours=[first.address, late], name="desk") as service,
+        connect(neighbours=[first.address, late], name="desk") as service,
     ):
         assert set(service.statistics().link_sent) == {"a"}
         states = service.connection_states()
@@ -224,10 +218,10 @@ async def test_a_silent_neighbour_is_not_awaited_for_long() -> None:
     silent = socket.create_server(("127.0.0.1", 0))  # It is connected to, and never looks.
     address = f"contrada://127.0.0.1:{silent.getsockname()[1]}"
     with pytest.raises(ConnectionFailedError, match="no answer within link_wait_s"):
-        await limited(ct.connect(neighbours=[address], name="desk"), at_once).open()
+        await limited(connect(neighbours=[address], name="desk"), at_once).open()
     with pytest.raises(ConnectionFailedError, match="sent nothing within join_wait_s"):
-        await limited(ct.connect(neighbours=[address], name="desk"), late).open()
-    closed, cancelled = (ct.connect(neighbours=[address], name="desk") for _ in range(2))
+        await limited(connect(neighbours=[address], name="desk"), late).open()
+    closed, cancelled = (connect(neighbours=[address], name="desk") for _ in range(2))
     opening = [asyncio.create_task(each.open()) for each in (closed, cancelled)]
     await asyncio.sleep(0)
     await closed.aclose()
@@ -257,7 +251,7 @@ async def test_a_lost_link_is_reported_and_restored() -> None:
     ):
         for incarnation in range(3):
             await until(lambda: service.connection.state == "connected")
-            async with ct.connect(address) as client, client.subscribe("b any") as theirs:
+            async with connect(address) as client, client.subscribe("b any") as theirs:
                 await until(partial(know, [broker], 2))
                 await client.publish({"a": incarnation})
                 assert (await events.next(10))["a"] == incarnation
@@ -290,10 +284,10 @@ async def test_it_forwards_between_its_neighbours(options: dict[str, Any]) -> No
     async with (
         Broker(port=0, network=Membership("a", **options)) as one,
         Broker(port=0, network=Membership("b", **options)) as other,
-        ct.connect(one.address) as publisher,
-        ct.connect(other.address) as subscriber,
+        connect(one.address) as publisher,
+        connect(other.address) as subscriber,
         subscriber.subscribe("a any") as events,
-        ct.connect(neighbours=[one.address, other.address], name="desk", **of) as service,
+        connect(neighbours=[one.address, other.address], name="desk", **of) as service,
     ):
         await until(lambda: one.dispatcher.router.statistics().filters.nodes == 1)
         await publisher.publish_batch({"a": each} for each in range(500))
@@ -307,9 +301,9 @@ async def test_it_may_have_a_parent() -> None:
     """A hierarchy would be closed to it."""
     async with (
         Broker(port=0, network=Membership("root")) as root,
-        ct.connect(root.address) as high,
+        connect(root.address) as high,
         high.subscribe("a = 1") as up,
-        ct.connect(parent=root.address, name="leaf") as low,
+        connect(parent=root.address, name="leaf") as low,
         low.subscribe("a = 2") as down,
     ):
         await until(lambda: root.dispatcher.router.statistics().filters.nodes == 2)
@@ -324,7 +318,7 @@ async def test_undecoded_notifications_are_readable() -> None:
     """A subscriber would be given bytes in place of notifications."""
     async with (
         Broker(port=0, network=Membership("a")) as broker,
-        ct.connect(broker.address) as publisher,
+        connect(broker.address) as publisher,
         joined(broker) as service,
         service.subscribe("a >= 0 and b any") as events,
         service.subscribe("a any", where="a < 5") as few,
@@ -345,7 +339,7 @@ async def test_matches_undecided_on_the_way_are_decided_here() -> None:
     hard = "a matches '(a|b)*a(a|b){12}c{3}d'"
     async with (
         Broker(port=0, network=Membership("a"), limits=limits) as broker,
-        ct.connect(broker.address) as publisher,
+        connect(broker.address) as publisher,
         joined(broker, limits=limits) as service,
         service.subscribe(hard) as events,
         service.subscribe(ct.Pattern(f"every {hard} -> b = 1")) as matches,
@@ -372,7 +366,7 @@ async def test_a_notification_too_large_for_a_frame_is_refused_and_the_link_stay
     """One large notification would end the link, repeatedly if it is reliable."""
     async with (
         Broker(port=0, network=Membership("a")) as broker,
-        ct.connect(broker.address) as client,
+        connect(broker.address) as client,
         client.subscribe("a any") as events,
         joined(broker) as service,
     ):
@@ -413,7 +407,7 @@ async def test_closing_delivers_queued_notifications() -> None:
     """The last publications of a program would be lost."""
     async with (
         network(2, [(0, 1)]) as brokers,
-        ct.connect(brokers[1].address) as far,
+        connect(brokers[1].address) as far,
         far.subscribe("a any") as events,
     ):
         await until(lambda: brokers.is_at_rest)
@@ -432,7 +426,7 @@ async def test_closing_delivers_durable_publications() -> None:
     limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
-        ct.connect(broker.address) as owner,
+        connect(broker.address) as owner,
         owner.subscribe("n any", reliable=True) as events,
     ):
         async with joined(broker, limits=limits) as service:
@@ -449,7 +443,7 @@ async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long() -
     limits = BrokerLimits(handover_wait_s=0.05, stop_wait_s=0.05)
     async with (
         Broker(port=0, network=Membership("a")) as broker,
-        ct.connect(broker.address) as client,
+        connect(broker.address) as client,
         client.subscribe("a any"),
     ):
         service = await joined(broker, limits=limits, publish_wait_s=0)
@@ -478,9 +472,9 @@ def test_a_killed_broker_loses_no_durable_publication(tmp_path: Path) -> None:
         with ExitStack() as stack:
             process, _ = stack.enter_context(serving(*options))
             async with (
-                ct.connect(address) as client,
+                connect(address) as client,
                 client.subscribe("n any", durable="s", auto_acknowledge=False) as events,
-                ct.connect(neighbours=[address], name="d", store=tmp_path / "d.db") as service,
+                connect(neighbours=[address], name="d", store=tmp_path / "d.db") as service,
             ):
                 accepted, done = list[int](), list[int]()
                 stop = asyncio.Event()
@@ -523,7 +517,7 @@ import asyncio, itertools, sys
 import contrada as ct
 
 async def main(address, store, first):
-    async with ct.connect(neighbours=[address], name="d", publisher="d", store=store) as service:
+    async with connect(neighbours=[address], name="d", publisher="d", store=store) as service:
         for n in itertools.count(int(first)):
             await service.publish({"n": n}, delivery="certified")
             print(n, flush=True)
@@ -540,7 +534,7 @@ async def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path
     store = tmp_path / "d.db"
     async with (
         Broker(port=0, network=Membership("a"), store=tmp_path / "a.db") as broker,
-        ct.connect(broker.address) as client,
+        connect(broker.address) as client,
         client.subscribe("n any", durable="s") as events,
     ):
         for incarnation in range(3):

@@ -18,7 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -29,10 +28,11 @@ from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
-from contrada.service import Advertisements, DurableSubscription, Offering, Subscription, backoff
+from contrada.service import Advertisements, DurableSubscription, Offering, Subscription
 from tests.asynchronous import until
 from tests.net.churn import reset
 from tests.net.memory import tables
+from tests.net.soon import SOON
 from tests.net.test_reconnection import begun, cut, reached
 
 RUNS: Final = int(os.environ.get("CONTRADA_MACHINES", "15"))
@@ -108,9 +108,6 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patched = pytest.MonkeyPatch()
-        self.patched.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-        self.patched.setattr(backoff, "BACKOFF_S_MAX", 0.01)
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
         self.store: Path | None = None
@@ -138,7 +135,9 @@ class Machine(RuleBasedStateMachine):
         self.broker = Broker(port=0, store=self.store, limits=LIMITS)
         await self.broker.start()
         for _ in range(CLIENTS):
-            service = TcpService(self.broker.address, limits=ClientLimits(credit_bytes=CREDIT))
+            service = TcpService(
+                self.broker.address, limits=ClientLimits(credit_bytes=CREDIT, backoff=SOON)
+            )
             await service.open()
             self.services.append(service)
 
@@ -349,7 +348,6 @@ class Machine(RuleBasedStateMachine):
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
             self.folder.cleanup()
-            self.patched.undo()
 
     async def _end(self) -> None:
         for kind in range(KINDS):  # Behind it nothing comes: also not twice.

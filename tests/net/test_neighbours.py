@@ -33,11 +33,12 @@ from contrada.routing.router_messages import (
     Send,
     Subscribe,
 )
-from contrada.service import backoff
+from contrada.service.backoff import BackoffLimits
 from contrada.service.dispatch_routes import LINK_DOWN
 from tests.asynchronous import on_loop, until
 from tests.net.networks import Links, are_linked, network
 from tests.net.requests import publish
+from tests.net.soon import SOON
 from tests.net.test_broker import RawClient
 
 
@@ -124,13 +125,16 @@ async def test_parents_and_children_are_linked_over_tcp() -> None:
 
 
 @on_loop
-async def test_a_neighbour_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_neighbour_that_is_away_is_tried_again() -> None:
     """A broker that starts too early, or with a restarted neighbour, would stay alone."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     (port,) = free_ports(1)
     address = parse_address(f"contrada://127.0.0.1:{port}")
     async with (
-        Broker(port=0, network=Membership("b", neighbours=(WantedLink(address),))) as stays,
+        Broker(
+            port=0,
+            network=Membership("b", neighbours=(WantedLink(address),)),
+            limits=BrokerLimits(backoff=SOON),
+        ) as stays,
         connect(stays.address) as subscriber,
         subscriber.subscribe("a any") as events,
     ):
@@ -144,16 +148,17 @@ async def test_a_neighbour_that_is_away_is_tried_again(monkeypatch: pytest.Monke
 
 
 @on_loop
-async def test_two_brokers_that_dial_each_other_keep_one_link(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_two_brokers_that_dial_each_other_keep_one_link() -> None:
     """Each would refuse the other's connection, and both try again for ever."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     for _ in range(5):
         ports = free_ports(2)
         wanted = [WantedLink(parse_address(f"contrada://127.0.0.1:{each}")) for each in ports]
         first, second = (
-            Broker(port=port, network=Membership(name, neighbours=(other,)))
+            Broker(
+                port=port,
+                network=Membership(name, neighbours=(other,)),
+                limits=BrokerLimits(backoff=SOON),
+            )
             for port, name, other in zip(ports, "ab", wanted[::-1], strict=True)
         )
         async with (
@@ -228,15 +233,12 @@ async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link() -> None:
 
 
 @on_loop
-async def test_a_mesh_delivers_once_and_routes_around_broken_links(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_mesh_delivers_once_and_routes_around_broken_links() -> None:
     """Redundant links would bring everything twice, or be of no use when one breaks."""
     links = [(0, 1), (1, 2), (2, 3), (0, 3), (1, 3)]
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 1_000.0)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 1_000.0)
+    never = BrokerLimits(backoff=BackoffLimits(first_s=1_000.0, longest_s=1_000.0))
     async with (
-        network(4, links, general=True, trees=1) as brokers,
+        network(4, links, never, general=True, trees=1) as brokers,
         connect(brokers[0].address) as publisher,
         connect(brokers[2].address) as subscriber,
         subscriber.subscribe("a any") as events,
@@ -421,14 +423,14 @@ async def test_a_neighbour_that_does_not_read_is_ended() -> None:
 
 @on_loop
 async def test_links_of_a_moment_are_made_ever_more_rarely(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Two that end one another's links would do nothing else."""
     caplog.set_level("INFO", "contrada.net.broker.neighbours")
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
+    limits = BrokerLimits(backoff=BackoffLimits(first_s=0.001))
     async with Broker(port=0, network=Membership("a")) as first:
         wanted = (WantedLink(parse_address(first.address)),)
-        async with Broker(port=0, network=Membership("b", neighbours=wanted)):
+        async with Broker(port=0, network=Membership("b", neighbours=wanted), limits=limits):
             for _ in range(6):
                 await until(lambda: len(first.neighbours) == 1)
                 (it,) = first.neighbours
@@ -498,21 +500,18 @@ async def test_an_unopened_bundle_crosses_links_like_a_decoded_one(options: dict
 
 @pytest.mark.parametrize("is_other_way", [False, True])
 @on_loop
-async def test_a_neighbour_that_is_wanted_twice_has_one_link_that_stays(
-    is_other_way: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_neighbour_that_is_wanted_twice_has_one_link_that_stays(is_other_way: bool) -> None:
     """Two links would take one another's place for ever, where both brokers, or two names of one
     address, ask for them.
     """
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.002)
-    async with Broker(port=0, network=Membership("north")) as north:
+    limits = BrokerLimits(backoff=BackoffLimits(first_s=0.001, longest_s=0.002))
+    async with Broker(port=0, network=Membership("north"), limits=limits) as north:
         address = parse_address(north.address)
         wanted = [WantedLink(address)]
         if not is_other_way:
             wanted.append(WantedLink(replace(address, host="localhost")))
         network_of_south = Membership("south", neighbours=tuple(wanted))
-        async with Broker(port=0, network=network_of_south) as south:
+        async with Broker(port=0, network=network_of_south, limits=limits) as south:
             if is_other_way:
                 north.neighbours.change([WantedLink(parse_address(south.address))])
             await until(lambda: len(north.neighbours) == len(south.neighbours) == 1)

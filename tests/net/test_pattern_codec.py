@@ -32,10 +32,10 @@ from contrada.routing.delegation import (
     UnsubscribePattern,
 )
 from contrada.routing.router import Strategy
-from contrada.service import backoff
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.service_limits import CoreLimits
 from tests.asynchronous import on_loop, until
+from tests.net import soon
 from tests.net.networks import FIVE, Network, network
 from tests.net.test_broker import RawClient
 from tests.net.test_reconnection import reached
@@ -146,12 +146,11 @@ async def test_a_network_matches_as_one_matcher(part_bytes: int) -> None:
 
 
 @on_loop
-async def test_a_pattern_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pattern_is_taken_up_again() -> None:
     """A subscriber would get no match after the loss of its broker."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     async with (
         Broker(port=0, network=BRIEF) as broker,
-        connect(broker.address) as service,
+        soon.connect(broker.address) as service,
         service.subscribe(AB) as matches,
     ):
         states = service.connection_states()

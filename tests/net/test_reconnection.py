@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 import contrada as ct
-from contrada.connections import connect, connect_sync
+from contrada.connections import connect_sync
 from contrada.errors import ConnectionFailedError, ServiceClosedError, ServiceError
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
@@ -27,19 +27,13 @@ from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import LivenessLimits
 from contrada.net.wire.frames import Hello, encode
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
-from contrada.service import ConnectionState, Service, Subscription, backoff
+from contrada.service import ConnectionState, Service, Subscription
 from contrada.service.subscription_queue import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
 from tests.net.conftest import CONTRADA
+from tests.net.soon import connect
 
 UNCONNECTABLE = "contrada://127.0.0.1:1"
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow one another at once."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
 
 
 def started(port: int = 0) -> "subprocess.Popen[str]":

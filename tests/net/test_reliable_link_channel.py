@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.connections import connect
 from contrada.delivery.delivery_messages import (
     Ack,
     AnnounceOwner,
@@ -30,11 +29,12 @@ from contrada.net.client.durable_client import DurableClient
 from contrada.net.wire.address import Address, parse_address
 from contrada.net.wire.durable_messages import decode_delivery, decode_log_hop, encode_durable
 from contrada.net.wire.frames import Hello, LogDelivery, LogReply, LogRequest
-from contrada.service import Service, backoff
+from contrada.service import Service
 from contrada.service.service_limits import ServiceLimits
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, records, rest
 from tests.net.processes import serving
+from tests.net.soon import BROKER_LIMITS, SOON, connect
 from tests.net.test_broker import RawClient
 from tests.net.test_durable_client import publish_all, read_all
 from tests.net.test_neighbours import free_ports
@@ -42,18 +42,11 @@ from tests.net.test_neighbours import free_ports
 READ_AHEAD_MAX = ServiceLimits().prefetch_max
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow one another at once."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
-
-
 class Line:
     """Brokers in a line, each with a store; each makes the link to the one before it."""
 
     def __init__(
-        self, folder: Path, names: str, limits: BrokerLimits = BrokerLimits(), **options: Any
+        self, folder: Path, names: str, limits: BrokerLimits = BROKER_LIMITS, **options: Any
     ) -> None:
         self.limits = limits
         self.folder, self.names, self.options = folder, names, options
@@ -95,7 +88,7 @@ class Line:
 
 @asynccontextmanager
 async def line(
-    folder: Path, names: str, limits: BrokerLimits = BrokerLimits(), **options: Any
+    folder: Path, names: str, limits: BrokerLimits = BROKER_LIMITS, **options: Any
 ) -> AsyncIterator[Line]:
     """A line of brokers that runs."""
     found = Line(folder, names, limits, **options)
@@ -339,7 +332,7 @@ async def test_total_order_wants_a_sequencer_that_all_name(tmp_path: Path) -> No
 @on_loop
 async def test_messages_that_find_no_room_on_a_link_are_sent_again(tmp_path: Path) -> None:
     """A slow neighbour would fill the memory; or dropped shipments be lost."""
-    limits = BrokerLimits(channel_bytes_max=10_000, transfer_bytes_max=1_000)
+    limits = BrokerLimits(backoff=SOON, channel_bytes_max=10_000, transfer_bytes_max=1_000)
     async with (
         line(tmp_path, "ab", limits) as net,
         connect(net.address("a")) as publisher,
@@ -380,7 +373,7 @@ def test_a_large_message_is_sent_in_parts() -> None:
 @on_loop
 async def test_a_neighbour_that_does_not_read_network_state_is_ended(tmp_path: Path) -> None:
     """It would fill the memory of its neighbours, or never know the durable subscriptions."""
-    limits = BrokerLimits(channel_bytes_max=1_000)
+    limits = BrokerLimits(backoff=SOON, channel_bytes_max=1_000)
     async with line(tmp_path, "ab", limits) as net, connect(net.address("a")) as service:
         await (await service.subscribe("n any", durable="first")).aclose()
         await until(lambda: net.know(1))

@@ -11,19 +11,13 @@ from contrada.connections import connect
 from contrada.net.broker.broker import Broker
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
-from contrada.service import Service, backoff
+from contrada.service import Service
+from contrada.service.backoff import BackoffLimits
 from tests.asynchronous import on_loop
 from tests.net.test_reconnection import begun, cut, lose, reached
 
-
-@pytest.fixture(autouse=True)
-def _long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts that nothing hurries do not come within a test."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 1_000.0)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 1_000.0)
-
-
-HURRIED = ClientLimits(retry_s_max=0.01)
+HURRIED = ClientLimits(retry_s_max=0.01, backoff=BackoffLimits(first_s=1_000.0, longest_s=1_000.0))
+"""Attempts that nothing hurries do not come within a test."""
 
 CALLS: dict[str, Callable[[Service], Awaitable[object]]] = {
     "publication": lambda service: service.publish({"n": 1}),

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 import contrada as ct
-from contrada.connections import connect
 from contrada.errors import ServiceError
 from contrada.model import Filter, to_msgpack
 from contrada.net.broker.broker import Broker
@@ -17,21 +16,16 @@ from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, Hello, Offers, Reply, Request
 from contrada.net.wire.message_codec import encode_message
 from contrada.routing.router_messages import Advertise, Follow, Unadvertise
-from contrada.service import OfferChange, backoff
+from contrada.service import OfferChange
 from contrada.service.subscription_queue import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
+from tests.net.soon import connect
 from tests.net.test_broker import RawClient
 from tests.net.test_commands import WAIT_S
 from tests.net.test_reconnection import cut, lose, reached
 
 ALARMS = ct.Advertisement("what = 'alarm'")
 LOGINS = ct.Advertisement("what = 'login' and user any")
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow one another at once."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
 
 
 def raw(number: int, *fields: object) -> Request:

@@ -2,18 +2,23 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-BACKOFF_FIRST_S: Final = 0.1
-"""Seconds before the first retry; each further wait is twice as long."""
 
-BACKOFF_S_MAX: Final = 30.0
-"""Seconds between two attempts. Beyond it: the waits do not grow."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackoffLimits:
+    """Waits between attempts."""
+
+    first_s: float = 0.1
+    """Seconds before the first retry. Beyond it: each further wait is twice as long."""
+    longest_s: float = 30.0
+    """Seconds between two attempts. Beyond it: the waits do not grow."""
+    steady_s: float = 10.0
+    """Seconds after which a connection is good. Beyond it: its loss begins the waits anew."""
 
 
-STEADY_S: Final = 10.0
-"""Seconds after which a connection counts as good. Beyond it: its loss begins the waits anew.
-"""
+USUAL_BACKOFF: Final = BackoffLimits()
 
 
 def jitter(chance: Callable[[], float] = random.random) -> float:
@@ -24,17 +29,19 @@ def jitter(chance: Callable[[], float] = random.random) -> float:
 class Backoff:
     """Growing waits with jitter, so that clients of a lost broker do not all return at once."""
 
-    def __init__(self, chance: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self, limits: BackoffLimits = USUAL_BACKOFF, chance: Callable[[], float] = random.random
+    ) -> None:
         """`chance` gives numbers from 0 to 1."""
-        self._chance = chance
-        self._most_s = BACKOFF_FIRST_S
+        self._limits, self._chance = limits, chance
+        self.reset()
 
     def next_s(self) -> float:
         """Seconds until the next attempt: at random between half and all of the present wait."""
-        most_s = min(self._most_s, BACKOFF_S_MAX)
+        most_s = min(self._most_s, self._limits.longest_s)
         self._most_s = 2 * most_s
         return most_s * jitter(self._chance)
 
     def reset(self) -> None:
         """Begins anew after a success."""
-        self._most_s = BACKOFF_FIRST_S
+        self._most_s = self._limits.first_s

@@ -16,10 +16,10 @@ from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.model import Notification
 from contrada.net.broker.broker import Broker
-from contrada.service import backoff
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.stores.sqlite_store import SqliteStore
 from tests.asynchronous import on_loop, until
+from tests.net import soon
 from tests.net.networks import network
 
 TITLE = "backslash.story.title"
@@ -238,16 +238,14 @@ async def test_it_publishes_records_that_others_lack(tmp_path: Path) -> None:
 
 
 @on_loop
-async def test_a_lost_connection_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_connection_is_made_up_for() -> None:
     """Records published while a broker was away would be missing until much later."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.02)
     broker = Broker(port=0, store="memory:")
     await broker.start()
     port = int(broker.address.rpartition(":")[2])
     async with (
-        connect(broker.address) as north,
-        connect(broker.address) as south,
+        soon.connect(broker.address) as north,
+        soon.connect(broker.address) as south,
         NamingService(north, name="north") as one,
         NamingService(south, name="south") as other,
     ):

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import httpx
 
 from contrada.integrations.http import Gateway, local_services
+from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.token_services import local_service
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.users import Users
 from contrada.net.client.tcp_service import TcpService
+from tests.net.soon import SOON
 
 
 class Served(NamedTuple):
@@ -41,7 +43,11 @@ def event(number: int = 0, **given: Any) -> dict[str, Any]:
 async def serving(
     store: Path | None = None, users: Users | None = None, token: str = "", **options: Any
 ) -> AsyncIterator[Served]:
-    """Serves a broker and its gateway within the context; the broker's client shows `token`."""
+    """Serves a broker and its gateway within the context; the broker's client shows `token`.
+
+    Failed pushes are retried at once.
+    """
+    options.setdefault("limits", GatewayLimits(push_backoff=SOON))
     async with (
         Broker(port=0, store=store, users=users) as broker,
         Gateway(local_services(broker), port=0, users=broker, **options) as gateway,

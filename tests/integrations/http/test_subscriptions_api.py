@@ -17,7 +17,6 @@ from contrada.errors import InputError, InvalidValueError
 from contrada.integrations.http import GatewayLimits, push_service
 from contrada.integrations.http.push_service import Pushes
 from contrada.integrations.http.sinks import PushAnswer, Sinks, is_public
-from contrada.service import backoff
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import event, serving
 
@@ -59,13 +58,6 @@ async def sink(answer: Answering = lambda _: status(204)) -> AsyncIterator[Sink]
         yield it
     finally:
         server.close()
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed pushes are retried at once."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
-    monkeypatch.setattr(backoff, "BACKOFF_S_MAX", 0.01)
 
 
 async def post(it: Any, *events: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from contrada.integrations.http.sinks import PushAnswer, Sinks
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire import tokens as net_tokens
 from contrada.net.wire.tokens import new_token
-from contrada.service import backoff
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Lines, Served, event, serving
 
@@ -241,7 +240,6 @@ def test_a_sink_uses_the_new_token_of_its_owner(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would stop pushing silently; or ending it would leave its log behind."""
-    monkeypatch.setattr(backoff, "BACKOFF_FIRST_S", 0.001)
     users, shown, tokens = known()
     kept = tmp_path / "sinks.json"
     pushed: list[int] = []

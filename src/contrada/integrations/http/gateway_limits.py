@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from contrada.service.backoff import USUAL_BACKOFF, BackoffLimits
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLimits:
@@ -87,6 +89,8 @@ class GatewayLimits:
     """Seconds for a sink to answer, including connecting. Beyond it: the event is pushed again."""
     push_answer_bytes_max: int = 16 * 1024
     """Bytes of a sink's answer that are read. Beyond it: its connection is closed."""
+    push_backoff: BackoffLimits = USUAL_BACKOFF
+    """Waits between attempts to push one event, and to read a subscription again."""
     push_s_max: float = 24 * 3_600.0
     """Seconds of attempts to push one event. Beyond it: the event is dropped, counted."""
     push_retry_after_s_max: float = 3_600.0

@@ -328,7 +328,7 @@ class Pushes:
 
     async def _run(self, push: Push) -> None:
         """Reads and pushes until the subscription ends; reconnects to an unavailable broker."""
-        backoff = Backoff()
+        backoff = Backoff(self._limits.push_backoff)
         while push.id in self._pushes:
             try:
                 push.renewed.clear()
@@ -412,7 +412,7 @@ class Pushes:
             (PUSHED_BY, self.sinks.identity),
             ("Content-Length", str(len(body))),
         ]
-        backoff = Backoff()
+        backoff = Backoff(self._limits.push_backoff)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.push_s_max):
                 while True:

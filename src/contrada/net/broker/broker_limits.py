@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from contrada.net.wire.connection import USUAL_LIVENESS, LivenessLimits
+from contrada.service.backoff import USUAL_BACKOFF, BackoffLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class BrokerLimits:
     later."""
     liveness: LivenessLimits = USUAL_LIVENESS
     """Time-outs of a silent connection."""
+    backoff: BackoffLimits = USUAL_BACKOFF
+    """Waits between attempts to link a neighbour."""
     handover_wait_s: float = 5.0
     """How long stopping waits until queues are empty. Beyond it: the rest is lost, counted."""
     stop_wait_s: float = 5.0

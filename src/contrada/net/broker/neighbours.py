@@ -52,7 +52,7 @@ from contrada.routing.router_messages import (
     Role,
 )
 from contrada.service import ConnectionState
-from contrada.service.backoff import STEADY_S, Backoff
+from contrada.service.backoff import Backoff
 from contrada.service.dispatcher import Dispatcher, new_router
 from contrada.service.service_limits import CoreLimits
 from contrada.service.settings import checked
@@ -169,7 +169,8 @@ class Neighbours:
 
     async def _maintain(self, wanted: WantedLink) -> None:
         clock = asyncio.get_running_loop().time
-        backoff, address, attempt = Backoff(), str(wanted.address), 0
+        limits = self._broker.limits.backoff
+        backoff, address, attempt = Backoff(limits), str(wanted.address), 0
         while True:
             begun_s = clock()
             reason = await self._hold_link(wanted)
@@ -177,7 +178,7 @@ class Neighbours:
                 self._connected.discard(wanted)
                 self._tell(ConnectionState("lost", address, reason))
                 attempt = 0
-            if clock() - begun_s >= STEADY_S:  # It was not refused or replaced at once.
+            if clock() - begun_s >= limits.steady_s:  # It was not refused or replaced at once.
                 backoff.reset()
             wait_s = backoff.next_s()
             fields = {"address": str(address), "reason": reason or "it is gone", "wait_s": wait_s}

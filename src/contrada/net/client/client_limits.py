@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from contrada.net.wire.connection import USUAL_LIVENESS, LivenessLimits
+from contrada.service.backoff import USUAL_BACKOFF, BackoffLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,10 @@ class ClientLimits:
     was sent."""
     retry_s_max: float = 1.5
     """Seconds between attempts to reconnect while a call, a reader or a subscription needs the
-    connection. Beyond it: the wait grows no more; without such a need, up to `BACKOFF_S_MAX`."""
+    connection. Beyond it: the wait grows no more; without such a need, it grows to
+    `backoff.longest_s`."""
+    backoff: BackoffLimits = USUAL_BACKOFF
+    """Waits between attempts to connect again."""
     goodbye_wait_s: float = 5.0
     """How long closing waits for the broker. Beyond it: the connection is cut."""
     client_tick_s: float = 5.0

@@ -29,7 +29,7 @@ from contrada.net.wire.endpoint import ClientWire, ConnectOptions, describe_os_e
 from contrada.net.wire.frames import Frame, Hello, Reply, Request
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from contrada.service import ConnectionState
-from contrada.service.backoff import STEADY_S, Backoff, jitter
+from contrada.service.backoff import Backoff, jitter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.loop_guards import check_loop
 
@@ -94,7 +94,7 @@ class Reconnection:
         self._on_welcome = on_welcome
         self._states = states
         self._give_up_after_s = give_up_after_s
-        self._backoff = Backoff()
+        self._backoff = Backoff(limits.backoff)
         self._wire: ClientWire | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
@@ -331,7 +331,7 @@ class Reconnection:
         if self._give_up_after_s == 0:
             self._give_up(unsent)
             return
-        if loop.time() - self._up_since_s >= STEADY_S:
+        if loop.time() - self._up_since_s >= self.limits.backoff.steady_s:
             self._backoff.reset()
         self._work = loop.create_task(self._connect_again(reason))
 
