@@ -34,7 +34,7 @@ class Backoff:
     ) -> None:
         """`chance` gives numbers from 0 to 1."""
         self._limits, self._chance = limits, chance
-        self.reset()
+        self._most_s = limits.first_s
 
     def next_s(self) -> float:
         """Seconds until the next attempt: at random between half and all of the present wait."""
