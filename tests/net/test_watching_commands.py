@@ -199,6 +199,27 @@ async def test_doctor_names_a_full_disk(tmp_path: Path) -> None:
         assert not broker.statistics().store_failures
 
 
+@on_loop
+async def test_doctor_names_a_log_that_is_stuck(tmp_path: Path) -> None:
+    """Readers would wait for ever, without an error anywhere."""
+    async with (
+        Broker(port=0, store=tmp_path / "events.db") as broker,
+        TcpService(broker.address) as service,
+    ):
+        async with service.subscribe("a any", durable="log"):
+            await service.publish({"a": 1}, delivery="certified")
+        store = broker.logs.host.store
+        assert isinstance(store, SqliteStore)
+        store._reader.close()
+        async with service.subscribe("a any", durable="log"):
+            await until(lambda: bool(broker.statistics().stuck_logs))
+            status, found = await asyncio.to_thread(findings, broker.address)
+    assert status == 1
+    (fault,) = (each for each in found if each["level"] == "fault")
+    assert fault["found"].startswith("a log cannot be read, and its readers wait: 'log': ")
+    assert "contrada store check" in fault["todo"]
+
+
 @pytest.mark.parametrize("ahead_s", [3_600, -3_600])
 @on_loop
 async def test_doctor_names_another_clock(ahead_s: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,6 @@ _COUNTED: Final = {
 _DELIVERY: Final = {
     "store faults": "its store is damaged: contrada store check, then restore a backup",
     "damaged": "records that readers did not get: contrada store check shows the store's faults",
-    "stuck": "logs cannot be read, and their readers wait; see the log of serve",
     "lost": "shipments for a server that lost its memory, or damaged ones: docs/delivery.md",
 }
 """Remedies for faults of durable delivery."""
@@ -233,6 +232,13 @@ def _store(address: str, counts: Mapping[str, Any]) -> Iterator[Finding]:
     for reason, count in failures.items():
         found = f"its store cannot be written, tried {count:,} times: {reason}"
         todo = room if NO_ROOM in reason else "mend that; it is tried again by itself"
+        yield Finding("fault", address, found, todo)
+    for reason in counts.get("stuck_logs", {}):
+        todo = (
+            "it is read again by itself, once the store answers; if the store is damaged, "
+            "contrada store check names where: restore a backup, or unsubscribe it"
+        )
+        found = f"a log cannot be read, and its readers wait: {reason}"
         yield Finding("fault", address, found, todo)
     free = counts.get("store", {}).get("disk free bytes", DISK_FREE_MIN)
     if free < DISK_FREE_MIN:

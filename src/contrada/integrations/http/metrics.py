@@ -41,6 +41,7 @@ _LABELLED_GAUGES: Final = {
     "subscription_dropped": ("subscription", "Dropped notifications of the longest queues."),
     "delivery": ("count", "Durable traffic, as DeliveryStatistics counts it."),
     "store": ("count", "Bytes of the store's file, used and free, and free on its disk."),
+    "stuck_logs": ("log", "Logs that cannot be read, with the reason."),
     "store_failures": ("reason", "Failed writes of the store since the last that succeeded."),
 }
 _SECOND_US: Final = 1_000_000

@@ -66,7 +66,8 @@ class BrokerStatistics:
     at most. `latency_us` counts Delivery frames by the age of their oldest notification, see
     `Latencies`; `latency_sum_us` is the sum of these ages. `began_us` is the start of the counts,
     in microseconds since 1970, `now_us` their end, by the broker's clock. `store` has the bytes of
-    a store in a file, `store_failures` the failed writes since the last success, by reason.
+    a store in a file, `store_failures` the failed writes since the last success, by reason;
+    `stuck_logs` are those that cannot be read, each with the reason.
     """
 
     connections: int
@@ -91,6 +92,7 @@ class BrokerStatistics:
     now_us: int = 0
     store: Mapping[str, int] = field(default_factory=dict)
     store_failures: Mapping[str, int] = field(default_factory=dict)
+    stuck_logs: Mapping[str, int] = field(default_factory=dict)
 
 
 class Broker(Server):
@@ -298,6 +300,7 @@ class Broker(Server):
             now_us=wall_clock_us(),
             store=self.logs.store_counts(),
             store_failures=self.logs.store_failures(),
+            stuck_logs=self.logs.stuck_logs(STATISTICS_NAMES_MAX),
         )
 
     def _busiest(self) -> list[tuple[str, int, int]]:

@@ -11,6 +11,7 @@ reader finds it again after a reconnect.
 import asyncio
 from collections.abc import Callable
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -150,6 +151,11 @@ class BrokerLogs:
     def store_failures(self) -> dict[str, int]:
         """Returns the failed writes of the store since the last success, by reason."""
         return {} if self._host is None else dict(self._host.groups.failures)
+
+    def stuck_logs(self, count: int) -> dict[str, int]:
+        """Returns the first logs that cannot be read, each with the reason."""
+        stuck = {} if self._host is None else self._host.server.logs.stuck
+        return {f"{name!r}: {stuck[name]}": 1 for name in islice(stuck, count)}
 
     def standing_since(self, number: int, count: int) -> Since:
         """Returns the durable subscriptions of a range of numbers; see `OwnedLogs.since`."""
