@@ -160,7 +160,8 @@ def build_is_linear() -> Measurement:
 @figure(
     name="matching/build-longest-add",
     unit="ms",
-    workload="the longest single add of them: a hash table of half a million is filled anew",
+    workload="the longest single add of them: hash tables grow in slices, small arrays are copied",
+    at_most=20.0,
 )
 def build_longest_add() -> Measurement:
     return Measurement([million().longest])
@@ -192,6 +193,60 @@ def of_million_in_batches() -> Measurement:
     return Measurement(
         [seconds_each(lambda _: index.match_batch(table), [{}]) / 1_000 for _ in range(5)]
     )
+
+
+# --- from the first notification ------------------------------------------------------------------
+
+
+def first_calls(kind: Callable[[int], Workload], size: int, at_once: int) -> list[float]:
+    """Seconds per match of a new index, for its first notifications, so many of them together."""
+    workload = kind(size)
+    index, given = index_of(workload), workload.notifications
+    gc.collect()
+    gc.disable()
+    try:
+        parts = [given[i : i + at_once] for i in range(0, len(given), at_once)]
+        return [seconds_each(index.match, part) for part in parts]
+    finally:
+        gc.enable()
+
+
+def _first(name: str, kind: Callable[[int], Workload], size: int, at_most: float) -> None:
+    """Defines the figure of a workload."""
+    workload = f"{kind.__name__.replace('_', ' ')}, {size:,} filters, the first notifications"
+
+    @figure(name=f"matching/first/{name}", unit="us", workload=workload, at_most=at_most)
+    def first() -> Measurement:
+        return Measurement([mean(first_calls(kind, size, 100))])
+
+    @figure(
+        name=f"matching/longest/{name}",
+        unit="ms",
+        workload=f"{workload}: the longest match",
+        at_most=2.0,
+    )
+    def longest() -> Measurement:
+        return Measurement([max(first_calls(kind, size, 1))])
+
+    globals()[f"first_{name}"], globals()[f"longest_{name}"] = first, longest
+
+
+def unequal_10(size: int) -> Workload:
+    """`=` of 100 and `!=` of 1,000."""
+    return workloads.compared(size, "!=")
+
+
+for _name, _kind, _size, _at_most in (
+    ("equalities-10,000", workloads.equalities, 10_000, 2.5),
+    ("equalities-100,000", workloads.equalities, 100_000, 2.5),
+    ("three-constraints-10,000", workloads.three_constraints, 10_000, 6.0),
+    ("rare-ranges-10,000", workloads.rare_ranges, 10_000, 8.0),
+    ("unequal-10,000", unequal_10, 10_000, 4.0),
+    ("mixed-10,000", workloads.mixed, 10_000, 10.0),
+    ("wide-ranges-10,000", workloads.wide_ranges, 10_000, 8.0),
+    ("million", workloads.three_constraints, MILLION, 6.0),
+):
+    _first(_name, _kind, _size, _at_most)
 
 
 # --- spans of msgpack -----------------------------------------------------------------------------
@@ -671,6 +726,85 @@ def memory_kept() -> Measurement:
 )
 def memory_at_peak() -> Measurement:
     return Measurement([memory()[1]])
+
+
+_ENCODED: Final = """
+import ctypes, gc, itertools
+from time import process_time
+from bench import matching_workloads as workloads
+from contrada.matching.index import Index
+from contrada.model.codec import to_msgpack
+
+def kept(field):
+    text = open("/proc/self/status").read()
+    return 1024 * int(next(line for line in text.splitlines() if line.startswith(field)).split()[1])
+
+def settle():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+stream = map(to_msgpack, workloads.three_constraints({size}).filters())
+index = Index()
+index.match({{}})
+encodings = list(itertools.islice(stream, {at_once}))
+settle()
+before, seconds, done = kept("VmRSS"), 0.0, 0
+while done < {size}:  # The encodings of a call are there before it, and at the end.
+    encodings = encodings if done == 0 else list(itertools.islice(stream, {at_once}))
+    began = process_time()
+    index.add_encoded(range(done, done + len(encodings)), encodings)
+    seconds += process_time() - began
+    done += len(encodings)
+settle()
+print(seconds, (kept("VmRSS") - before) / {size}, kept("VmRSS") / 2**20)
+"""
+TEN_MILLION: Final = 10_000_000
+
+
+@cache
+def encoded(size: int, at_once: int) -> list[float]:
+    """Seconds of adding encoded filters, bytes of each, and megabytes of the process."""
+    return output_of(_ENCODED.format(size=size, at_once=at_once))[0]
+
+
+@figure(
+    name="matching/encoded-million",
+    unit="s",
+    workload="one call that adds 1,000,000 encoded filters of three constraints",
+    at_most=15.0,
+)
+def encoded_million() -> Measurement:
+    return Measurement([encoded(MILLION, MILLION)[0]])
+
+
+@figure(
+    name="matching/encoded-memory",
+    unit="bytes",
+    workload="resident memory per filter after that",
+    at_most=150.0,
+)
+def encoded_memory() -> Measurement:
+    return Measurement([encoded(MILLION, MILLION)[1]])
+
+
+@figure(
+    name="matching/encoded-ten-million",
+    unit="s",
+    workload="10,000,000 encoded filters of three constraints, by 100,000",
+    at_most=180.0,
+)
+def encoded_ten_million() -> Measurement:
+    return Measurement([encoded(TEN_MILLION, 100_000)[0]])
+
+
+@figure(
+    name="matching/encoded-ten-million-memory",
+    unit="MB",
+    workload="resident memory of the process with these",
+    at_most=2_000.0,
+)
+def encoded_ten_million_memory() -> Measurement:
+    return Measurement([encoded(TEN_MILLION, 100_000)[2]])
 
 
 _FIRST: Final = """
