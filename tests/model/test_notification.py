@@ -20,8 +20,13 @@ from contrada.errors import (
 )
 from contrada.model import Advertisement, Constraint, Envelope, Filter, Notification, Pattern, Query
 from contrada.model.algebra import attributes, sets
-from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX, check_span
-from contrada.model.algebra.notification import ATTRIBUTES_KEPT_MAX, OWN, from_parts
+from contrada.model.algebra.attributes import (
+    ATTRIBUTES_KEPT_MAX,
+    ATTRIBUTES_MAX,
+    VALUES_MAX,
+    check_span,
+)
+from contrada.model.algebra.notification import OWN, from_parts
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.algebra.relations import witness
 from contrada.model.algebra.value_set import NOTHING

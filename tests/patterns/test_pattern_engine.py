@@ -124,11 +124,11 @@ def test_the_work_of_a_watermark_is_cut_into_turns() -> None:
     notifications = stream_of("a" * 50 + "b")
     for each in notifications:
         hold(it, each)
+    one = 1 + (1 + module._MATCH_WORK) * 50
     found, turns = len(it.advance(1_000, 100)), 1
     while it.is_behind:
         before = it.work
         found += len(it.advance(1_000, 100))
-        one = 1 + (1 + module._MATCH_WORK) * 50
         assert it.work - before < 100 + one, "at most the runs of one pattern and group beyond"
         turns += 1
     assert found == 20 * 50

@@ -130,8 +130,8 @@ async def tell_error(on_error: OnError[T], error: Exception, item: T, of: object
     try:
         await called(on_error, error, item)
     except Exception as further:  # noqa: BLE001 - the subscriber's own code
-        said = {"of": of, "reason": further}
-        _LOG.warning("on_error of a handler of %(of)s raised: %(reason)r", said)
+        said = {"subject": of, "reason": further}
+        _LOG.warning("on_error of a handler of %(subject)s raised: %(reason)r", said)
 
 
 def checked_concurrency(concurrency: int) -> int:

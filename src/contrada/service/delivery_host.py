@@ -393,10 +393,10 @@ class DeliveryHost:
     def _log_stuck(self, stuck: Mapping[str, str]) -> None:
         """Logs which logs can be read no longer, and which again."""
         for name in stuck.keys() - self._stuck:
-            said = {"name": name, "reason": stuck[name]}
-            _LOG.error("%(name)s cannot be read, and its readers wait: %(reason)s", said)
+            said = {"subscription": name, "reason": stuck[name]}
+            _LOG.error("%(subscription)s cannot be read, and its readers wait: %(reason)s", said)
         for name in self._stuck - stuck.keys():
-            _LOG.warning("%(name)s is read again", {"name": name})
+            _LOG.warning("%(subscription)s is read again", {"subscription": name})
         self._stuck = set(stuck)
 
     def _show(self, effects: Sequence[VisibleEffect]) -> None:

@@ -252,8 +252,8 @@ class TableStore(ABC):
         """Notes a fault of the database, and logs it once."""
         if where not in self.faults:
             self.faults[where] = why
-            said = {"place": self.place, "where": where, "reason": why}
-            _LOG.error("the store %(place)s is damaged: %(where)s: %(reason)s", said)
+            said = {"path": self.place, "record": where, "reason": why}
+            _LOG.error("the store %(path)s is damaged: %(record)s: %(reason)s", said)
 
     def _known(self, name: str) -> TableLog | None:
         if name in self.damaged:
