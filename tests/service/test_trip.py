@@ -19,7 +19,7 @@ MODULES_MAX: Final = 15 if pack_plain is None else 12
 CALLS_MAX: Final = 39 if pack_plain is None else 28
 """Without and with the compiled codec, as those of the broker."""
 
-QUERY_MODULES_MAX: Final = 24
+QUERY_MODULES_MAX: Final = 23
 QUERY_CALLS_MAX: Final = 205
 
 BROKER_MODULES_MAX: Final = 33 if pack_plain is None else 27

@@ -170,7 +170,6 @@ class Router:
         Queries, and `DeadlinePassed`, carry the time of a monotonic clock. Cost: one match and its
         results for a notification; some lookups for a subscription.
         """
-        self._assembler.begin_turn(now_us)
         try:
             if isinstance(event, messages.Received):
                 origin, message = event.origin, event.message
@@ -180,11 +179,13 @@ class Router:
                     effects = self._handle_query(origin, message, now_us)
                     self._received[type(message)] += 1
                 else:
+                    self._assembler.begin_turn(now_us)
                     self._admission.check(origin, message)
                     self._next_hops.clear()
                     effects = self._handle_message(origin, message) + self._offer_changes()
                     self._received[type(message)] += 1
             else:
+                self._assembler.begin_turn(now_us)
                 self._next_hops.clear()
                 effects = self._handle(event, now_us) + self._offer_changes()
         except RefusedError as refusal:

@@ -16,7 +16,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.syntax.parser import Binding, parse_question
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.router_messages import Disjunct, alternative
-from contrada.service.requests import both, filters_of, narrowing_of, notification_of, residue_of
+from contrada.service.requests import both, filters_of, narrowing_of, notification_of
 from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
@@ -53,9 +53,11 @@ class SourceQuery:
             if len(found) * len(narrower) > ALTERNATIVES_MAX:
                 raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(found) * len(narrower))
             found = [_both(one, other) for one in found for other in narrower]
-        residue = residue_of(asked, narrowing)
+        residue: Callable[[Notification], bool] | None = getattr(asked, "residue_holds", None)
         if isinstance(asked, SourceQuery):
-            residue = both(asked.residue, residue)
+            residue = asked.residue
+        if narrowing is not None:
+            residue = both(residue, getattr(narrowing, "residue_holds", None))
         self._hold([alternative(*binding) for binding in found], residue)
 
     @classmethod
