@@ -7,9 +7,10 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -175,11 +176,10 @@ def serve(
 
 def _run(serving: Coroutine[Any, Any, T]) -> T:
     """Runs a broker on the event loop of uvloop where it is installed, else on that of asyncio."""
-    try:
-        from uvloop import new_event_loop  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        new_event_loop = None
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        make_loop = import_module("uvloop").new_event_loop
+    with asyncio.Runner(loop_factory=make_loop) as runner:
         return runner.run(serving)
 
 
