@@ -177,13 +177,12 @@ class Router:
                     return self.publish(origin, message, now_us)
                 if isinstance(message, messages.QuestionMessage):
                     effects = self._handle_query(origin, message, now_us)
-                    self._received[type(message)] += 1
                 else:
                     self._assembler.begin_turn(now_us)
                     self._admission.check(origin, message)
                     self._next_hops.clear()
                     effects = self._handle_message(origin, message) + self._offer_changes()
-                    self._received[type(message)] += 1
+                self._received[type(message)] += 1
             else:
                 self._assembler.begin_turn(now_us)
                 self._next_hops.clear()

@@ -1,0 +1,178 @@
+"""The index of subscriptions in new processes: memory, many filters at once, the first match."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from bench.bench_matching import MILLION
+from bench.harness import Measurement, figure
+
+REPOSITORY: Final = Path(__file__).resolve().parents[1]
+
+_MEMORY: Final = """
+import ctypes, gc, os
+from bench import matching_workloads as workloads
+from contrada.matching.index import Index
+
+def kept(field):
+    text = open("/proc/self/status").read()
+    return 1024 * int(next(line for line in text.splitlines() if line.startswith(field)).split()[1])
+
+def settle():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+workload = workloads.three_constraints({size})
+index = Index()
+index.match({{}})
+for each in zip(range(1_000), workload.filters()): pass
+settle()
+before = kept("VmRSS")
+for number, each in enumerate(workload.filters()):
+    index.add(number, each)
+peak = kept("VmHWM")
+settle()
+print((kept("VmRSS") - before) / {size}, (peak - before) / {size})
+"""
+
+
+def output_of(code: str) -> tuple[list[float], float]:
+    """The numbers that a new Python prints, and the CPU seconds that it took."""
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    after = os.times()
+    taken = after.children_user + after.children_system
+    taken -= before.children_user + before.children_system
+    return [float(each) for each in done.stdout.split()], taken
+
+
+@cache
+def memory() -> tuple[float, float]:
+    """Bytes per filter that a million filters keep, and at the peak of adding them."""
+    (kept, peak), _ = output_of(_MEMORY.format(size=MILLION))
+    return kept, peak
+
+
+@figure(
+    name="matching/memory",
+    unit="bytes",
+    workload="resident memory per filter of three constraints, of 1,000,000 with integer keys",
+    at_most=250.0,
+)
+def memory_kept() -> Measurement:
+    return Measurement([memory()[0]])
+
+
+@figure(
+    name="matching/memory-peak",
+    unit="bytes",
+    workload="the same at the peak of adding them",
+    at_most=500.0,
+)
+def memory_at_peak() -> Measurement:
+    return Measurement([memory()[1]])
+
+
+_ENCODED: Final = """
+import ctypes, gc, itertools
+from time import process_time
+from bench import matching_workloads as workloads
+from contrada.matching.index import Index
+from contrada.model.codec import to_msgpack
+
+def kept(field):
+    text = open("/proc/self/status").read()
+    return 1024 * int(next(line for line in text.splitlines() if line.startswith(field)).split()[1])
+
+def settle():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+stream = map(to_msgpack, workloads.three_constraints({size}).filters())
+index = Index()
+index.match({{}})
+encodings = list(itertools.islice(stream, {at_once}))
+settle()
+before, seconds, done = kept("VmRSS"), 0.0, 0
+while done < {size}:  # The encodings of a call are there before it, and at the end.
+    encodings = encodings if done == 0 else list(itertools.islice(stream, {at_once}))
+    began = process_time()
+    index.add_encoded(range(done, done + len(encodings)), encodings)
+    seconds += process_time() - began
+    done += len(encodings)
+settle()
+print(seconds, (kept("VmRSS") - before) / {size}, kept("VmRSS") / 2**20)
+"""
+TEN_MILLION: Final = 10_000_000
+
+
+@cache
+def encoded(size: int, at_once: int) -> list[float]:
+    """Seconds of adding encoded filters, bytes of each, and megabytes of the process."""
+    return output_of(_ENCODED.format(size=size, at_once=at_once))[0]
+
+
+@figure(
+    name="matching/encoded-million",
+    unit="s",
+    workload="one call that adds 1,000,000 encoded filters of three constraints",
+    at_most=15.0,
+)
+def encoded_million() -> Measurement:
+    return Measurement([encoded(MILLION, MILLION)[0]])
+
+
+@figure(
+    name="matching/encoded-memory",
+    unit="bytes",
+    workload="resident memory per filter after that",
+    at_most=150.0,
+)
+def encoded_memory() -> Measurement:
+    return Measurement([encoded(MILLION, MILLION)[1]])
+
+
+@figure(
+    name="matching/encoded-ten-million",
+    unit="s",
+    workload="10,000,000 encoded filters of three constraints, by 100,000",
+    at_most=180.0,
+)
+def encoded_ten_million() -> Measurement:
+    return Measurement([encoded(TEN_MILLION, 100_000)[0]])
+
+
+@figure(
+    name="matching/encoded-ten-million-memory",
+    unit="MB",
+    workload="resident memory of the process with these",
+    at_most=2_000.0,
+)
+def encoded_ten_million_memory() -> Measurement:
+    return Measurement([encoded(TEN_MILLION, 100_000)[2]])
+
+
+_FIRST: Final = """
+from contrada.matching.index import Index
+from contrada.model import Filter
+index = Index()
+index.add("key", Filter({"price": 1}))
+assert index.match({"price": 1}) == ["key"]
+assert index.statistics().is_compiled
+"""
+
+
+@figure(
+    name="matching/first-match",
+    unit="s",
+    workload="from a new process to its first match by compiled kernels, caches warm, CPU time",
+    at_most=1.0,
+)
+def first_match() -> Measurement:
+    output_of(_FIRST)
+    return Measurement([output_of(_FIRST)[1] for _ in range(5)])

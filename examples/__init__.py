@@ -1,0 +1,1 @@
+"""Programs that show the system; each is run by a test."""
