@@ -245,6 +245,8 @@ class ServerConnection(Wire):
         _LOG.info("%(who)s %(peer)s connected", {"who": self.who, "peer": self.name})
         if not self.broker.admit(self):
             self.end(FrameError("full", "this broker has as many connections as it may"))
+        elif self.broker.is_stopping:  # It was accepted after the others were closed.
+            self.close("the broker stops")
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends the connection. Its publications are still processed."""
