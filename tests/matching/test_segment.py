@@ -94,10 +94,10 @@ def test_names_of_removed_filters_are_dropped_in_the_long_run(
     segment = module("segment", compiled)
     monkeypatch.setattr(segment, "UNUSED_BYTES_MIN", segment.UNUSED_BYTES_MIN // part)
     index: ct.Index[int] = new_index(compiled)
-    for number in range(24_000 // part):
+    for number in range(48_000 // part):
         index.add(1, ct.Filter({f"{number:0100}": 1}))
         index.maintain()
-    assert index.statistics().attributes < 23_000 // part
+    assert index.statistics().attributes < 47_000 // part
 
 
 @pytest.mark.slow

@@ -99,6 +99,5 @@ def test_a_document_with_too_many_values_is_read_to_the_limit(name: str) -> None
             found = name.format(number)
             yield Named(found, Slot(found, found, (), found, "1"))
 
-    values = SlotReader(ReadOptions()).of(endless())
     with pytest.raises(ContradaError, match=f"_MAX = {ATTRIBUTES_MAX}"):
-        ReadOptions().notification(values)
+        SlotReader(ReadOptions()).of(endless())

@@ -25,7 +25,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from contrada import errors
-from contrada.errors import ContradaError, InvalidNotificationError, InvalidValueError
+from contrada.errors import ContradaError, InvalidNotificationError, InvalidValueError, LimitError
 from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.document_schema import SchemaTypes, validator_of
 from contrada.integrations.documents.document_shape import DROPPED
@@ -405,7 +405,7 @@ class SlotReader:
     def of(self, names: Iterable[Named]) -> dict[str, Any]:
         """Returns the attributes. Raises InvalidNotificationError for a value not of its type.
 
-        With more names or values than a notification may have, no further name is taken.
+        LimitError and InvalidNotificationError with more names or values than a notification has.
         """
         options = self._options
         found: dict[str, list[Value]] = {}
@@ -426,8 +426,11 @@ class SlotReader:
                 raise InvalidNotificationError(name, value, str(error)) from None
             several = found.setdefault(name, [])
             several.append(value)
-            if len(several) > VALUES_MAX or len(found) > ATTRIBUTES_MAX:
-                break  # The notification is refused for this.
+            if len(found) > ATTRIBUTES_MAX:
+                raise LimitError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(found))
+            if len(several) > VALUES_MAX:
+                reason = f"more than VALUES_MAX = {VALUES_MAX} values"
+                raise InvalidNotificationError(name, several, reason)
         return {name: each[0] if len(each) == 1 else each for name, each in found.items()}
 
     def final_attributes(self, found: Mapping[str, Any], names: Iterable[Named]) -> dict[str, Any]:
