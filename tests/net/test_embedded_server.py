@@ -517,7 +517,7 @@ import asyncio, itertools, sys
 import contrada as ct
 
 async def main(address, store, first):
-    async with connect(neighbours=[address], name="d", publisher="d", store=store) as service:
+    async with ct.connect(neighbours=[address], name="d", publisher="d", store=store) as service:
         for n in itertools.count(int(first)):
             await service.publish({"n": n}, delivery="certified")
             print(n, flush=True)
