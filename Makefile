@@ -35,7 +35,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all verify exact thorough worlds patterns networks costly churn fuzz sanitize machines kills coverage hooks bench benchmarks sync limits wheel wheels audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all spark-versions versions verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage hooks bench benchmarks sync limits grammar console-libraries pictures wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,17 @@ test: check ## lint, types, import contract and the quick tests; at most 8 minut
 test-all: check ## the same and all slow tests, with all examples; half an hour on two cores
 	@$(WITH_JAVA) $(PYTEST) -m "not long"
 
+# The oldest that is supported, and the newest of each minor version before the pinned one.
+SPARKS ?= 4.0.0 4.1.4 4.2.1
+spark-versions: $(STAMP) ## the Spark tests with other versions of PySpark, SPARKS="4.0.0 4.2.1"; ten minutes each
+	@$(WITH_JAVA) scripts/spark_versions.sh $(BIN)/python $(SPARKS)
+
+# Python versions that are not installed are named, and fail the target.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+versions: ## the core's tests with the lowest and the newest dependencies, PYTHONS="3.11 3.14"; needs the network
+	@scripts/dependency_versions.sh lowest-direct $(PYTHONS)
+	@scripts/dependency_versions.sh highest $(PYTHONS)
+
 verify: $(STAMP) ## the tests on the larger real data; fails where the data is absent
 	@$(WITH_JAVA) CONTRADA_REQUIRE_SHARED=1 $(BIN)/python -m pytest -m shared_data
 
@@ -95,8 +106,12 @@ networks: $(STAMP) ## real brokers that are killed, judged as worlds are; SECOND
 	@$(BIN)/python -m tests.net.real_worlds FIRST=$(or $(FIRST),1) SEEDS=$(or $(SEEDS),1000) \
 		SECONDS=$(or $(SECONDS),600)
 
-costly: $(STAMP) ## search for the costliest requests of a broker, records and rules; SECONDS=120 says how long
+standby: $(STAMP) ## kill, pause and cut brokers with a standby, and their database; SECONDS=600, SEED=n
+	@$(BIN)/python -m tests.net.standby_faults $(or $(SECONDS),600) $(or $(SEED),1)
+
+costly: $(STAMP) ## search for the costliest requests, and publish honestly beside attackers; SECONDS=120 says how long
 	@$(BIN)/python -m tests.net.costly $(or $(SECONDS),120)
+	@$(BIN)/python -m tests.net.honest $$(( $(or $(SECONDS),120) / 24 ))
 
 churn: $(STAMP) ## clients that come and go at two brokers for SECONDS=3600; fails where memory grows
 	@$(BIN)/python -m tests.net.churn $(or $(SECONDS),3600)
@@ -112,6 +127,9 @@ machines: $(STAMP) ## 500 long runs of clients and a broker that do anything in 
 
 kills: $(STAMP) ## kill Spark's drivers, executors and workers under streams and runs; ten million rows; half an hour
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q -m long
+
+console-load: $(STAMP) ## watch 10,000 events a second in the console for SECONDS=600; measures the page and the broker
+	@$(BIN)/python -m tests.integrations.http.console_load $(or $(SECONDS),600)
 
 coverage: $(STAMP) ## run the quick tests with coverage; writes out/coverage/index.html
 	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not long and not spark" \
@@ -133,6 +151,17 @@ sync: $(STAMP) ## make src/contrada/service/sync.py from the asynchronous interf
 
 limits: $(STAMP) ## make docs/limits.md from the constants and their docstrings
 	@$(BIN)/python -m tests.limits
+
+grammar: $(STAMP) ## make editors/contrada.tmLanguage.json from the lexer of filters
+	@$(BIN)/python -m tests.textmate_grammar
+
+console-libraries: ## bundle the libraries of console/package.json for the console's pages; needs npm
+	cd console && npm install --silent --no-audit --no-package-lock && npx esbuild libraries.js \
+		--bundle --format=esm --minify --legal-comments=none \
+		--outfile=../src/contrada/integrations/console/static/libraries.js
+
+pictures: $(STAMP) ## make the pictures of the console in docs/images; needs Chromium
+	@$(BIN)/python -m tests.console_pictures
 
 wheel: $(STAMP) ## build the wheel and the sdist in dist/, and try an installation of each
 	@$(BIN)/python -m tests.demo.packages

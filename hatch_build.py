@@ -35,15 +35,24 @@ class NativeModule(BuildHookInterface[Any]):
         if self.target_name != "wheel":
             return
         root = Path(self.root)
-        for each in (root / "src" / "contrada").glob("_native.*"):
-            each.unlink()
+        if version != "editable":  # `contrada help` prints the pages.
+            pages = (root / "docs").glob("*.md")
+            build_data["force_include"] |= {str(it): f"contrada/docs/{it.name}" for it in pages}
+        package, name = root / "src" / "contrada", ""
         try:
-            shutil.copy(compiled_native(root), root / "src" / "contrada")
+            made = compiled_native(root)
+            # Replaced at once: other processes may import it just now.
+            new = Path(shutil.copy(made, package / "_native.new"))
+            name = new.replace(package / made.name).name
         except Exception as error:
             if _is_set("CONTRADA_REQUIRE_NATIVE"):
                 raise
             reason = f"contrada._native could not be compiled, and matching will be slow: {error!r}"
             self.app.display_warning(reason)
+        for each in package.glob("_native.*"):
+            if each.name != name:  # Of another Python, or of older sources.
+                each.unlink()
+        if not name:
             return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -70,7 +79,8 @@ def compiled_native(root: Path, *modules: str) -> Path:
 def native_source(root: Path, *modules: str) -> str:
     """Returns the source of the module, in Cython."""
     program = [sys.executable, "-m", "native.source", *modules]
-    paths = os.pathsep.join((str(root / "src"), str(root)))
+    # pip's isolated builds find Cython by paths that a new process would not have.
+    paths = os.pathsep.join((str(root / "src"), str(root), *filter(None, sys.path)))
     environment = {**os.environ, "PYTHONPATH": paths, "CONTRADA_INTERPRETED": "1"}
     done = subprocess.run(
         program, capture_output=True, text=True, check=False, env=environment, cwd=root

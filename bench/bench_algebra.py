@@ -144,7 +144,7 @@ def _new_pair(
 
 
 def _with_text(of: Filter, constant: str) -> Filter:
-    """The text comes first by name, so that every pair decides it."""
+    """The text is the first attribute by name, so every pair decides it."""
     return Filter({**dict(list(of.sets.items())[1:]), "a": sets.contains(constant)})
 
 

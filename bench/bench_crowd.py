@@ -1,7 +1,7 @@
-"""What a crowd costs a broker: memory of a connection and a subscription, and how fast they come.
+"""The cost of many clients for a broker: memory and rate of connections and of subscriptions.
 
-All over TCP, at a broker in a process of its own; its memory is what the system says it has.
-Clients send the bytes of their requests as fast as they are taken.
+All is over TCP, at a broker in a process of its own, with its resident memory. Clients send the
+bytes of their requests as fast as the broker reads them.
 """
 
 import socket
@@ -20,7 +20,7 @@ from contrada.routing.router_messages import Subscribe
 
 IDLE: Final = 5_000
 WARM: Final = 200
-"""Connections before it is measured, so that what is made once is there."""
+"""Connections before the measurement, so that objects of the first use exist."""
 LOADING_S: Final = 5.0
 """A broker loads its kernels beside its work when it starts."""
 CLIENTS: Final = 20
@@ -40,11 +40,11 @@ async def serve():
     await asyncio.Event().wait()
 asyncio.run(serve())
 """
-"""What asyncio itself has of a connection."""
+"""The memory of asyncio for a connection."""
 
 
 def greeted(port: int) -> socket.socket:
-    """A client that has said hello, and been answered."""
+    """A client after the hellos of both sides."""
     sock = socket.create_connection(("127.0.0.1", port))
     sock.sendall(HELLO)
     sock.recv(4096)
@@ -64,7 +64,7 @@ def per_connection(*command: str) -> float:
 
 
 class Subscribed(NamedTuple):
-    """What subscriptions took: kilobytes of each, and how many came in a second."""
+    """Kilobytes of each subscription, and subscriptions a second."""
 
     kilobytes: float
     per_second: float

@@ -1,9 +1,8 @@
-"""Stores: how many records a second, written with an fsync for each group, and read; and services.
+"""Durable delivery: records a second of stores, with an fsync for each group, and of services.
 
-Time is of the clock, since what is waited for is the disk. Each sample has a file of its own.
-Over TCP a broker and its publishers each have a process. Streams and servers: how many
-notifications a second the machines take in one process, without wires and disks; time is of the
-processor.
+Time is of the clock, since the disk decides it. Each sample has a file of its own. Over TCP a
+broker and its publishers each have a process. Streams and servers: notifications a second of the
+state machines in one process, without sockets and disks, in time of the processor.
 """
 
 import asyncio
@@ -65,7 +64,7 @@ def in_schema() -> Iterator[TableStore]:
 
 
 def fill(store: TableStore) -> float:
-    """How many records a second go in."""
+    """Records a second that are written."""
     begun = perf_counter()
     for number in range(GROUPS):
         store.append("log", RECORDS, number)
@@ -74,7 +73,7 @@ def fill(store: TableStore) -> float:
 
 
 def append_to(opened: Opened) -> Measurement:
-    """Records that go in a second."""
+    """Records a second that are published."""
     samples = []
     for _ in range(SAMPLES):
         with opened() as store:
@@ -83,7 +82,7 @@ def append_to(opened: Opened) -> Measurement:
 
 
 def read_from(opened: Opened) -> Measurement:
-    """Records that come out a second."""
+    """Records a second that are read."""
     samples = []
     with opened() as store:
         fill(store)
@@ -168,7 +167,7 @@ def streams() -> Measurement:
 
 
 class Pair:
-    """Two servers with a link, and a consumer at the second that acknowledges what it gets."""
+    """Two servers with a link, and a consumer at the second that acknowledges each record."""
 
     def __init__(self) -> None:
         self.servers = {name: DeliveryServer(name, incarnation=1) for name in "ab"}
@@ -182,7 +181,7 @@ class Pair:
         self.do("b", owner.consume("c", Grant("s", "c", 10 * BATCH), 0))
 
     def do(self, name: str, effects: Sequence[DeliveryEffect]) -> None:
-        """Carries out effects, and what follows from them."""
+        """Carries out effects, and the effects that these cause."""
         for effect in effects:
             match effect:
                 case SendMessage(to, message):
@@ -218,7 +217,7 @@ def server() -> Measurement:
 
 
 def _published(batch: int) -> list[Notification]:
-    """Some notifications as they come from a client, with their bytes."""
+    """Notifications as received from a client, with their bytes."""
     made = []
     for number in range(batch * BATCH + 1, (batch + 1) * BATCH + 1):
         envelope = Envelope(
@@ -261,11 +260,11 @@ async def certified(
 
 
 @contextmanager
-def broker() -> Iterator[str]:
-    """The address of a broker in a process of its own, with a store of its own."""
+def broker(store: str = "") -> Iterator[str]:
+    """The address of a broker in a process of its own, with a store of its own, else a file."""
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-c", "from contrada.cli import main; main()", "serve"]
-        options = ["--port", "0", "--store", str(Path(folder) / "store.db")]
+        options = ["--port", "0", "--store", store or str(Path(folder) / "store.db")]
         with subprocess.Popen(
             [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as process:
@@ -275,12 +274,12 @@ def broker() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def over_tcp() -> AsyncIterator[Service]:
-    """A client of such a broker, where one durable subscription stands, and has for a while.
+async def over_tcp(store: str = "") -> AsyncIterator[Service]:
+    """A client of such a broker, with one durable subscription that exists for a while.
 
     A broker loads its kernels in its first second or two, beside its work.
     """
-    with broker() as address:
+    with broker(store) as address:
         async with ct.connect(address) as service:
             await (await service.subscribe("n >= 0", durable="s")).aclose()
             warm = ({"n": n, "text": "x" * 100} for n in range(2 * CERTIFIED))
@@ -289,7 +288,7 @@ async def over_tcp() -> AsyncIterator[Service]:
 
 
 async def durable() -> float:
-    """Records read a second, of what was certified before."""
+    """Records read a second, of earlier certified publications."""
     async with subscribed() as service:
         await service.publish_batch(({"n": n} for n in range(CERTIFIED)), delivery="certified")
         begun = perf_counter()
@@ -335,6 +334,23 @@ def embedded_certified_batch() -> Measurement:
 )
 def tcp_certified() -> Measurement:
     return sampled(partial(certified, 1, over_tcp))
+
+
+if BINARIES is not None:
+
+    @figure(
+        name="delivery/tcp-certified-postgres",
+        unit="/s",
+        workload="such publications with a store in PostgreSQL on this machine",
+        ratio_at_least=0.7,
+        counts="clock",
+    )
+    def tcp_certified_postgres() -> Measurement:
+        samples, in_files = [], []
+        for _ in range(SAMPLES):
+            samples.append(asyncio.run(certified(1, lambda: over_tcp(shared_server().url()))))
+            in_files.append(asyncio.run(certified(1, over_tcp)))
+        return Measurement(samples, "SQLite", in_files)
 
 
 @figure(

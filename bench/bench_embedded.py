@@ -13,11 +13,10 @@ from typing import Any, Final, TypeAlias
 
 import contrada as ct
 from bench.harness import Figure, Measurement, figure
-from bench.trips import BATCH, WANTED, items
+from bench.trips import BATCH, UNWANTED, WANTED, items
 
 PER_SAMPLE: Final = 10_000
 SAMPLES: Final = 7
-UNWANTED: Final = "venue = 'LSE' and price < 100"
 
 Items: TypeAlias = list[dict[str, Any]]
 Emit: TypeAlias = Callable[[dict[str, Any]], object]
@@ -99,41 +98,23 @@ async def _in_turns(wanted: bool, batch: int) -> dict[str, list[float]]:
     return {name: of_one[1:] for name, of_one in samples.items()}
 
 
-def beside(subject: Figure, *, wanted: bool, batch: int = 1) -> Measurement:
-    """Returns the seconds of Contrada beside those of the emitters."""
-    peers = asyncio.run(_in_turns(wanted, batch))
-    own = peers.pop("contrada")
-    if not peers:
-        return Measurement(own)
-    best, *others = subject.best(peers)
-    return Measurement(own, best, peers[best], {name: peers[name] for name in others})
+def embedded(
+    name: str, workload: str, at_most: float, *, wanted: bool = True, batch: int = 1
+) -> Figure:
+    """Returns the figure of seconds beside those of the emitters."""
+
+    @figure(name=f"embedded/{name}", unit="us", workload=workload, at_most=at_most)
+    def measured() -> Measurement:
+        samples = asyncio.run(_in_turns(wanted, batch))
+        return measured.beside(samples.pop("contrada"), samples)
+
+    return measured
 
 
-@figure(
-    name="embedded/no-match",
-    unit="us",
-    workload="publish, one subscription that does not match",
-    at_most=4,
+no_match = embedded("no-match", "publish, one subscription that does not match", 4, wanted=False)
+one_reader = embedded(
+    "one-reader", "publish, one subscription that matches, read by `anext`; peers: by a handler", 8
 )
-def no_match() -> Measurement:
-    return beside(no_match, wanted=False)
-
-
-@figure(
-    name="embedded/one-reader",
-    unit="us",
-    workload="publish, one subscription that matches, read by `anext`; peers: by a handler",
-    at_most=8,
+in_batches = embedded(
+    "batch", f"the same, published in batches of {BATCH}; peers have no batches", 3, batch=BATCH
 )
-def one_reader() -> Measurement:
-    return beside(one_reader, wanted=True)
-
-
-@figure(
-    name="embedded/batch",
-    unit="us",
-    workload=f"the same, published in batches of {BATCH}; peers have no batches",
-    at_most=3,
-)
-def batch() -> Measurement:
-    return beside(batch, wanted=True, batch=BATCH)

@@ -1,4 +1,4 @@
-"""How fast groups that gossip are simulated and calculated.
+"""The speed of simulations and calculations of gossip groups.
 
 A dissemination is `hpmcast` to a half of the participants, F = 2, R = 3, l = 3, with Numba. Ten
 million are run in a process of their own, whose memory counts.

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from bench.bench_matching import MILLION
-from bench.harness import Measurement, figure
+from bench.harness import Figure, Measurement, figure
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
-_MEMORY: Final = """
-import ctypes, gc, os
+_RESIDENT: Final = """
+import ctypes, gc, itertools
+from time import process_time
 from bench import matching_workloads as workloads
 from contrada.matching.index import Index
+from contrada.model.codec import to_msgpack
 
 def kept(field):
     text = open("/proc/self/status").read()
@@ -24,7 +26,10 @@ def kept(field):
 def settle():
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
+"""
+"""The common part of the programs below: the memory of their process."""
 
+_MEMORY: Final = """
 workload = workloads.three_constraints({size})
 index = Index()
 index.match({{}})
@@ -54,7 +59,7 @@ def output_of(code: str) -> tuple[list[float], float]:
 @cache
 def memory() -> tuple[float, float]:
     """Bytes per filter that a million filters keep, and at the peak of adding them."""
-    (kept, peak), _ = output_of(_MEMORY.format(size=MILLION))
+    (kept, peak), _ = output_of(_RESIDENT + _MEMORY.format(size=MILLION))
     return kept, peak
 
 
@@ -79,20 +84,6 @@ def memory_at_peak() -> Measurement:
 
 
 _ENCODED: Final = """
-import ctypes, gc, itertools
-from time import process_time
-from bench import matching_workloads as workloads
-from contrada.matching.index import Index
-from contrada.model.codec import to_msgpack
-
-def kept(field):
-    text = open("/proc/self/status").read()
-    return 1024 * int(next(line for line in text.splitlines() if line.startswith(field)).split()[1])
-
-def settle():
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-
 stream = map(to_msgpack, workloads.three_constraints({size}).filters())
 index = Index()
 index.match({{}})
@@ -114,47 +105,45 @@ TEN_MILLION: Final = 10_000_000
 @cache
 def encoded(size: int, at_once: int) -> list[float]:
     """Seconds of adding encoded filters, bytes of each, and megabytes of the process."""
-    return output_of(_ENCODED.format(size=size, at_once=at_once))[0]
+    return output_of(_RESIDENT + _ENCODED.format(size=size, at_once=at_once))[0]
 
 
-@figure(
-    name="matching/encoded-million",
-    unit="s",
-    workload="one call that adds 1,000,000 encoded filters of three constraints",
-    at_most=15.0,
+def of_encoded(
+    name: str, unit: str, workload: str, at_most: float, place: int, size: int, at_once: int
+) -> Figure:
+    """Returns the figure of one of the numbers of `encoded`."""
+
+    @figure(name=f"matching/{name}", unit=unit, workload=workload, at_most=at_most)
+    def measured() -> Measurement:
+        return Measurement([encoded(size, at_once)[place]])
+
+    return measured
+
+
+encoded_million = of_encoded(
+    "encoded-million",
+    "s",
+    "one call that adds 1,000,000 encoded filters of three constraints",
+    *(15.0, 0, MILLION, MILLION),
 )
-def encoded_million() -> Measurement:
-    return Measurement([encoded(MILLION, MILLION)[0]])
-
-
-@figure(
-    name="matching/encoded-memory",
-    unit="bytes",
-    workload="resident memory per filter after that",
-    at_most=150.0,
+encoded_memory = of_encoded(
+    "encoded-memory",
+    "bytes",
+    "resident memory per filter after that",
+    *(150.0, 1, MILLION, MILLION),
 )
-def encoded_memory() -> Measurement:
-    return Measurement([encoded(MILLION, MILLION)[1]])
-
-
-@figure(
-    name="matching/encoded-ten-million",
-    unit="s",
-    workload="10,000,000 encoded filters of three constraints, by 100,000",
-    at_most=180.0,
+encoded_ten_million = of_encoded(
+    "encoded-ten-million",
+    "s",
+    "10,000,000 encoded filters of three constraints, by 100,000",
+    *(180.0, 0, TEN_MILLION, 100_000),
 )
-def encoded_ten_million() -> Measurement:
-    return Measurement([encoded(TEN_MILLION, 100_000)[0]])
-
-
-@figure(
-    name="matching/encoded-ten-million-memory",
-    unit="MB",
-    workload="resident memory of the process with these",
-    at_most=2_000.0,
+encoded_ten_million_memory = of_encoded(
+    "encoded-ten-million-memory",
+    "MB",
+    "resident memory of the process with these",
+    *(2_000.0, 2, TEN_MILLION, 100_000),
 )
-def encoded_ten_million_memory() -> Measurement:
-    return Measurement([encoded(TEN_MILLION, 100_000)[2]])
 
 
 _FIRST: Final = """

@@ -6,7 +6,7 @@ processors are free; the processor time of a notification does so less.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from bench.harness import Figure, Measurement, figure
@@ -27,7 +27,6 @@ ONE: Final = "contrada"
 GATHER: Final = "contrada, gather"
 
 Runs = dict[str, list[Run]]
-Number = Callable[[Run], float]
 
 
 def in_turns(names: tuple[str, ...], run_once: Callable[[System], Run]) -> Runs:
@@ -50,7 +49,7 @@ def installed(method: str) -> tuple[str, ...]:
 
 @cache
 def streamed() -> Runs:
-    """Runs as fast as it goes."""
+    """Runs without pauses."""
     names = (ONE, LOOP, GATHER, *installed("publish"))
     return in_turns(names, lambda system: run(system, TOTAL))
 
@@ -69,6 +68,10 @@ def confirmed(total: int, together: int) -> Runs:
     return in_turns(names, lambda system: run_alone(system, total, "confirm", together))
 
 
+one_confirmed = partial(confirmed, CONFIRMED, 1)
+hundred_confirmed = partial(confirmed, CONFIRMED_TOGETHER, TOGETHER)
+
+
 @cache
 def subscribed() -> Runs:
     """Runs of one client that puts many subscriptions in force."""
@@ -76,207 +79,136 @@ def subscribed() -> Runs:
     return in_turns(names, lambda system: run_alone(system, SUBSCRIPTIONS, "subscribe many", 1))
 
 
-def beside(subject: Figure, runs: Runs, own: str, number: Number, *only: str) -> Measurement:
-    """Returns a number of Contrada beside that of the peers, or of some peers only."""
-    peers = {
-        name: list(map(number, of_peer))
-        for name, of_peer in runs.items()
-        if name in (only or {peer.name for peer in PEERS})
-    }
-    samples = list(map(number, runs[own]))
-    if not peers:
-        return Measurement(samples)
-    best, *others = subject.best(peers)
-    return Measurement(samples, best, peers[best], {name: peers[name] for name in others})
+def of_peers(
+    name: str,
+    workload: str,
+    runs: Callable[[], Runs],
+    own: str,
+    number: str,
+    *only: str,
+    unit: str = "",
+    **limits: float,
+) -> Figure:
+    """Returns the figure of a number of `Run`, beside that of all peers, or of some."""
+    is_rate = number == "per_second"
+
+    @figure(
+        name=f"peers/{name}",
+        unit=unit or ("notifications/s" if is_rate else "us"),
+        workload=workload,
+        counts="clock" if is_rate or number == "delay_s" else None,
+        **limits,
+    )
+    def measured() -> Measurement:
+        samples = {
+            each: [getattr(one, number) for one in some]
+            for each, some in runs().items()
+            if each in (own, *(only or (peer.name for peer in PEERS)))
+        }
+        return measured.beside(samples.pop(own), samples)
+
+    return measured
 
 
-def rate_beside_one(name: str) -> Measurement:
-    """Returns the rate beside that of one broker with one subscription."""
-    runs = in_turns((name, ONE), lambda system: run(system, TOTAL))
-    own, one = ([each.per_second for each in runs[each]] for each in (name, ONE))
-    return Measurement(own, "one broker, one subscription", one)
+def among_others(name: str, system: str, workload: str) -> Figure:
+    """Returns the figure of a system's rate beside that of one broker with one subscription."""
+
+    @figure(
+        name=f"peers/{name}",
+        unit="notifications/s",
+        workload=f"read by a handler, {workload}",
+        counts="clock",
+    )
+    def measured() -> Measurement:
+        runs = in_turns((system, ONE), lambda each: run(each, TOTAL))
+        own, one = ([each.per_second for each in some] for some in runs.values())
+        return Measurement(own, "one broker, one subscription", one)
+
+    return measured
 
 
-@figure(
-    name="peers/sum",
-    unit="us",
-    workload=f"publisher, server and subscriber together: {LOAD}",
-    at_most=12,
+ALL: Final = "publisher, server and subscriber together"
+
+total = of_peers("sum", f"{ALL}: {LOAD}", streamed, LOOP, "sum_s", at_most=12)
+publisher = of_peers("publisher", "the same, the publisher alone", streamed, LOOP, "publisher_s")
+server = of_peers("server", "the same, the server alone", streamed, LOOP, "server_s")
+subscriber = of_peers(
+    "subscriber", "the same, the subscriber alone", streamed, LOOP, "subscriber_s"
 )
-def total() -> Measurement:
-    return beside(total, streamed(), LOOP, lambda each: each.sum_s)
 
-
-@figure(name="peers/publisher", unit="us", workload=f"publisher: {LOAD}")
-def publisher() -> Measurement:
-    return beside(publisher, streamed(), LOOP, lambda each: each.publisher_s)
-
-
-@figure(name="peers/server", unit="us", workload=f"server: {LOAD}")
-def server() -> Measurement:
-    return beside(server, streamed(), LOOP, lambda each: each.server_s)
-
-
-@figure(name="peers/subscriber", unit="us", workload=f"subscriber: {LOAD}")
-def subscriber() -> Measurement:
-    return beside(subscriber, streamed(), LOOP, lambda each: each.subscriber_s)
-
-
-@figure(
-    name="peers/loop",
-    unit="notifications/s",
-    workload=f"{LOAD}; at most 5,000 in flight",
-    counts="clock",
-)
-def loop() -> Measurement:
-    return beside(loop, streamed(), LOOP, lambda each: each.per_second)
-
-
-@figure(
-    name="peers/loop-zenoh",
-    unit="notifications/s",
-    workload="the same beside the router of zenoh",
+loop = of_peers("loop", "the same; at most 5,000 in flight", streamed, LOOP, "per_second")
+loop_zenoh = of_peers(
+    "loop-zenoh",
+    "the same beside the router of zenoh",
+    *(streamed, LOOP, "per_second", "zenoh"),
     ratio_at_least=1.0,
-    counts="clock",
 )
-def loop_zenoh() -> Measurement:
-    return beside(loop_zenoh, streamed(), LOOP, lambda each: each.per_second, "zenoh")
-
-
-@figure(
-    name="peers/loop-nats",
-    unit="notifications/s",
-    workload="the same beside nats-server",
+loop_nats = of_peers(
+    "loop-nats",
+    "the same beside nats-server",
+    *(streamed, LOOP, "per_second", "nats"),
     ratio_at_least=1.5,
-    counts="clock",
 )
-def loop_nats() -> Measurement:
-    return beside(loop_nats, streamed(), LOOP, lambda each: each.per_second, "nats")
-
-
-@figure(
-    name="peers/handler",
-    unit="notifications/s",
-    workload="the same read by a handler, as the peers' subscribers do",
-    counts="clock",
+handler = of_peers(
+    "handler",
+    "the same read by a handler, as the peers' subscribers do",
+    *(streamed, ONE, "per_second"),
 )
-def handler() -> Measurement:
-    return beside(handler, streamed(), ONE, lambda each: each.per_second)
-
-
-@figure(
-    name="peers/gather",
-    unit="us",
-    workload="publisher, server and subscriber together: single publications, 100 in `gather`",
+gathered = of_peers(
+    "gather",
+    f"{ALL}: single publications, 100 in `gather`",
+    *(streamed, GATHER, "sum_s"),
     at_most=20,
 )
-def gathered() -> Measurement:
-    return beside(gathered, streamed(), GATHER, lambda each: each.sum_s)
 
-
-@figure(
-    name="peers/delay",
-    unit="us",
-    workload="median from publisher to subscriber, at 1,000 per second, one at a time",
+delay = of_peers(
+    "delay",
+    "median from publisher to subscriber, at 1,000 per second, one at a time",
+    *(paced, LOOP, "delay_s"),
     ratio_at_most=1.0,
-    counts="clock",
 )
-def delay() -> Measurement:
-    return beside(delay, paced(), LOOP, lambda each: each.delay_s)
-
-
-@figure(
-    name="peers/lone-server",
-    unit="us",
-    workload="server, for a notification of 1,000 per second, one at a time",
+lone_server = of_peers(
+    "lone-server",
+    "server, for a notification of 1,000 per second, one at a time",
+    *(paced, LOOP, "server_s"),
     at_most=60,
 )
-def lone_server() -> Measurement:
-    return beside(lone_server, paced(), LOOP, lambda each: each.server_s)
+lone_sum = of_peers("lone-sum", f"{ALL}: the same", paced, LOOP, "sum_s")
 
-
-@figure(
-    name="peers/lone-sum", unit="us", workload="publisher, server and subscriber together: the same"
-)
-def lone_sum() -> Measurement:
-    return beside(lone_sum, paced(), LOOP, lambda each: each.sum_s)
-
-
-@figure(
-    name="peers/certified-one",
-    unit="notifications/s",
-    workload="certified by one publisher, each synced to the disk before the next; redis: a stream "
+certified_one = of_peers(
+    "certified-one",
+    "certified by one publisher, each synced to the disk before the next; redis: a stream "
     "with `appendfsync always`; nats: JetStream with `sync_interval: always`",
+    *(one_confirmed, ONE, "per_second"),
     at_least=4_000,
-    counts="clock",
 )
-def certified_one() -> Measurement:
-    return beside(certified_one, confirmed(CONFIRMED, 1), ONE, lambda each: each.per_second)
-
-
-@figure(
-    name="peers/certified-hundred",
-    unit="notifications/s",
-    workload="the same by 100 publishers of one client at a time",
+certified_hundred = of_peers(
+    "certified-hundred",
+    "the same by 100 publishers of one client at a time",
+    *(hundred_confirmed, ONE, "per_second"),
     at_least=15_000,
-    counts="clock",
 )
-def certified_hundred() -> Measurement:
-    runs = confirmed(CONFIRMED_TOGETHER, TOGETHER)
-    return beside(certified_hundred, runs, ONE, lambda each: each.per_second)
-
-
-@figure(
-    name="peers/certified-server",
-    unit="us",
-    workload="server, for one certified by 100 publishers at a time",
+certified_server = of_peers(
+    "certified-server",
+    "server, for one certified by 100 publishers at a time",
+    *(hundred_confirmed, ONE, "server_s"),
 )
-def certified_server() -> Measurement:
-    runs = confirmed(CONFIRMED_TOGETHER, TOGETHER)
-    return beside(certified_server, runs, ONE, lambda each: each.server_s)
 
-
-@figure(
-    name="peers/subscribing",
+subscribing = of_peers(
+    "subscribing",
+    "10,000 of one symbol each, put in force by one client, 100 at a time",
+    *(subscribed, ONE, "per_second"),
     unit="subscriptions/s",
-    workload="10,000 of one symbol each, put in force by one client, 100 at a time",
     at_least=10_000,
-    counts="clock",
 )
-def subscribing() -> Measurement:
-    return beside(subscribing, subscribed(), ONE, lambda each: each.per_second)
-
-
-@figure(name="peers/subscribing-server", unit="us", workload="server, for one of them")
-def subscribing_server() -> Measurement:
-    return beside(subscribing_server, subscribed(), ONE, lambda each: each.server_s)
-
-
-@figure(
-    name="peers/among-1000",
-    unit="notifications/s",
-    workload="read by a handler, among 1,000 other subscriptions",
-    counts="clock",
+subscribing_server = of_peers(
+    "subscribing-server", "server, for one of them", subscribed, ONE, "server_s"
 )
-def among_thousand() -> Measurement:
-    return rate_beside_one("contrada among 1,000")
 
-
-@figure(
-    name="peers/among-100000",
-    unit="notifications/s",
-    workload="read by a handler, among 100,000 other subscriptions",
-    counts="clock",
+among_thousand = among_others(
+    "among-1000", "contrada among 1,000", "among 1,000 other subscriptions"
 )
-def among_many() -> Measurement:
-    return rate_beside_one("contrada among 100,000")
-
-
-@figure(
-    name="peers/line",
-    unit="notifications/s",
-    workload="read by a handler, two brokers in line",
-    counts="clock",
+among_many = among_others(
+    "among-100000", "contrada among 100,000", "among 100,000 other subscriptions"
 )
-def line() -> Measurement:
-    return rate_beside_one("contrada, two brokers")
+line = among_others("line", "contrada, two brokers", "two brokers in line")

@@ -1,7 +1,7 @@
-"""Questions: how fast they find those who may know, and how many messages that takes.
+"""Queries: the time until they reach the matching sources, and the number of messages.
 
-All brokers of a figure are in one process, with real connections between them and to their clients;
-so what is measured is the work of all of them together.
+All brokers of a figure are in one process, with real connections between them and to their clients,
+so a figure is the work of all of them together.
 """
 
 import asyncio
@@ -49,16 +49,16 @@ async def network() -> AsyncIterator[list[Broker]]:
 
 
 def items_of(source: int) -> list[dict[str, Any]]:
-    """What a source has: three quotes of its kind."""
+    """The items of a source: three quotes of its kind."""
     return [
         {"kind": f"k{source % KINDS}", "price": float(source + n), "at": source} for n in range(3)
     ]
 
 
 async def offer_all(stack: AsyncExitStack, brokers: Sequence[Broker], *, is_told: bool) -> None:
-    """Sources at all brokers, each a client; known everywhere when this returns.
+    """Sources at all brokers, each a client; all servers know them when this returns.
 
-    Where it is not told what they have, each may have anything, as where questions are flooded.
+    Without descriptions each may have anything, as where questions are flooded.
     """
     for number in range(SOURCES):
         service = await stack.enter_async_context(ct.connect(brokers[number % BROKERS].address))
@@ -71,7 +71,7 @@ async def offer_all(stack: AsyncExitStack, brokers: Sequence[Broker], *, is_told
 
 
 async def at_rest(brokers: Sequence[Broker]) -> None:
-    """Returns when nothing has been said between brokers for a while."""
+    """Returns when brokers have exchanged no message for a while."""
     last: list[Counter[str]] = []
     while True:
         now = [Counter(each.dispatcher.router.statistics().received) for each in brokers]
@@ -82,7 +82,7 @@ async def at_rest(brokers: Sequence[Broker]) -> None:
 
 
 def messages(brokers: Sequence[Broker]) -> int:
-    """What was said of questions so far: between brokers, to sources, and by these."""
+    """The messages of queries so far: between brokers, to sources, and from sources."""
     known = [each.dispatcher.router.statistics() for each in brokers]
     kinds = ("Ask", "Answer", "More", "Cancel")
     return sum(each.delivered + sum(each.received.get(k, 0) for k in kinds) for each in known)
@@ -179,5 +179,5 @@ async def rates() -> list[float]:
     counts="clock",
 )
 def rate() -> Measurement:
-    """Broker, sources and who asks share one processor."""
+    """Broker, sources and asker share one processor."""
     return Measurement(asyncio.run(rates()))

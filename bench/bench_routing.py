@@ -2,10 +2,10 @@
 
 Filters have three constraints: a topic (zipf), an interval of levels and a lowest price. The
 network is a random tree of 200 brokers with links that only delay; 500 of its 20,000 subscriptions
-cover all others, and one that is covered still goes the way towards what covers it. A sample of
+cover all others, and a covered one is still forwarded towards its coverer. A sample of
 setting up is a whole network, from its first link to its last message; the kernels of the indexes
-are loaded before it. A mesh has sites at random, and half as many links more than a tree. What
-takes long is measured in time of the processor, so that others on the machine do not count.
+are loaded before it. A mesh has sites at random, and half as many links more than a tree. Long
+measurements use time of the processor, so that other processes do not count.
 """
 
 import random
@@ -60,7 +60,7 @@ def filters(count: int, seed: int = 1) -> list[Filter]:
 
 
 def notifications(count: int) -> list[Notification]:
-    """What such filters match."""
+    """A notification that such filters match."""
     chance = random.Random(2)
     topics = chance.choices(range(TOPICS), [1 / rank for rank in range(1, TOPICS + 1)], k=count)
     return [
@@ -73,7 +73,7 @@ def notifications(count: int) -> list[Notification]:
 
 
 def _filled() -> tuple[Poset[Filter], dict[Filter, Node[Filter]], list[float]]:
-    """A poset of all filters, and how many went in per second, per sample."""
+    """A poset of all filters, and the filters added per second, per sample."""
     poset: Poset[Filter] = Poset(FilterCoveringIndex())
     nodes: dict[Filter, Node[Filter]] = {}
     rates = []

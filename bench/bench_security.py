@@ -1,4 +1,4 @@
-"""What users and TLS cost a broker: the same trips with and without, in turns of one run."""
+"""The cost of users and TLS for a broker: the same trips with and without, in turns of one run."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Trip:
-    """A broker, a process that publishes, and what reads it here."""
+    """A broker, a publishing process, and a reader here."""
 
     broker: "subprocess.Popen[str]"
     publisher: "subprocess.Popen[str]"

@@ -1,8 +1,8 @@
-"""What could be gained by evaluating once what many rules share: their log source.
+"""The possible gain of evaluating the common part of many rules once: their log source.
 
 An index per log source holds the rest of its rules; another index finds the log sources of an
-event. Their times together, less what reading the event over and over costs, are what an index that
-evaluates each log source once could reach at best.
+event. Their times together, less the repeated reading of the event, are a lower bound for an index
+that evaluates each log source once.
 """
 
 import random
@@ -49,7 +49,7 @@ def seconds(calls: Iterable[Call]) -> float:
 
 
 class Parted:
-    """The same filters in one index, and parted by what they ask of the log source."""
+    """The same filters in one index, and in one index for each log source."""
 
     def __init__(self) -> None:
         self.whole: Index[int] = Index()

@@ -1,4 +1,4 @@
-"""What signing and verifying a notification costs, beside Ed25519 alone."""
+"""The cost of signing and verifying a notification, beside Ed25519 alone."""
 
 from collections.abc import Callable, Sequence
 from time import process_time

@@ -1,4 +1,5 @@
-"""Reading brokers through `format("contrada")`: rows per second from a broker's disk to Spark.
+"""Reading and writing brokers through `format("contrada")`: rows per second from and to a broker's
+disk.
 
 A broker process has a log of notifications of ten attributes. Time is by the clock, with broker,
 JVM and workers on the same cores. `noop` drops the rows.
@@ -12,6 +13,8 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Final
 
+import pyarrow as pa
+
 from bench.harness import Measurement, figure
 from contrada.integrations.spark.spark_session import spark_session
 from contrada.model import Envelope, Notification, to_msgpack
@@ -23,6 +26,7 @@ from tests.net.processes import serving
 
 ROWS: Final = 400_000
 SAMPLES: Final = 3
+PUBLISHED: Final = 100_000
 WIDE: Final = (
     "symbol STRING, price DOUBLE, volume BIGINT, open DOUBLE, high DOUBLE, low DOUBLE,"
     " exchange STRING, sector STRING, valid BOOLEAN, day BIGINT"
@@ -120,3 +124,33 @@ def wide() -> Measurement:
 )
 def whole() -> Measurement:
     return through_spark(None)
+
+
+async def _subscribe(address: str) -> None:
+    async with TcpService(address) as service, service.subscribe("volume any", durable="log"):
+        pass
+
+
+@figure(
+    name="spark/publishing",
+    unit="/s",
+    workload="certified notifications of ten attributes from one task to a broker's disk, with a"
+    " durable subscription",
+    at_least=15_000.0,
+    counts="clock",
+)
+def publishing() -> Measurement:
+    """Rows per second, with the start of the job."""
+    samples = []
+    with TemporaryDirectory() as folder, spark_session(2, "bench") as spark:
+        table = pa.table({"notification": [_record(number) for number in range(1, PUBLISHED + 1)]})
+        frame = spark.createDataFrame(table).coalesce(1).persist()
+        for sample in range(SAMPLES + 1):
+            store = Path(folder) / f"{sample}.db"
+            with serving("--port", "0", "--store", str(store)) as (_, address):
+                asyncio.run(_subscribe(address))
+                writer = frame.write.format("contrada").mode("append")
+                begun = perf_counter()
+                writer.options(address=address, delivery="certified").save()
+                samples.append(PUBLISHED / (perf_counter() - begun))
+    return Measurement(samples[1:])

@@ -1,4 +1,4 @@
-"""What the ways in and out cost, each beside the same way in an earlier revision.
+"""The cost of publishing and reading, each beside the same figure of an earlier revision.
 
 `make bench ONLY=ways/ BEFORE=<git revision>` pairs them (see `bench.before`). All is time of the
 processor or memory, as the processes themselves count it (see `bench.trips`): of a broker, its

@@ -30,17 +30,17 @@ LEFT_OUT: Final = {
 
 HEAD: Final = """# Benchmarks
 
-`make benchmarks` measures, and makes this page from the results of that one run, which are in
-[results.jsonl](../bench/results.jsonl). A test holds that page and results agree. `make bench`
-measures all figures, or some by `ONLY=name`.
+`make benchmarks` measures, keeps the results in [results.jsonl](../bench/results.jsonl), and makes
+this page from that one run; a test holds that both agree. `make bench` measures all figures, or
+some by `ONLY=name`.
 
-A value is the median of its samples; *p25 to p75* are their quartiles. *Counts* names the resource:
-processor time of all processes that the figure names, clock time, memory, or a number of things.
-Rates and delays by the clock depend on the other work of the machine.
+A value is the median of its samples, with their quartiles in parentheses. It counts processor time
+of all processes that the figure names, or as marked the clock, memory, or a number of things.
+Values by the clock depend on the other work of the machine. A limit that is not met is bold.
 
 A comparison is measured in the same run, in turns with Contrada. The ratio is the median of the
-ratios of the pairs, Contrada to the first comparison. A peer is another system. A comparison
-without a version below is a baseline: a part of Contrada's own work, or the same without an option.
+pairs, Contrada to the first comparison. A peer is another system. A comparison without a version
+below is a baseline: a part of Contrada's own work, or the same without an option.
 
 All peers with JSON use orjson, and clients of asyncio use uvloop. The processor time of publisher,
 server and subscriber is counted for every system. Peers select by a subject or topic, Contrada by a
@@ -76,11 +76,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """The values of all comparisons by name, the best first."""
         first = {} if self.peer is None or self.peer_value is None else {self.peer: self.peer_value}
         return first | self.others
-
-    @property
-    def has_limit(self) -> bool:
-        """Whether a limit was set."""
-        return any(getattr(self, name) is not None for name in LIMITS)
 
     def advantage(self, peer: str) -> float:
         """Returns how many times better a comparison is: of the pairs for the first of them."""
@@ -147,7 +142,7 @@ def _run(conditions: Conditions) -> str:
         ("date", conditions.date),
         ("duration", f"{conditions.minutes:.0f} min"),
         *conditions.machine.items(),
-        *((f"peer: {name}", versions) for name, versions in conditions.peers.items()),
+        ("peers", "; ".join(conditions.peers.values())),
     ]
     return _table(("of the run", "value"), rows)
 
@@ -156,22 +151,18 @@ def _wins(conditions: Conditions, records: Sequence[Record]) -> str:
     rows = []
     for each in records:
         ahead = [
-            f"{peer} {_number(value)} ({each.advantage(peer):.3g} times better)"
-            for peer, value in each.compared.items()
+            f"{peer} {each.advantage(peer):.3g}"
+            for peer in each.compared
             if peer in conditions.peers and each.advantage(peer) > 1
         ]
         if ahead:
-            rows.append((each.name, _with_unit(each.value, each), each.counts, ", ".join(ahead)))
-    return _table(("figure", "Contrada", "counts", "better peers"), rows)
+            rows.append((each.name, ", ".join(ahead)))
+    return _table(("figure", "better peers, and how many times"), rows)
 
 
 def _missed(records: Sequence[Record]) -> str:
-    rows = [
-        (each.name, _with_unit(each.value, each), _ratio(each), _limits(each))
-        for each in records
-        if not each.holds
-    ]
-    return _table(("figure", "value", "ratio", "limit"), rows)
+    names = [each.name for each in records if not each.holds]
+    return f"Bold below: {', '.join(names)}.\n" if names else "None.\n"
 
 
 def _not_measured(conditions: Conditions) -> str:
@@ -188,21 +179,14 @@ def _not_measured(conditions: Conditions) -> str:
 
 
 def _figures(records: Iterable[Record]) -> str:
-    heads = (
-        *("figure", "workload", "value", "p25 to p75", "counts"),
-        *("limit", "met", "beside, best first", "ratio"),
-    )
+    heads = ("figure", "workload", "value", "limit", "beside (ratio), best first")
     rows = [
         (
             each.name,
             each.workload,
-            _with_unit(each.value, each),
-            f"{_number(each.spread[0])} to {_number(each.spread[1])}",
-            each.counts,
-            _limits(each),
-            ("yes" if each.holds else "**no**") if each.has_limit else "",
-            ", ".join(f"{name} {_number(value)}" for name, value in each.compared.items()),
-            _ratio(each),
+            f"{_shown(each)} ({_number(each.spread[0])}–{_number(each.spread[1])})",
+            _limits(each) if each.holds else f"**{_limits(each)}**",
+            _beside(each),
         )
         for each in records
     ]
@@ -223,12 +207,17 @@ def _limits(record: Record) -> str:
     return ", ".join(f"{sign} {limit:,g}" for sign, limit in given if limit is not None)
 
 
-def _ratio(record: Record) -> str:
-    return "" if record.ratio is None else f"{record.ratio:.3g}"
+def _beside(record: Record) -> str:
+    shown = [f"{name} {_number(value)}" for name, value in record.compared.items()]
+    if record.ratio is not None:
+        shown[0] += f" ({record.ratio:.3g})"
+    return ", ".join(shown)
 
 
-def _with_unit(value: float, record: Record) -> str:
-    return f"{_number(value)} {_UNITS.get(record.unit, record.unit)}"
+def _shown(record: Record) -> str:
+    """Returns the value with its unit, and with its resource where that is not processor time."""
+    counts = "" if record.counts == "processor" else f", {record.counts}"
+    return f"{_number(record.value)} {_UNITS.get(record.unit, record.unit)}{counts}"
 
 
 def _number(value: float) -> str:

@@ -1,8 +1,8 @@
 """Thousands of subscribers in one process: sockets of few bytes, each with its own subscription.
 
 `python -m bench.crowd PORT FIRST COUNT EACH` connects so many, subscriber n to `to = n and k >= 0`,
-and says "ready". For each line of its input it reads until each has had `EACH` notifications more,
-whose `k` must be 0, 1, 2 ..., and says how many subscribers had something else.
+and prints "ready". For each line of its input it reads until each has received `EACH` more
+notifications with `k` = 0, 1, 2 ..., and prints the number of subscribers with others.
 """
 
 import resource
@@ -51,7 +51,7 @@ def allow_files(count: int) -> None:
 
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """One connection, and what has come."""
+    """One connection, and its received bytes."""
 
     number: int
     sock: socket.socket
@@ -68,7 +68,7 @@ class Subscriber:
         return cls(number, sock)
 
     def read(self) -> None:
-        """Takes what has come."""
+        """Takes the received bytes."""
         data = self.sock.recv(65_536)
         if not data:
             raise ConnectionError(f"subscriber {self.number} was closed")
@@ -144,20 +144,20 @@ class Process:
 
     @property
     def rss_bytes(self) -> int:
-        """What it has of the memory."""
+        """Its resident memory."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text("ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Rss:"))
 
     @property
     def cpu_s(self) -> float:
-        """What it has had of the processor."""
+        """Its time of the processor."""
         text = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
         return (int(text[11]) + int(text[12])) / 100
 
 
 @contextmanager
 def broker(*command: str) -> Iterator[Process]:
-    """A broker, or whatever says at which address it listens."""
+    """A broker, or another server that prints its address."""
     serve = (
         "-c",
         "from contrada.cli import main; main()",
@@ -191,14 +191,14 @@ class Crowd:
         return [each.stdout.readline().strip() for each in self._processes if each.stdout]
 
     def ask(self) -> None:
-        """Has them read what comes."""
+        """Lets the subscribers read."""
         for each in self._processes:
             assert each.stdin is not None
             each.stdin.write("\n")
             each.stdin.flush()
 
     def wrong(self) -> list[int]:
-        """How many of each had something else, once all have had what was for them."""
+        """The number of each with wrong notifications, once all have received theirs."""
         return list(map(int, self._hear()))
 
 

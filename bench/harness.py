@@ -77,11 +77,14 @@ class Figure:
         lower = (self.at_least, self.ratio_at_least)
         return self.unit.endswith("/s") or any(limit is not None for limit in lower)
 
-    def best(self, peers: Mapping[str, Sequence[float]]) -> list[str]:
-        """The names of peers, the one with the best median first."""
-        return sorted(
+    def beside(self, samples: Sequence[float], peers: Mapping[str, Sequence[float]]) -> Measurement:
+        """Returns the samples beside those of the peer with the best median, and of the others."""
+        if not peers:
+            return Measurement(samples)
+        best, *others = sorted(
             peers, key=lambda name: statistics.median(peers[name]), reverse=self.is_more_better
         )
+        return Measurement(samples, best, peers[best], {name: peers[name] for name in others})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A plain client of HTTP in a process of its own: batches of CloudEvents over kept connections.
 
 `python -m bench.http_sender PORT CONNECTIONS BATCH EVENTS` connects, and for each line of its input
-posts so many events in batches, and says the seconds that it took.
+posts so many events in batches, and prints the seconds of that.
 """
 
 import json

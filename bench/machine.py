@@ -18,6 +18,7 @@ PEERS: Final[dict[str, tuple[str, ...]]] = {
     "mosquitto": ("mosquitto", "gmqtt", "orjson"),
     "nats": ("nats-server", "nats-py", "orjson"),
     "plain Spark SQL": ("pyspark",),
+    "polars": ("polars",),
     "pyee": ("pyee",),
     "redis": ("redis-server", "redis", "hiredis", "orjson"),
     "rule-engine": ("rule-engine",),

@@ -276,12 +276,12 @@ def mixed(size: int) -> Workload:
 
 
 def wide_ranges(size: int) -> Workload:
-    """Ten ranges of half the values, on ten of 20 attributes, all of which come; 1 of 1,024."""
+    """Ten ranges of half the values, on ten of 20 attributes, all present; 1 of 1,024."""
     return ranges(size, 20)
 
 
 def ranges(size: int, attributes: int) -> Workload:
-    """Ten ranges of half the values, on ten of so many attributes, all of which come."""
+    """Ten ranges of half the values, on ten of so many attributes, all of which are present."""
     names = [f"name{number}" for number in range(attributes)]
 
     def conjunction(chance: random.Random) -> Conjunction:

@@ -19,7 +19,7 @@ class TwoSteps(StatefulProcessor):
         self._starts = handle.getListState("starts", "time_us bigint")
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
-        """What a batch has of a host."""
+        """The events of a host in a batch."""
         starts = [each[0] for each in self._starts.get()] if self._starts.exists() else []
         for time_us, level in sorted((row.time_us, row.level) for row in rows):
             starts = [start for start in starts if time_us - start <= self.WITHIN_US]

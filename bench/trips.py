@@ -1,12 +1,12 @@
-"""What one revision of the project costs on its ways in and out, measured inside that revision.
+"""The cost of publishing and reading in one revision, measured inside that revision.
 
 `python -m bench.trips TRIP` prints one JSON object: seconds of the processor and bytes by name.
-Which revision it measures is for the search path to say (see `bench.before`), so only public names
-are used that an earlier one has too: `contrada.connect`, `contrada.Index` and the command.
+The search path decides the revision (see `bench.before`), so it uses only public names that an
+earlier one has too: `contrada.connect`, `contrada.Index` and the command.
 
 Invariants: everything that is published arrives, once and in order, and nothing is dropped, or the
-trip fails. Reading an attribute of each notification is part of what reading costs. Figures are
-taken once the kernels are there and nobody loads any; what the first thousand cost stands apart.
+trip fails. The cost of reading includes an attribute of each notification. Figures are
+taken after the kernels are loaded; those of the first thousand are separate.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ SUBSCRIPTIONS: Final = 100_000
 KIB: Final = 1024
 
 WANTED: Final = "venue = 'NYSE' and price < 100"
-UNWANTED: Final = "venue = 'NYSE' and price > 100"
+UNWANTED: Final = "venue = 'LSE' and price < 100"
 """A filter that matches no item."""
 
 
@@ -65,7 +65,7 @@ def other_filter(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What this process has used up to one moment."""
+    """Processor time and memory that this process has used so far."""
 
     cpu_s: float
     loop_s: float
@@ -74,7 +74,7 @@ class Used:
 
     @classmethod
     def now(cls) -> Self:
-        """As it stands; `loop_s` is of this thread alone."""
+        """The present usage; `loop_s` is of this thread alone."""
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return cls(
             cpu_s=process_time(),
@@ -178,7 +178,7 @@ async def subscriptions() -> dict[str, float]:
 
 
 def broker_role() -> None:
-    """`contrada serve`, which says what it has used whenever it is sent SIGUSR1."""
+    """`contrada serve`, which prints its usage at each SIGUSR1."""
     from contrada.cli import main as command
 
     signal.signal(signal.SIGUSR1, lambda *_: _say(_as_record(Used.now())))
@@ -187,7 +187,7 @@ def broker_role() -> None:
 
 
 async def subscriber_role(address: str) -> None:
-    """Installs all filters, then reads what its driver announces."""
+    """Installs all filters, then reads the number that its driver announces."""
     async with ct.connect(address) as service:
         texts = [other_filter(number) for number in range(1, FILTERS)] + [WANTED]
         held: list[Any] = []
@@ -227,7 +227,7 @@ async def _subscribed(service: Any, texts: list[str], together: int) -> list[Any
 
 
 async def publisher_role(address: str, manner: str) -> None:
-    """Publishes as many as its driver says, in batches, together or one by one."""
+    """Publishes the requested number, in batches, together or one by one."""
     publish = {"batches": _in_batches, "together": _together, "singly": _one_by_one}[manner]
     async with ct.connect(address) as service:
         first = 0
@@ -250,7 +250,7 @@ def _as_record(used: Used) -> dict[str, Any]:
 
 
 def _orders() -> Iterator[int]:
-    """How many next, as the driver says; blocks, since nothing else is to be done meanwhile."""
+    """The next number, from the driver; blocks, since there is no other work meanwhile."""
     for line in iter(sys.stdin.readline, ""):
         yield int(line)
 
@@ -262,13 +262,13 @@ class Role:
         self.process = process
 
     def order(self, count: int) -> None:
-        """Tell it how many come next."""
+        """Sends it the next number."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
 
     def line(self) -> str:
-        """What it says next. Raises RuntimeError when it has ended instead."""
+        """Returns its next line. Raises RuntimeError when it has ended instead."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
         if not line:
@@ -276,12 +276,12 @@ class Role:
         return line
 
     def answer(self) -> dict[str, Any]:
-        """The record that it says next."""
+        """Returns the next record that it prints."""
         found: dict[str, Any] = json.loads(self.line())
         return found
 
     def used(self) -> Used:
-        """What a broker has used so far."""
+        """The usage of a broker so far."""
         self.process.send_signal(signal.SIGUSR1)
         return Used(**self.answer())
 

@@ -239,7 +239,7 @@ class Run:
 
 
 def run(system: System, total: int, role: str = "publish") -> Run:
-    """Runs a load from end to end, as fast as it goes, or at a pace."""
+    """Runs a load from end to end, without pauses or at a given rate."""
     reports, reporting = os.pipe()
     warm = WARM if role == "publish" else PER_SECOND
     with system.server() as (port, other, server):

@@ -245,6 +245,8 @@ class Translation:
                 return self._constant(node.value)
             case ast.Name():
                 return self._name(node)
+            case ast.Attribute(value=ast.Name(id=name)) if self._is_module(name):
+                return self._constant(getattr(vars(self._of.module)[name], node.attr))
             case ast.Attribute() | ast.Subscript():
                 return self._value_at(node)
             case ast.Tuple():
@@ -269,8 +271,13 @@ class Translation:
                 test = self._expression(node.test)[0]
                 return ast.IfExp(test, body, other), FLOAT if FLOAT in (of, its) else of
             case ast.Call(func=ast.Name(id=name), keywords=[]):
-                return self._call(node, name)
+                return self._call(node, name, self._of.module)
+            case ast.Call(func=ast.Attribute(ast.Name(id=name), function), keywords=[]):
+                return self._call(node, function, vars(self._of.module)[name])
         raise self._error(node, "no kernel has such an expression")
+
+    def _is_module(self, name: str) -> bool:
+        return isinstance(vars(self._of.module).get(name), ModuleType)
 
     def _constant(self, value: Any) -> tuple[ast.expr, Type]:
         if isinstance(value, float):
@@ -345,7 +352,7 @@ class Translation:
             of = MARKS
         return ast.BinOp(left, node.op, right), of
 
-    def _call(self, node: ast.Call, name: str) -> tuple[ast.expr, Type]:
+    def _call(self, node: ast.Call, name: str, module: ModuleType) -> tuple[ast.expr, Type]:
         if name == "len":
             array = self._expression(node.args[0])[0]
             return ast.Attribute(array, "size", ast.Load()), INT
@@ -368,7 +375,7 @@ class Translation:
             return _call(name, *values), FLOAT if FLOAT in (t for _, t in parts) else INT
         if name in OPERATIONS:
             return _call(name, *values), OPERATIONS[name][0]
-        called = self._kernels.get(id(vars(self._of.module).get(name)))
+        called = self._kernels.get(id(vars(module).get(name)))
         if called is None:
             raise self._error(node, "no kernel calls this")
         for (_, of), (argument, expected) in zip(parts, called.arguments.items(), strict=True):

@@ -2,8 +2,8 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
-from typing import ParamSpec
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
@@ -29,3 +29,30 @@ async def until(condition: Callable[[], bool]) -> None:
     """Give the loop turns until something holds."""
     while not condition():
         await asyncio.sleep(0.001)
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock jumps to the next timer when nothing else is to be done."""
+
+    _ready: Any
+    _scheduled: Any
+    _now_s = 0.0
+
+    def time(self) -> float:
+        return self._now_s
+
+    def _run_once(self) -> None:
+        timers = [each.when() for each in self._scheduled if not each.cancelled()]
+        if timers and not self._ready:
+            self._now_s = max(self._now_s, min(timers))
+        super()._run_once()  # type: ignore[misc]
+
+
+def on_jumping_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """The test as an ordinary function, which waits for no clock."""
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+            runner.run(test())
+
+    return run

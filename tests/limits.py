@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import Final, NamedTuple
 
 SOURCE: Final = Path(__file__).resolve().parents[1] / "src" / "contrada"
@@ -28,16 +29,14 @@ NO_LIMITS: Final = {"model.domains.values:INT_MAX", "matching.filter_compiler:EX
 HEAD: Final = """# Limits
 
 Every queue, table, recursion and time-out has a named limit. `make limits` makes this page from the
-code, and a test keeps it current. *Counted* means: in the statistics of the service, broker or
-process. [architecture.md](architecture.md) explains the conservative answer.
+code. *Counted* means: in the statistics of the service, broker or process.
 
-A limit with a name in lower case is a field of a frozen `…Limits` class: pass a value to the
-component, or `connect(limits=ct.Limits(…))`. A limit in upper case is a constant of a format,
-protocol or kernel, by its module below `contrada`; its docstring there names the bound and the
-behaviour beyond it.
+A limit in lower case, here with its default, is a field of a frozen `…Limits` class: pass a value
+to the component, or `connect(limits=ct.Limits(…))`. A limit in upper case is a constant of a
+format, protocol or kernel: search the source for its name, which no other has. Constants of caches,
+which only cost time, of the output of commands and of simulations are left out. Behind → is the
+behaviour beyond the limit.
 """
-
-TABLE: Final = "| limit | value | bounds | beyond it |\n|---|---|---|---|\n"
 
 OPERATIONS: Final[dict[type, Callable[[float, float], float]]] = {
     ast.Mult: operator.mul,
@@ -117,23 +116,30 @@ def limits() -> list[Constant]:
 def page() -> str:
     """Returns docs/limits.md as it must be: the settable limits, then the fixed ones."""
     settable = [limit for limit in limits() if limit.owner]
-    fixed = [limit for limit in limits() if not limit.owner]
+    fixed = [limit for limit in limits() if not limit.owner and is_of_users(limit)]
     parts = [HEAD]
     for owner, members in groupby(settable, lambda limit: limit.owner):
-        parts += [f"\n## `{owner}`\n\n", TABLE, *map(row, members)]
+        parts += [f"\n## `{owner}`\n\n", *map(item, members)]
     for room, members in groupby(fixed, lambda limit: limit.module.partition(".")[0]):
-        parts.append(f"\n## Fixed, in `{room}`\n\n")
-        for module, own in groupby(members, lambda limit: limit.module):
-            listed = "; ".join(f"`{each.name}` {value_text(each)}" for each in own)
-            parts.append(f"- `{module}`: {listed}\n")
+        listed = "; ".join(f"`{each.name}` {value_text(each)}" for each in members)
+        parts.append(f"\n## Fixed, in `{room}`\n\n{fill(listed, 118)}.\n")
     return "".join(parts)
 
 
-def row(limit: Constant) -> str:
-    """A limit as a row of the page."""
-    bounds, _, beyond = limit.docstring.partition(" Beyond it: ")
-    name = limit.name if limit.owner else limit.place
-    return f"| `{name}` | {value_text(limit)} | {bounds} | {beyond} |\n"
+def is_of_users(limit: Constant) -> bool:
+    """Whether a fixed limit is neither of a cache nor of a command's output or the laboratory."""
+    room = limit.module.partition(".")[0]
+    return room not in {"cli", "lab"} and not re.search("CACHED_MAX|_KEPT_MAX", limit.name)
+
+
+def item(limit: Constant) -> str:
+    """Returns a settable limit as an item of the page, with its unit once."""
+    bounds, _, beyond = limit.docstring.partition(". Beyond it: ")
+    value, (unit, _, rest) = value_text(limit), bounds.partition(" ")
+    if value[-1].isalpha() and unit in {"Bytes", "Seconds", "Microseconds"}:
+        return f"- `{limit.name}` {value} {rest} → {beyond}\n"
+    begin = bounds[0] if bounds[1].isupper() else bounds[0].lower()
+    return f"- `{limit.name}` {value}: {begin}{bounds[1:]} → {beyond}\n"
 
 
 def value_text(limit: Constant) -> str:

@@ -42,18 +42,38 @@ needs_postgres: Final = pytest.mark.skipif(
 class Server:
     """A server whose data lasts until `remove`."""
 
-    def __init__(self) -> None:
+    def __init__(self, primary: "Server | None" = None) -> None:
+        """An empty server, or a replica of another one, without which that one commits nothing."""
         assert BINARIES is not None
         self._programs = BINARIES
         self.folder = Path(mkdtemp(prefix="contrada-postgres-"))
         if _USERS:
             subprocess.run(["chown", _USERS["user"], str(self.folder)], check=True)
-        options = "--auth=trust", "--username=tests", "--no-sync", "--no-locale", "--encoding=UTF8"
-        command = [str(self._programs / "initdb"), f"--pgdata={self.folder / 'data'}", *options]
+        data = f"--pgdata={self.folder / 'data'}"
+        if primary is None:
+            form = "--auth=trust", "--no-locale", "--encoding=UTF8"
+            self._run("initdb", data, "--username=tests", "--no-sync", *form)
+        else:
+            source = f"--host={primary.folder}", "--write-recovery-conf", "--checkpoint=fast"
+            self._run("pg_basebackup", data, "--username=tests", "--no-sync", *source)
+        self.start()
+        if primary is not None:
+            primary.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            primary.execute("SELECT pg_reload_conf()")
+
+    def _run(self, program: str, *options: str) -> None:
+        command = [str(self._programs / program), *options]
         subprocess.run(
             command, check=True, capture_output=True, cwd=self.folder, text=True, **_USERS
         )
-        self.start()
+
+    def execute(self, query: str) -> None:
+        """Executes a statement as the owner of the server."""
+        self._run("psql", f"--host={self.folder}", "--username=tests", "postgres", "-c", query)
+
+    def promote(self) -> None:
+        """Makes a replica a primary, when its own is gone."""
+        self.execute("SELECT pg_promote()")
 
     def start(self, **others: str) -> None:
         """Returns when it takes connections."""
@@ -77,17 +97,21 @@ class Server:
         said = []
         for line in self._process.stderr:
             said.append(line)
-            if "ready to accept connections" in line:
+            if "ready to accept" in line:
                 return
         raise AssertionError("".join(said))
 
     def kill(self) -> None:
         """Ends it at once, with all its processes: what it did not write is lost."""
+        self.signal(signal.SIGKILL)
+        self._ended()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to all its processes."""
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
         for each in (pid, *map(int, children)):
-            os.kill(each, signal.SIGKILL)
-        self._ended()
+            os.kill(each, number)
 
     def stop(self) -> None:
         """Ends it as if the machine were shut down quickly."""
@@ -96,7 +120,7 @@ class Server:
 
     def _ended(self) -> None:
         assert self._process.stderr is not None
-        self._process.stderr.read()  # until the last of its processes is gone
+        self._process.stderr.read()  # until the last of its processes has ended
         self._process.stderr.close()
         self._process.wait()
 

@@ -24,11 +24,12 @@ CLASSES: Final = {
     "Advertisements": "SyncIterator[Advertisements, OfferChange]",
     "Offering": "SyncResource[Offering]",
     "SourceOffer": "SyncResource[SourceOffer]",
+    "Queues": "SyncHeld[Queues]",
     "Service": "SyncServiceBase",
 }
 """The classes of the interface and the bases of their twins."""
 
-SOURCES: Final = ("interface", "query_interface", "subjects")
+SOURCES: Final = ("interface", "query_interface", "subjects", "queues")
 
 CHOSEN: Final = ("Subscription", "DurableSubscription", "Answers")
 """The classes of resources that a method chooses by its arguments."""
@@ -122,7 +123,8 @@ class Twin:
         held = "self._service" if self.owner == "Service" else "self._held"
         thread = "self" if self.owner == "Service" else "self._service"
         if self.is_property:
-            return f"return {thread}.ask(lambda: {held}.{self.name})"
+            found = f"{thread}.ask(lambda: {held}.{self.name})"
+            return f"return {found if self.twin == self.returns else f'{self.twin}(self, {found})'}"
         call = f"{held}.{self.name}({self._arguments()})"
         if isinstance(self.method, ast.AsyncFunctionDef):
             return f"{'' if self.returns == 'None' else 'return '}{thread}.run({call})"
@@ -136,7 +138,11 @@ class Twin:
         given = self.method.args
         parts = [each.arg for each in given.args[1:]]
         parts += [f"*{given.vararg.arg}"] if given.vararg else []
-        parts += [f"{each.arg}={each.arg}" for each in given.kwonlyargs if each.arg != "timeout_s"]
+        parts += [
+            f"{each.arg}={each.arg}"
+            for each in given.kwonlyargs
+            if self.name not in WITH_TIMEOUT or each.arg != "timeout_s"
+        ]
         parts += [f"**{given.kwarg.arg}"] if given.kwarg else []
         return ", ".join(parts)
 
@@ -189,7 +195,7 @@ def imports(code: str) -> str:
     """The imports that the code needs, as the modules of the interface have them."""
     used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
     places: dict[str, str] = dict.fromkeys(
-        ("SyncHandled", "SyncIterator", "SyncResource", "SyncServiceBase"),
+        ("SyncHandled", "SyncHeld", "SyncIterator", "SyncResource", "SyncServiceBase"),
         "contrada.service.sync_base",
     )
     places |= {"Final": "typing", "ServiceThread": "contrada.service.service_thread"}

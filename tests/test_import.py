@@ -113,12 +113,28 @@ def test_the_front_shows_what_is_public_and_its_version() -> None:
 
 def test_former_names_still_work() -> None:
     """A program written for the former names would end at its first import."""
-    with pytest.warns(DeprecationWarning, match=r"ct\.BlockingService is ct\.SyncService now"):
-        assert ct.BlockingService is ct.SyncService
-    with pytest.warns(DeprecationWarning, match=r"ct\.in_ is ct\.ops\.in_ now"):
+    with pytest.warns(DeprecationWarning, match=r"contrada\.in_ is contrada\.ops\.in_ now") as seen:
         assert ct.in_(1, 2) == ct.ops.in_(1, 2)
+    assert [each.filename for each in seen] == [__file__]
     for old, new in renamed_modules.RENAMED.items():
         sys.modules.pop(f"contrada.{old}", None)
         with pytest.warns(DeprecationWarning, match=f"contrada.{old} is contrada"):
             found = importlib.import_module(f"contrada.{old}")
         assert found is sys.modules[f"contrada.{new}".rstrip(".")]
+
+
+@pytest.mark.parametrize("package", renamed_modules.RENAMED_NAMES)
+def test_former_names_of_packages_still_work(package: str) -> None:
+    """A program that imports `Broker` from `contrada.net` would end there."""
+    if package == "contrada.integrations.http":
+        pytest.importorskip("starlette")
+    module = importlib.import_module(package)
+    for name, place in renamed_modules.RENAMED_NAMES[package].items():
+        owner, _, now = f"contrada.{place}".rpartition(".")
+        with pytest.warns(
+            DeprecationWarning, match=f"{package}.{name} is {owner}.{now} now"
+        ) as seen:
+            assert getattr(module, name) is getattr(importlib.import_module(owner), now)
+        assert [each.filename for each in seen] == [__file__]
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'no_name'"):
+        _ = module.no_name

@@ -12,6 +12,8 @@ from contrada.limits import SECTIONS, read_limits
 from contrada.net.broker.broker import Broker
 from tests.asynchronous import on_loop
 
+PATTERN = ct.Pattern("a = 1 -> b = 1")
+
 
 def test_limits_are_read_from_a_table_and_from_the_environment() -> None:
     """An operator would have to write Python to change a limit of a broker."""
@@ -80,6 +82,7 @@ async def test_limits_reach_an_embedded_service() -> None:
     limits = ct.Limits(
         service=ct.ServiceLimits(sources_max=1, queue_notifications_max=1),
         router=ct.RouterLimits(registrations_max=2),
+        patterns=ct.PatternLimits(patterns_max=1),
     )
     async with (
         ct.connect(limits=limits, publish_wait_s=0) as service,
@@ -93,19 +96,28 @@ async def test_limits_reach_an_embedded_service() -> None:
         await service.subscribe("b = 1").open()
         with pytest.raises(LimitError, match="registrations_max"):
             await service.subscribe("c = 1").open()
+        await service.subscribe(PATTERN).open()
+        with pytest.raises(LimitError, match="patterns_max"):
+            await service.subscribe(PATTERN).open()
 
 
 @on_loop
 async def test_limits_reach_a_broker_and_its_client() -> None:
     """A limit of a broker would hold for embedded services alone."""
-    core = ct.Limits(service=ct.ServiceLimits(subscriptions_max=1))
+    core = ct.Limits(
+        service=ct.ServiceLimits(subscriptions_max=3), patterns=ct.PatternLimits(patterns_max=1)
+    )
     async with Broker(port=0, core_limits=core) as broker:
         limits = ct.Limits(client=ct.ClientLimits(credit_bytes=100_000))
         async with ct.connect(str(broker.address), limits=limits) as service:
             events = await service.subscribe("a = 1")
             assert events.credit_bytes == 100_000  # type: ignore[attr-defined]
+            await service.subscribe(PATTERN).open()
+            with pytest.raises(ServiceError, match="patterns_max"):
+                await service.subscribe(PATTERN).open()
+            await service.subscribe("b = 1")
             with pytest.raises(ServiceError, match="subscriptions_max"):
-                await service.subscribe("b = 1").open()
+                await service.subscribe("c = 1").open()
 
 
 @on_loop

@@ -1,6 +1,6 @@
 """Holds the house style that no other tool holds: lengths, names, docstrings of tests, links.
 
-Docstrings of the source are held by ruff (rules D), directions of imports by import-linter.
+Docstrings of the source but for methods are held by ruff (rules D), imports by import-linter.
 """
 
 import ast
@@ -21,15 +21,31 @@ PLACES = (
 )
 NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".so", ".zip"}
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 
 SOURCE_LINES_MAX = {"module": 600, "class": 400, "function": 60}
 
-# What is longer and is being rebuilt. An entry goes when it is short enough; none is added.
+# Longer ones that are being rebuilt. An entry is removed when it is short enough; none is added.
 TOO_LONG: set[str] = set()
 
-# Written in pieces, so that this file does not hold what it looks for.
+# Classes that have the methods of a protocol, which documents them, without deriving from it.
+IN_THE_FORM_OF = {
+    "DurableClient": "LogHost",
+    "FileSource": "DataSource",
+    "FunctionSource": "DataSource",
+    "MemoryStore": "Store",
+    "PostgresTables": "Database",
+    "QueryTransport": "QueryClient",
+    "RecordSource": "DataSource",
+    "SqliteTables": "Database",
+    "TableSource": "DataSource",
+    "TableStore": "Store",
+}
+
+# Written in pieces, so that this file does not contain the searched text.
 FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.}])/(?:" + r"wo" + r"rk|tm" + r"p|op" + r"t)/"),
     "an address of a package registry": re.compile(r"py" + r"pi\.org|python" + r"hosted"),
@@ -114,6 +130,33 @@ def test_the_source_is_in_short_pieces() -> None:
     """A part of the source would grow past what a reader holds; or be excused for nothing."""
     too_long = {place for place, kind, n in source_lengths() if n > SOURCE_LINES_MAX[kind]}
     assert too_long == TOO_LONG
+
+
+def test_public_methods_have_their_docstring_or_that_of_a_base() -> None:
+    """A caller would not find the contract of a method; an override need not repeat it."""
+    classes = {
+        node.name: node
+        for path in (REPOSITORY / "src").rglob("*.py")
+        for node in ast.parse(path.read_text("utf-8"), path).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def is_documented(of: ast.ClassDef, method: str) -> bool:
+        own = (each for each in of.body if getattr(each, "name", None) == method)
+        if any(isinstance(each, FUNCTIONS) and ast.get_docstring(each) for each in own):
+            return True
+        bases = [ast.unparse(each).partition("[")[0] for each in of.bases]
+        above = map(classes.get, [*bases, IN_THE_FORM_OF.get(of.name, "")])
+        return any(base is not None and is_documented(base, method) for base in above)
+
+    assert {
+        f"{of.name}.{each.name}"
+        for of in classes.values()
+        for each in of.body
+        if isinstance(each, FUNCTIONS)
+        and not (of.name.startswith("_") or each.name.startswith("_"))
+        and not is_documented(of, each.name)
+    } == set()
 
 
 def test_no_two_classes_have_one_name() -> None:

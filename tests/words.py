@@ -1,4 +1,4 @@
-"""Rates of avoided words in docstrings, pages and the help of commands.
+"""Rates of avoided words in docstrings, pages, comments, and texts such as errors and help.
 
     python -m tests.words [PATH ...]    # worst files first, and the rates of all
 
@@ -10,9 +10,10 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 
@@ -31,27 +32,43 @@ _PATTERNS: Final = {
 }
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z'’-]*")
 _CODE: Final = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_COMMENT: Final = re.compile(r"(?:^|\s)#\s(.*)$", re.MULTILINE)
 _HELP: Final = {"help", "short_help", "epilog"}
 
 
-def docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of a module: of its parts, and below its constants and fields."""
-    tree = ast.parse(path.read_text("utf-8"), path)
-    for node in ast.walk(tree):
-        body = getattr(node, "body", ())
-        for statement in body if isinstance(body, list) else ():
-            match statement:
-                case ast.Expr(ast.Constant(str(text))):
-                    yield text
-        if isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                if keyword.arg in _HELP and isinstance(keyword.value, ast.Constant):
-                    yield str(keyword.value.value)
+class Texts(NamedTuple):
+    """The texts of a module: docstrings, also of constants and fields, with help; all others."""
+
+    docstrings: list[str]
+    messages: list[str]
+
+
+@cache
+def texts_of(path: Path) -> Texts:
+    """Returns the texts of a module; messages, such as errors, have several words."""
+    found = Texts([], [])
+    seen: set[int] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"), path)):
+        match node:
+            case ast.Expr(ast.Constant(str(text)) as constant):
+                found.docstrings.append(text)
+                seen.add(id(constant))
+            case ast.keyword(name, ast.Constant(str(text)) as constant) if name in _HELP:
+                found.docstrings.append(text)
+                seen.add(id(constant))
+            case ast.Constant(str(text)) if " " in text.strip() and id(node) not in seen:
+                found.messages.append(text)
+    return found
+
+
+def comments(path: Path) -> list[str]:
+    """The comments of a module."""
+    return _COMMENT.findall(path.read_text("utf-8"))
 
 
 def prose(path: Path) -> str:
     """The sentences of a page, or of the docstrings of a module, without code."""
-    text = path.read_text("utf-8") if path.suffix == ".md" else "\n".join(docstrings(path))
+    text = path.read_text("utf-8") if path.suffix == ".md" else "\n".join(texts_of(path).docstrings)
     return _CODE.sub(" ", text)
 
 

@@ -9,7 +9,6 @@ f.matches(ct.Notification({"symbol": "DIS", "price": 99.5}))
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
-from warnings import warn
 
 from contrada import errors, ops
 from contrada.model import (
@@ -41,16 +40,19 @@ from contrada.model.algebra.relations import (
     witness,
 )
 from contrada.model.extensions import ExtendedOperator, ExtendedType
-from contrada.renamed_modules import RenamedModules
+from contrada.renamed_modules import RenamedModules, former_name
 
 if TYPE_CHECKING:
+    from contrada.app import App
     from contrada.connections import connect, connect_sync
     from contrada.delivery.delivery_limits import DeliveryLimits
     from contrada.delivery.retention import OnFull, Retention
     from contrada.integrations.sources.file_source import FileSource
     from contrada.integrations.sources.table_source import TableSource
     from contrada.limits import Limits
+    from contrada.log_handler import LogHandler
     from contrada.matching.index import Index
+    from contrada.model.algebra.match_explanation import MatchExplanation
     from contrada.model.algebra.simplification import simplify
     from contrada.net.broker.broker_limits import BrokerLimits
     from contrada.net.client.client_limits import ClientLimits
@@ -59,10 +61,10 @@ if TYPE_CHECKING:
     from contrada.patterns.runs import PatternLimits
     from contrada.routing.aggregation import Aggregate
     from contrada.routing.router_limits import RouterLimits
-    from contrada.service import DurableSubscription, Service, Subscription
+    from contrada.service import DurableRecord, DurableSubscription, Service, Subscription
     from contrada.service.query.source import FunctionSource, RecordSource
     from contrada.service.query.source_query import SourceQuery
-    from contrada.service.security.signatures import Signer, Verifier
+    from contrada.service.security.signatures import Signer, Verifier, VerifierLimits
     from contrada.service.service_limits import ServiceLimits
     from contrada.service.sync import SyncService
     from contrada.typed import (
@@ -93,13 +95,16 @@ if TYPE_CHECKING:
 _LATER: Final = {
     name: f"contrada.{module}"
     for module, names in {
+        "app": "App",
         "connections": "connect connect_sync",
         "delivery.delivery_limits": "DeliveryLimits",
         "delivery.retention": "OnFull Retention",
         "integrations.sources.file_source": "FileSource",
         "integrations.sources.table_source": "TableSource",
         "limits": "Limits",
+        "log_handler": "LogHandler",
         "matching.index": "Index",
+        "model.algebra.match_explanation": "MatchExplanation",
         "model.algebra.simplification": "simplify",
         "net.broker.broker_limits": "BrokerLimits",
         "net.client.client_limits": "ClientLimits",
@@ -108,10 +113,10 @@ _LATER: Final = {
         "patterns.runs": "PatternLimits",
         "routing.aggregation": "Aggregate",
         "routing.router_limits": "RouterLimits",
-        "service": "DurableSubscription Service Subscription",
+        "service": "DurableRecord DurableSubscription Service Subscription",
         "service.query.source": "FunctionSource RecordSource",
         "service.query.source_query": "SourceQuery",
-        "service.security.signatures": "Signer Verifier",
+        "service.security.signatures": "Signer Verifier VerifierLimits",
         "service.service_limits": "ServiceLimits",
         "service.sync": "SyncService",
         "typed": "Alias CausalOrder Certified Disseminated Expiring FIFOOrder Obvent ObventPattern"
@@ -125,13 +130,23 @@ _LATER: Final = {
 }
 
 # Services
-__all__ = ["Service", "Subscription", "DurableSubscription", "SyncService", "connect"]
-__all__ += ["OnFull", "Retention", "Signer", "Verifier", "connect_sync", "errors"]
+__all__ = ["App", "Service", "Subscription", "DurableRecord", "DurableSubscription", "SyncService"]
+__all__ += [
+    "LogHandler",
+    "connect",
+    "OnFull",
+    "Retention",
+    "Signer",
+    "Verifier",
+    "connect_sync",
+    "errors",
+]
 __all__ += ["BrokerLimits", "ClientLimits", "DeliveryLimits", "Limits", "PatternLimits"]
-__all__ += ["RouterLimits", "ServiceLimits"]
+__all__ += ["RouterLimits", "ServiceLimits", "VerifierLimits"]
 # Filters and their algebra
 __all__ += ["Advertisement", "Constraint", "Envelope", "Explanation", "ExtendedOperator"]
-__all__ += ["ExtendedType", "Filter", "FilterSet", "Index", "Notification", "Product", "Query"]
+__all__ += ["ExtendedType", "Filter", "FilterSet", "Index", "MatchExplanation", "Notification"]
+__all__ += ["Product", "Query"]
 __all__ += ["Value", "ValueSet", "covers", "equal", "explain", "from_json", "from_msgpack"]
 __all__ += ["matches", "meets", "merge", "ops", "parse", "simplify", "to_json", "to_msgpack"]
 __all__ += ["witness"]
@@ -144,29 +159,14 @@ __all__ += ["Handle", "Obvent", "ObventPattern", "Prioritized", "Proxy", "Publis
 __all__ += ["Reliable", "Structural", "ThreadPolicy", "TotalOrder", "Tuple", "Unreliable", "obvent"]
 __all__ += ["published_by", "qos_of"]
 
-_RENAMED: Final = {
-    "BlockingService": "SyncService",
-    "Prioritary": "Prioritized",
-    "Question": "SourceQuery",
-    "StandingSubscription": "DurableSubscription",
-    "Timely": "Expiring",
-    **{name: f"ops.{name}" for name in ops.__all__ if name != "matches"},
-}
-"""Former names, which give a DeprecationWarning."""
-
 sys.meta_path.append(RenamedModules())
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("contrada")
-    if name in _RENAMED:
-        warn(f"ct.{name} is ct.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
-        if name.startswith("ops."):
-            return getattr(ops, name.removeprefix("ops."))
     if name not in _LATER:
-        raise AttributeError(f"module 'contrada' has no attribute {name!r}")
+        return former_name(__name__, name, stacklevel=3)
     found = globals()[name] = getattr(import_module(_LATER[name]), name)
     return found
 

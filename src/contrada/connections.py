@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # An embedded service needs none of these.
     from contrada.delivery.store import Store
     from contrada.limits import Limits
     from contrada.net.broker.neighbours import NetworkOptions
+    from contrada.net.wire.tokens import TokenSource
     from contrada.service.security.signatures import Signer
     from contrada.service.sync import SyncService
 
@@ -40,7 +41,7 @@ def connect(
     reconnect_wait_s: float | None = None,
     on_connection: Callable[[ConnectionState], object] | None = None,
     tls: "ssl.SSLContext | None" = None,
-    token: str = "",
+    token: "TokenSource" = "",
     limits: "Limits | None" = None,
     **network: "Unpack[NetworkOptions]",
 ) -> Service:
@@ -62,7 +63,8 @@ def connect(
     - `tls`: context for "contradas://a:7655"; the default trusts the authorities of this system,
       `ssl.create_default_context(cafile="authority.pem")` one of your own.
     - `limits`: bounds of queues, tables and time-outs; the defaults are in docs/limits.md.
-    - `token`: "NAME.SECRET" of `contrada user add`, identifies the user to the broker.
+    - `token`: "NAME.SECRET" of `contrada user add`, or a JWT, identifies the user to the broker; a
+      function returns the present one for each connection.
 
     Raises AddressError, InputError, ServiceError.
     """

@@ -180,6 +180,17 @@ class NotPermittedError(ServiceError):
         self.refused = tuple(refused)
 
 
+class QuotaError(ServiceError):
+    """A request exceeds a quota of its user, which it names. Carries `reason`.
+
+    `retry_in_s`: a publication beyond a rate may succeed after so many seconds; else 0.
+    """
+
+    def __init__(self, reason: str, retry_in_s: int = 0) -> None:
+        super().__init__(reason)
+        self.retry_in_s = retry_in_s
+
+
 class TooSlowError(ServiceError):
     """A subscription ended because its subscriber did not keep up; see `WhenFull`."""
 
@@ -279,6 +290,13 @@ class StoreDamagedError(StoreError):
     """A part of a store is damaged: it can be read neither now nor later."""
 
 
+class LeaseError(StoreError):
+    """A store with a standby cannot be used now: by this broker later, or by the next leader.
+
+    Nobody gets it as an answer: publications and acknowledgements wait for either.
+    """
+
+
 class StoreFullError(StoreError):
     """A store has no room for more. Nothing of the write was stored."""
 
@@ -351,6 +369,18 @@ class RefusedRuleError(ContradaError):
 
 _SHOWN_MAX = 80
 _MEMBERS_SHOWN_MAX = 4
+
+
+class FormatError(ServiceError):
+    """A wrong use of the format `contrada` of Spark.
+
+    Carries `condition`, the error class. The message begins with it in brackets, as those of Spark
+    do, since Spark passes on the text only.
+    """
+
+    def __init__(self, condition: str, reason: str) -> None:
+        super().__init__(f"[CONTRADA_{condition}] {reason}")
+        self.condition = f"CONTRADA_{condition}"
 
 
 def _shown(value: object) -> str:

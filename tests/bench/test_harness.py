@@ -67,8 +67,10 @@ def test_the_unit_implies_what_counts(
     """The page would call memory a time, or the slower of two systems the better one."""
     found = Figure("n", unit, "", lambda: Measurement([1.0]), **limits)
     assert (found.counts, found.is_more_better) == (counts, is_more_better)
-    peers = {"one": [1.0], "two": [2.0]}
-    assert found.best(peers) == (["two", "one"] if is_more_better else ["one", "two"])
+    beside = found.beside([3.0], {"one": [1.0], "two": [2.0]})
+    best, other = ("two", "one") if is_more_better else ("one", "two")
+    assert (beside.peer, [*beside.others]) == (best, [other])
+    assert found.beside([3.0], {}).peer is None
 
 
 def test_units_that_are_no_time_stay_as_they_are() -> None:

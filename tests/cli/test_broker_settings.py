@@ -188,7 +188,7 @@ def test_one_broker_is_no_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "broker.example"])
 def test_a_broker_that_others_reach_asks_who_they_are(host: str) -> None:
     """Everybody who reaches the port could do everything, without a word in the settings."""
-    with pytest.raises(ServiceError, match="asks nobody who he is"):
+    with pytest.raises(ServiceError, match="authenticates nobody"):
         settings_of(None, {"host": host})
     assert settings_of(None, {"host": host, "anyone": True}).host == host
     assert settings_of(None, {"host": host, "users": "users.toml"}).users == "users.toml"

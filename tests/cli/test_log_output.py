@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from contrada import Notification, connect_sync
-from contrada.cli.log_output import JsonFormatter
+from contrada.cli.log_output import JsonFormatter, TextFormatter
 from contrada.errors import StoreError
-from tests.net.processes import serving
-from tests.net.test_commands import WAIT_S
+from tests.net.processes import WAIT_S, serving
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -51,6 +50,14 @@ def test_a_line_has_its_event_and_named_fields() -> None:
         "code": "x",
     }
     assert line_of("%(reason)r", {"reason": KeyError("a")})["reason"] == "KeyError('a')"
+
+
+def test_a_client_writes_no_line_of_its_own() -> None:
+    """A user could forge lines of others, by a name with a line break, or clear a terminal."""
+    fields = {"reason": "x\n2026-01-01 INFO b\x1b[2J\u2028é"}
+    record = logging.LogRecord("c", logging.INFO, "x.py", 1, "%(reason)s", (fields,), None)
+    text = TextFormatter("%(levelname)s %(message)s").format(record)
+    assert text == r"INFO x\n2026-01-01 INFO b\x1b[2J\u2028é"
 
 
 def test_what_it_stands_on_logs_in_the_same_form() -> None:
@@ -89,7 +96,7 @@ def test_all_fields_are_told() -> None:
     """A program that reads logs would meet an undocumented field, or two for one thing."""
     page = (REPOSITORY / "docs/operations.md").read_text("utf-8")
     logs = page.partition("## Logs\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`.+?) \|", logs, re.MULTILINE)
+    rows = re.findall(r"^- (`.+?):", logs, re.MULTILINE)
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     used = dict(named_in_code())
     for of_lines_for_people in ("asctime", "levelname", "message"):

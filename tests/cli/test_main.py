@@ -28,6 +28,14 @@ def test_help_lists_every_command_and_imports_none() -> None:
     assert run.stdout.splitlines()[-1] == "['contrada.cli.lazy_group']"
 
 
+@pytest.mark.parametrize("name", ["gossip", "key", "queue", "simulate", "spark", "store", "user"])
+def test_summaries_of_commands_are_whole(name: str) -> None:
+    """The list of a group's commands would end in the middle of a sentence."""
+    listed = CliRunner().invoke(main, [name, "--help"]).output.partition("\nCommands:\n")[2]
+    assert listed
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("name", ["serve", "pub", "sub"])
 def test_each_command_explains_itself_with_examples(name: str) -> None:
     """A person could not find out how to use it."""
@@ -53,7 +61,7 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["pub", "a=1", "--to", "contrada://.."], "address 'contrada://..': expected contrada://"),
         (["match", "nowhere", "x.csv"], "Path 'nowhere' does not exist (see: "),
         (["serve", "--port", "x"], "'x' is not a valid integer range (see: "),
-        (["pub"], "give NAME=VALUE arguments, --json FILE or --csv FILE, one of them (see: "),
+        (["pub"], "give NAME=VALUE, --json, --csv or --log, one of them (see: "),
         (["pub", "a=1", "--json", "x"], "one of them"),
         (["nothing"], "No such command 'nothing' (see: "),
     ],

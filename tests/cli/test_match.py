@@ -15,6 +15,8 @@ from contrada.cli.match import ERRORS_SHOWN_MAX
 
 ROWS = "id,delay,at\n1,10,2013-01-01T05:00:00Z\n2,130,2013-01-01T06:00:00Z\n3,NA,2013-01-02\n"
 
+NO_X = "of the first 3 records, without a match:\nno record has 'x'\n"
+
 
 def match(folder: Path, *arguments: str, subscriptions: str = "late: delay > 120") -> Result:
     (folder / "subs").write_text(subscriptions, encoding="utf-8")
@@ -74,7 +76,7 @@ def test_output_of_the_run_before_goes_where_nothing_matches(tmp_path: Path) -> 
     (tmp_path / "a.csv").write_text(ROWS)
     (tmp_path / "out").write_text("matches of the run before")
     result = match(tmp_path, "a.csv", "--output", str(tmp_path / "out"), subscriptions="a: x = 1")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (0, NO_X)
     assert (tmp_path / "out").read_text() == ""
 
 
@@ -213,6 +215,13 @@ detection: {s: [word], condition: s}
 """
 
 
+NEVER = (
+    SIGMA.partition("---")[0]
+    .replace("id: 1", "id: 5d7a1b1e-8a77-4f3c-9d7b-1c0f6f1a0002")
+    .replace("root", "bob")
+)
+
+
 def test_rules_of_other_dialects_are_matched_and_shown(tmp_path: Path) -> None:
     """A match would lack the author of its rule, which the rule's licence requires."""
     (tmp_path / "rules").mkdir()
@@ -231,8 +240,12 @@ def test_rules_of_other_dialects_are_matched_and_shown(tmp_path: Path) -> None:
         "level": "high",
         "tags": ["attack.t1078"],
     }
+    (tmp_path / "rules" / "never.yml").write_text(NEVER)
     counted = CliRunner().invoke(main, [*command, "--count"])
-    assert "1" in counted.stdout
+    rows = [line.strip("│ ").split("│") for line in counted.stdout.splitlines() if "│" in line]
+    assert [[each.strip() for each in row] for row in rows] == [["1", "Odd logon", "high", "1"]]
+    counted = CliRunner().invoke(main, [*command, "--count", "--all"], terminal_width=40)
+    assert "5d7a1b1e-8a77-4f3c-9d7b-1c0f6f1a0002" in counted.stdout
 
 
 @pytest.mark.slow
@@ -321,8 +334,11 @@ def test_times_that_name_no_zone_get_a_hint(tmp_path: Path) -> None:
     hint = "; --zone gives the zone of times without one"
     assert result.stderr.splitlines()[0].endswith(f"2013-01-01T05:00:00Z{hint}")
     assert result.stderr.count(hint) == 1
-    result = match(tmp_path, "a.csv", "--types", "at=time", "--zone", "UTC")
-    assert (result.exit_code, result.stderr) == (0, "")
+    result = match(
+        tmp_path, "a.csv", "--types", "at=time", "--zone", "UTC", subscriptions="a: at = 1"
+    )
+    assert result.exit_code == 0
+    assert "at: 2 times, expected a number" in result.stderr
 
 
 def test_a_column_without_a_name_gets_one(tmp_path: Path) -> None:
@@ -394,7 +410,7 @@ def test_documents_by_strategy_stylesheet_and_schema(tmp_path: Path) -> None:
         assert (result.exit_code, result.stderr) == (0, ""), options
         assert json.loads(result.stdout)["attributes"] == expected
     refused = match(tmp_path, "a.xml", "--schema", "other.dtd", subscriptions="w: `b.s` = 1")
-    assert "expected what the schema allows" in refused.stderr
+    assert "expected content that the schema allows" in refused.stderr
     for options, named in (
         (("--strategy", "xslt"), "stylesheet"),
         (("--strategy", "first"), "--strategy"),
@@ -405,3 +421,108 @@ def test_documents_by_strategy_stylesheet_and_schema(tmp_path: Path) -> None:
         result = match(tmp_path, "a.xml", *options, subscriptions="w: `b.s` = 1")
         assert result.exit_code != 0, options
         assert named in result.stderr, options
+
+
+ODD_ROWS = "symbol,price\nDIS,61.5\nIBM,NA\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "options", "shown"),
+    [
+        ("prise < 9", (), "no record has 'prise', there is 'price'"),
+        ("Symbol any", (), "no record has 'Symbol', there is 'symbol'"),
+        (
+            "price < 9",
+            (),
+            "price: 1 number and 1 text, expected a number; texts such as 'NA' may mean no value: "
+            "--absent NA",
+        ),
+        (
+            "price < 99",
+            ("--types", "price=text", "--absent", "NA"),
+            "price: 1 text, expected a number; --types price=number reads texts such as '61.5'",
+        ),
+        ("symbol > 3", (), "symbol: 2 texts, expected a number; one is 'DIS'"),
+        (
+            "symbol > @2026-01-01T00:00:00Z",
+            (),
+            "symbol: 2 texts, expected a time; --types symbol=time:PATTERN reads texts such as 'D",
+        ),
+        (
+            "price > @2026-01-01T00:00:00Z",
+            ("--absent", "NA"),
+            "price: 1 number, expected a time; --types price=epoch, epoch_ms or epoch_us reads",
+        ),
+    ],
+)
+def test_attributes_that_no_record_fits_are_named(
+    tmp_path: Path, wanted: str, options: tuple[str, ...], shown: str
+) -> None:
+    """A run without a match would not show a misspelled name, or a text for a number."""
+    (tmp_path / "a.csv").write_text(ODD_ROWS)
+    result = match(tmp_path, "a.csv", *options, subscriptions=f"a: {wanted}")
+    head, line = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert head == "of the first 2 records, without a match:"
+    assert line.startswith(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Mon, 25 Jan 2016 01:35:20 GMT", "; --types symbol=time reads texts such as 'Mon, "),
+        ("2016-01-25 01:35", "; --types symbol=time --zone ZONE reads texts such as '2016"),
+    ],
+)
+def test_texts_of_times_get_the_option_that_reads_them(
+    tmp_path: Path, text: str, hint: str
+) -> None:
+    """A user would be told to leave the times of a file out."""
+    (tmp_path / "a.csv").write_text(ODD_ROWS.replace("DIS", f'"{text}"').replace("IBM", ""))
+    wanted = "a: symbol < @2000-01-01T00:00:00Z"
+    assert hint in match(tmp_path, "a.csv", subscriptions=wanted).stderr
+    options = ("--types", "symbol=time", "--zone", "UTC", "--count", "--json")
+    found = match(tmp_path, "a.csv", *options, subscriptions=wanted.replace("<", ">"))
+    assert json.loads(found.stdout)["matches"] == {"a": 1}
+
+
+def test_only_faults_are_named(tmp_path: Path) -> None:
+    """Rare matches would be taken for faults."""
+    (tmp_path / "a.csv").write_text(ODD_ROWS)
+    for wanted in ("price < 9 and kind any or symbol = 'DIS'", "symbol = 'X'", "@is.Flight any"):
+        result = match(tmp_path, "a.csv", "--absent", "NA", subscriptions=f"a: {wanted}")
+        assert result.stderr == ""
+
+
+def test_the_nearest_record_is_explained(tmp_path: Path) -> None:
+    """A user would compare filters and records by eye."""
+    (tmp_path / "a.csv").write_text(ODD_ROWS)
+    subscriptions = "a: price < 9 and symbol = 'DIS'\nb: symbol = 'DIS'"
+    result = match(tmp_path, "a.csv", "--absent", "NA", "--why", subscriptions=subscriptions)
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr == (
+        "of the first 2 records, without a match:\n"
+        f'a: {tmp_path / "a.csv"}:2 does not match: price < 9 and symbol = "DIS"\n'
+        "  fails: `price < 9`: 61.5 is above the nearest bound 9\n"
+        '  holds: symbol = "DIS"\n'
+    )
+
+
+def test_a_residue_that_fails_is_shown(tmp_path: Path) -> None:
+    """A rule would look as if it matched."""
+    (tmp_path / "rules.cesql").write_text("price + 1 = 5\n")
+    (tmp_path / "a.csv").write_text(ODD_ROWS)
+    command = ["match", "--from", "cesql", "--why", str(tmp_path / "rules.cesql")]
+    result = CliRunner().invoke(main, [*command, str(tmp_path / "a.csv"), "--absent", "NA"])
+    assert "  fails: residue " in result.stderr
+
+
+def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    """All attributes would seem to be missing, as a pipe is empty then."""
+    (tmp_path / "subs").write_text("a: x = 1")
+    code = "from contrada.cli import main; main()"
+    command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), "-", "--format", "csv"]
+    run = subprocess.run(
+        [*command, "--why"], input="x\n2\n", capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

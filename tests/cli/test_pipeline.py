@@ -1,5 +1,6 @@
 """`contrada pipeline` where it must end before Spark starts."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -46,10 +47,19 @@ def contrada(*arguments: str, prelude: str = "", path: str = "") -> tuple[int, s
 @pytest.mark.slow
 def test_without_java(description: Path) -> None:
     """A missing Java would show as a stack trace of another library."""
-    status, output, errors = contrada("pipeline", "run", str(description))
+    command = ("pipeline", "run", str(description), "--engine", "spark")
+    status, output, errors = contrada(*command)
     assert (status, output) == (2, "")
     assert errors.startswith("contrada: error: Java is missing: install a Java of at least 17")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_small_local_files_need_no_java(description: Path) -> None:
+    """A small run would wait for a JVM, or not say that it has none."""
+    status, output, errors = contrada("pipeline", "run", str(description), "--json")
+    assert (status, json.loads(output)["matches"]) == (0, {"one": 1}), errors
+    assert errors == "small local files: run without Spark (--engine spark for Spark)\n"
 
 
 def test_without_pyspark(description: Path) -> None:
@@ -66,7 +76,8 @@ def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, description: Pa
     """Spark would fail to start, without a reason."""
     monkeypatch.setattr(spark_session, "_java", lambda: "/usr/bin/java")
     monkeypatch.setattr(spark_session, "_java_major", lambda java: 11)
-    result = CliRunner().invoke(main, ["pipeline", "run", str(description)])
+    command = ["pipeline", "run", str(description), "--engine", "spark"]
+    result = CliRunner().invoke(main, command)
     assert result.exit_code == 2
     assert "Java 17 (found /usr/bin/java, 11) is missing" in result.stderr
 
@@ -89,7 +100,7 @@ def test_bad_input_is_one_line(
     message: str,
 ) -> None:
     """The user would wait for Spark before the error of a slip of the pen."""
-    monkeypatch.setattr("contrada.cli.pipeline.check_requirements", lambda: None)
+    monkeypatch.setattr("contrada.cli.pipeline.check_requirements", lambda **_: None)
     description.write_text(DESCRIPTION.replace(old, new) if old else DESCRIPTION)
     result = CliRunner().invoke(main, ["pipeline", "run", str(description), *arguments])
     assert result.exit_code == 2

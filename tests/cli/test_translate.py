@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from lark import Lark
 
 from contrada.cli import main
 from contrada.integrations.dialects.sql import sql_reader
@@ -232,10 +233,10 @@ def test_prometheus_may_be_of_rows(tmp_path: Path) -> None:
 def test_ctrl_c_ends_quietly(conditions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ending long work would print a traceback."""
 
-    def interrupted(text: str, line: int) -> None:
+    def interrupted(text: str, line: int, parser: Lark) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sql_reader, "filters", interrupted)
+    monkeypatch.setattr(sql_reader, "parse_filters", interrupted)
     result = translate("--from", "sql", conditions)
     assert result.exit_code == 130
     assert "Traceback" not in result.output
@@ -257,4 +258,4 @@ def test_rules_of_the_world_translate(shared_data: Callable[..., Path]) -> None:
     path = shared_data("rules_other", "prometheus_rules.yml")
     result = translate("--from", "prometheus", "--rows", path)
     assert result.exit_code == 2
-    assert len(read_subscriptions(result.stdout, "output")) == 353
+    assert len(read_subscriptions(result.stdout, "output")) == 357

@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.cli.user import changing, write_anew
+from contrada.cli.users_file import changing, write_anew
 from contrada.model import FilterSet
 from contrada.net.broker.users import Users
 from contrada.net.wire.tokens import is_token
 from contrada.service.security.principals import EVERYTHING, NOTHING
+from contrada.service.security.quotas import Quotas
 
 
 def user(folder: Path, *arguments: str) -> Result:
@@ -32,6 +33,7 @@ def test_a_user_is_added_with_a_token_that_is_nowhere_kept(tmp_path: Path) -> No
         *("add", "desk", "--publish", "symbol any", "--publish", "what = 'alert'"),
         *("--subscribe", "price < 100", "--publisher", "desk", "--publisher", "old"),
         *("--durable", "kept", "--narrow", "--inspect", "--expires", "2027-01-31T00:00:00Z"),
+        "--no-block",
     )
     assert added.exit_code == 0, added.output
     token = added.output.strip()
@@ -45,6 +47,7 @@ def test_a_user_is_added_with_a_token_that_is_nowhere_kept(tmp_path: Path) -> No
     assert desk.subscribe == FilterSet("price < 100")
     assert (desk.publishers, desk.durable) == (("desk", "old"), ("kept",))
     assert (desk.narrows, desk.may_inspect, desk.may_link) == (True, True, False)
+    assert not desk.may_block
     assert desk.expires_us == int(datetime(2027, 1, 31, tzinfo=UTC).timestamp()) * 1_000_000
 
 
@@ -96,6 +99,104 @@ def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
     assert "there is no user 'desk'; there are: old" in gone.output
 
 
+def test_a_new_token_leaves_the_old_one_valid_until_its_end(tmp_path: Path) -> None:
+    """Clients would be cut off before they have the new token, or the old one be valid for ever."""
+    path, late = tmp_path / "users.toml", tmp_path / "late.token"
+    old = user(tmp_path, "add", "desk", "--publish", "a = 1").output.strip()
+    path.write_text(f"# ours\n{path.read_text()}")
+    made = user(tmp_path, "token", "desk", "--old-until", "7d")
+    assert made.exit_code == 0, made.output
+    new = made.output.split("\n")[0]
+    users = Users.read(path)
+    record, ends_us = users.old_records["desk"]
+    assert (is_token(new, users.records["desk"]), is_token(old, record)) == (True, True)
+    assert ends_us is not None
+    assert ends_us / 1e6 - datetime.now(UTC).timestamp() == pytest.approx(7 * 86_400, abs=60)
+    assert users.principals["desk"].publish == FilterSet("a = 1")
+    assert path.read_text().startswith("# ours\n")
+    again = user(tmp_path, "token", "desk")
+    assert again.exit_code == 2
+    assert "'desk' has two valid tokens: end the old one by --withdraw first" in again.output
+    assert "two tokens" in user(tmp_path, "list").output
+    listed = json.loads(user(tmp_path, "list", "--json").output)
+    assert (listed["token"], listed["old_token"]) == ("kept", "kept")
+    withdrawn = user(tmp_path, "token", "desk", "--withdraw")
+    assert (withdrawn.exit_code, "at SIGHUP" in withdrawn.output) == (0, True)
+    users = Users.read(path)
+    assert is_token(new, users.records["desk"])
+    assert not users.old_records
+    assert "has no old token" in user(tmp_path, "token", "desk", "--withdraw").output
+    assert user(tmp_path, "token", "desk", "--token-file", str(late)).exit_code == 0
+    users = Users.read(path)
+    assert is_token(late.read_text().strip(), users.records["desk"])
+    assert users.old_records["desk"][1] is None
+    assert (
+        "--withdraw makes no new"
+        in user(tmp_path, "token", "desk", "--withdraw", "--old-until", "1h").output
+    )
+    user(tmp_path, "add", "cert", "--certificate", "x")
+    assert "no token that could be replaced" in user(tmp_path, "token", "cert").output
+    assert "there is no user 'x'" in user(tmp_path, "token", "x").output
+
+
+def test_a_user_is_added_to_groups(tmp_path: Path) -> None:
+    """A user would have no rights, or a group that is missing be found only by the broker."""
+    path = tmp_path / "users.toml"
+    path.write_text("[groups.device]\npublish = 'device = {user}'\n")
+    assert user(tmp_path, "add", "d17", "--group", "device").exit_code == 0
+    assert Users.read(path).principals["d17"].publish == FilterSet("device = 'd17'")
+    assert "in device" in user(tmp_path, "list").output
+    wrong = user(tmp_path, "add", "d18", "--group", "devices")
+    assert (wrong.exit_code, "found 'devices', expected" in wrong.output) == (2, True)
+    assert user(tmp_path, "remove", "d17").exit_code == 0
+    assert "[groups.device]" in path.read_text()
+
+
+def test_a_replaced_user_keeps_its_quotas(tmp_path: Path) -> None:
+    """Who replaces the token of a user would take off its quotas unnoticed."""
+    user(tmp_path, "add", "desk")
+    user(tmp_path, "quota", "desk", "--connections", "5")
+    user(tmp_path, "add", "desk", "--everything", "--replace")
+    assert user(tmp_path, "quota", "desk").output == "connections 5\n"
+
+
+def test_quotas_are_set_printed_and_removed(tmp_path: Path) -> None:
+    """A quota would not be in the file, change other settings, or stay for ever."""
+    path = tmp_path / "users.toml"
+    path.write_text("[groups.device]\nquota = { connections = 1, bytes_per_s = 9 }\n# ours\n")
+    token = user(tmp_path, "add", "d1", "--group", "device", "--publish", "a = 1").output.strip()
+
+    def quota(*arguments: str) -> str:
+        found = user(tmp_path, "quota", *arguments)
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    assert "at SIGHUP" in quota("d1", "--connections", "5", "--kept-bytes", "1000000")
+    assert quota("d1") == "connections 5\nkept_bytes 1000000\nbytes_per_s 9\n"
+    quota("d1", "--kept-bytes", "none", "--subscriptions", "0")
+    quota("device", "--group", "--bytes-per-s", "none", "--notifications-per-s", "7")
+    assert quota("d1") == "connections 5\nsubscriptions 0\nnotifications_per_s 7\n"
+    assert quota("device", "--group") == "connections 1\nnotifications_per_s 7\n"
+    users = Users.read(path)
+    assert users.principals["d1"].quotas == Quotas(
+        connections=5, subscriptions=0, notifications_per_s=7
+    )
+    assert is_token(token, users.records["d1"])
+    assert users.principals["d1"].publish == FilterSet("a = 1")
+    assert "# ours" in path.read_text()
+    assert "subscriptions 0" in user(tmp_path, "list").output
+    before = path.read_text()
+    for arguments, words in (
+        (("d1", "--connections", "-1"), "found '-1', expected a number, or none"),
+        (("d1", "--notifications-per-s", "0"), "notifications_per_s: found 0, expected int >= 1"),
+        (("x", "--connections", "1"), "there is no user 'x'; there are: d1"),
+        (("x", "--group", "--connections", "1"), "there is no group 'x'; there are: device"),
+    ):
+        wrong = user(tmp_path, "quota", *arguments)
+        assert (wrong.exit_code, words in " ".join(wrong.output.split())) == (2, True), wrong.output
+    assert path.read_text() == before
+
+
 def test_users_are_listed_without_their_tokens(tmp_path: Path) -> None:
     """A person could not see the permissions, or would see secrets."""
     user(tmp_path, "add", "desk", "--publish", "a = 1", "--narrow")
@@ -109,13 +210,14 @@ def test_users_are_listed_without_their_tokens(tmp_path: Path) -> None:
         ("desk", "kept"),
         ("cert", None),
     ]
-    assert "scrypt" not in listed.output + str(lines)
+    assert "blake2b" not in listed.output + str(lines)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("add", "a/b"), "found 'a/b', expected 1 to 100 printable characters"),
+        (("add", "eyJ.a"), "'eyJ.a': a token of this name looks like a JWT: choose another one"),
         (("add", "desk", "--publish", "price <"), "users.desk: publish: line 1, column 8"),
         (("add", "desk", "--subscribe", "a wobbles 1"), "wobbles"),
         (

@@ -81,7 +81,7 @@ class DeliveryNetwork:
         for link in links.split():
             self.mend(link[0], link[1])
 
-    # --- what happens to it -------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
         """Starts, or restarts, a server with its store or without."""

@@ -8,8 +8,9 @@ from contrada.delivery import access_point
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_messages import StreamAck
+from contrada.delivery.delivery_messages import Shipment, StreamAck, Transfer
 from contrada.delivery.publishers import ASK_AGAIN_US, Publisher
+from contrada.delivery.transit import SendMessage
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from contrada.model import Notification
 from tests.delivery.network import DeliveryNetwork, notice
@@ -86,6 +87,31 @@ def test_publications_in_one_step_are_one_step() -> None:
     again = [(n + 9, "p", [notice(n, "certified", "p", n)]) for n in range(8, 12)]
     net.do("a", net.servers["a"].publish_all(again, net.now_us))
     assert net.servers["a"].statistics().duplicates == 2
+
+
+@pytest.mark.parametrize("order", ["", " fifo", " causal", " total:t", " fifo total:t"])
+def test_ordered_publications_in_one_step_are_steps_of_their_own(order: str) -> None:
+    """The first would wait for the shipments of those that follow it."""
+    posted, delivery = list[list[Shipment]](), f"certified{order}"
+    for is_one_step in (False, True):
+        net = DeliveryNetwork("sah", "sa sh ah", "sah")
+        for name in "sh":
+            net.stand(name, name, is_durable=True)
+        net.run()
+        net.do("s", net.servers["s"].pass_sequence("t", "a", net.now_us))
+        net.run()
+        net.publish("a", [notice(1, "certified fifo total:u", "p", 1)], "p")
+        net.run()
+        server, many = net.servers["a"], [(n, "p", [notice(n, delivery, "p", n)]) for n in (2, 3)]
+        if is_one_step:
+            effects = server.publish_all(many, net.now_us)
+        else:
+            effects = [each for one in many for each in server.publish(*one, net.now_us)]
+        sent = [each.message for each in effects if isinstance(each, SendMessage)]
+        posted.append([it for each in sent if isinstance(each, Transfer) for it in each.shipments])
+    of_two = [sorted(map(str, each)) for each in posted]
+    assert of_two[0] == of_two[1]
+    assert len(posted[0]) == 4
 
 
 def test_a_publication_has_one_class_that_is_known() -> None:

@@ -88,6 +88,7 @@ class DurableMachine(RuleBasedStateMachine):
         self.synced: tuple[set[int], int] = set(), 0
         self.next = 1
         self.has: dict[str, set[int]] = {}
+        self.had: dict[str, set[int]] = {}  # of consumers that have left
         self.now_us = 1
         self.attempts: dict[int, int] = {}
 
@@ -100,13 +101,18 @@ class DurableMachine(RuleBasedStateMachine):
 
     @rule(consumer=st.sampled_from(CONSUMERS))
     def open(self, consumer: str) -> None:
-        """Opens a consumer."""
+        """Opens a consumer, which has the records from before it left or the log was restarted."""
         if consumer in self.has:
             with pytest.raises(DeliveryError, match="already"):
                 self.of.open(consumer)
-        else:
-            self.of.open(consumer)
-            self.has[consumer] = set()
+            return
+        wanted = self.had.pop(consumer, set()) & self.pending.difference(*self.has.values())
+        self.of.open(consumer, wanted, self.now_us)
+        held = self.of._consumers[consumer].held
+        if self.of._cursor >= self.of._replays_to:
+            assert held == wanted
+        assert held <= wanted, "a replay hands them out again"
+        self.has[consumer] = held
 
     @precondition(lambda self: self.has)
     @rule(credit=st.integers(0, 5), data=st.data())
@@ -150,7 +156,7 @@ class DurableMachine(RuleBasedStateMachine):
         consumer = data.draw(st.sampled_from(sorted(self.has)))
         if leaves:
             self.of.close(consumer, now_us=self.now_us)
-            del self.has[consumer]
+            self.had[consumer] = self.has.pop(consumer)
         elif self.has[consumer]:
             position = data.draw(st.sampled_from(sorted(self.has[consumer])))
             delay_us = data.draw(st.none() | st.integers(0, 5))
@@ -181,6 +187,7 @@ class DurableMachine(RuleBasedStateMachine):
         """Restarts with the disk."""
         self.store.crash(survived)
         self.of = restarted(self.store, replay_max=2)
+        self.had |= self.has
         self.has.clear()
         self.attempts = {
             at: count for at, count, _ in load_attempts(Notes(self.store)).get("s", ())
@@ -531,6 +538,73 @@ def test_attempts_and_delays_survive_a_restart() -> None:
     of.validate()
     of.end()
     assert store.notes() == {}
+
+
+def test_a_clock_before_1970_delays_no_record() -> None:
+    """A broker whose clock was never set would requeue its records without an end."""
+    of, _ = subscription()
+    of.open("x", now_us=-5)
+    append(of, "a")
+    assert take_at(of, -5) == ["a 1"]
+
+
+def test_a_reader_keeps_what_it_has_over_a_restart_of_the_log() -> None:
+    """Its nack would change nothing: the delay and the attempt of the record would be lost. And the
+    records that it works on would go to others.
+    """
+    store = MemoryStore()
+    terms = {"backoff_s": 2, "acknowledge_s": 9}
+    of = restarted(store, **terms)
+    append(of, *"abcdef")
+    of.acknowledge([(1, 2)])
+    store.sync()
+    store.crash()
+    of = restarted(store, **terms)
+    of.open("x", holds=[1, 2, 4, 5], now_us=S)
+    of.validate()
+    of.open("y", now_us=S)
+    assert take_at(of, S, "y") == ["c 1", "f 1"], "the others are those of x"
+    of.nack("x", [4], 2 * S, delay_us=5 * S)
+    of.nack("x", [5], 2 * S)
+    of.extend("x", [2], 8 * S)
+    assert of.due_us == 4 * S
+    assert take_at(of, 4 * S, "y") == ["e 2"]
+    assert take_at(of, 7 * S, "y") == ["d 2"]
+    of.expire(15 * S)
+    assert of._consumers["x"].held == {2}
+    of.acknowledge([(1, 7)])
+    of.validate()
+
+
+def test_a_reader_that_comes_back_wrongly_costs_little() -> None:
+    """One message would requeue the whole log."""
+    store = MemoryStore()
+    of = restarted(store)
+    append(of, *"abcdef")
+    of = DurableLog("s", store, Retention(), DeliveryLimits(records_unacknowledged_max=2))
+    of.open("x", holds=[5, 99])
+    of.validate()
+    assert of._cursor == 3
+    assert take_records(of) == ["a 1", "b 1"]
+
+
+def test_a_reader_continues_behind_the_records_that_it_has() -> None:
+    """A reader from a position would end with each connection or restart, if it has records."""
+    of, store = subscription(replay_max=9)
+    append(of, *"abcd")
+    for again in (of, DurableLog(of.name, store, of.retention)):
+        again.open("x")
+        assert again.seek(1) == 1
+        assert take_records(again) == ["a 1", "b 1", "c 1", "d 1"]
+        again.close("x", seen=[])
+    for again in (of, DurableLog(of.name, store, of.retention)):
+        again.open("x", holds=[1, 2])
+        with pytest.raises(DeliveryError, match="have 1 records"):
+            again.seek(2)
+        assert again.seek(3) == 3
+        assert take_records(again) == ["c 1", "d 1"]
+        again.validate()
+        again.close("x", seen=[])
 
 
 def test_future_positions_cannot_be_acknowledged() -> None:

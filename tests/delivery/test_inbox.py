@@ -143,7 +143,7 @@ def test_losses_of_a_crash_cause_no_deadlock() -> None:
     lost, first = CausalRow("a", 1, 0, 1, ((ME, 1, 1),)), CausalRow("b", 1, 0, 1, ((ME, 1, 1),))
     of.receive("b", 1, 0, [arrival(1, context=(lost,))])
     assert not of.use_ready(used)
-    of.learn_start("a", 1, 1)  # It has lost what was reliable, and kept what was certified.
+    of.learn_start("a", 1, 1)  # It lost the reliable ones, and kept the certified ones.
     of.receive("a", 1, 1, [arrival(2, before=0, context=(first,))])
     assert set(of.use_ready(used)) == {"a", "b"}
     assert used.by == {"b": [1], "a": [2]}

@@ -160,7 +160,7 @@ def test_causes_precede_their_effects(seed: int) -> None:
         net.run()
         net.read(name, name, name)
     net.run()
-    known: dict[int, set[int]] = {}  # what happened before each notification, plainly
+    known: dict[int, set[int]] = {}  # the causal past of each notification, plainly
     for number in range(60):
         at = net.rng.choice("abcd")
         known[number] = set(net.got[at]).union(*(known[each] for each in net.got[at]))

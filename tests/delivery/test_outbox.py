@@ -121,7 +121,7 @@ class OutboxMachine(RuleBasedStateMachine):
         """Restarts with the first few groups."""
         self.store.crash(survived)
         if survived >= len(self.groups):
-            self.seal()  # also what was not sealed
+            self.seal()  # also the unsealed ones
         held, self.last = self.groups[min(survived, len(self.groups) - 1)]
         self.of = make_outbox(self.store)
         found = self.found()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from contrada.delivery.delivery_messages import Ack, Closed, CloseLog, Grant, Nack, OpenLog
+from contrada.delivery.durable_state import DurableState
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.retention import OnFull, Retention
@@ -94,7 +95,7 @@ def test_durable_logs_survive_and_no_number_is_reused() -> None:
     assert [each for each, entry in of.changes() if entry and entry.is_full] == [1]
     store.sync()
     store.crash()
-    of = OwnedLogs(store)
+    of = DurableState("h", store).logs
     assert {each: entry.name for each, entry in of.subscriptions().items()} == {1: "s"}
     assert [each for each, entry in of.changes() if entry and entry.is_full] == [1]
     assert of.create("w", all_of(), PLENTY, is_durable=False)[0] == 3
@@ -105,7 +106,7 @@ def test_durable_logs_survive_and_no_number_is_reused() -> None:
     assert [*of.end(1)] == [(("h", "x"), Closed("s", "x", "the subscription has ended"))]
     assert of.terms("s") is None
     store.sync()
-    assert OwnedLogs(store).subscriptions() == {}
+    assert DurableState("h", store).logs.subscriptions() == {}
     assert "s" not in store.logs()
 
 

@@ -27,6 +27,9 @@ def test_it_is_the_set_of_added_positions(added: list[tuple[int, int]], before: 
         assert (position in of) == (position in expected)
         free = next(each for each in range(position, 99) if each not in expected)
         assert of.first_without(position) == free
+        assert of.count_from(position) == sum(each >= position for each in expected)
     of.forget(before)
     assert {at for a, b in of for at in range(a, b)} == {at for at in expected if at >= before}
     assert all(a < b for a, b in of)
+    for position in (0, before, before + 1):
+        assert of.count_from(position) == sum(each >= max(position, before) for each in expected)

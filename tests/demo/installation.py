@@ -5,8 +5,11 @@ imported in place of the installation's.
 """
 
 import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 
 import contrada as ct
+from contrada.cli.manual import page_of
 
 assert "numpy" not in sys.modules, "import contrada imports numpy"
 assert "site-packages" in ct.__file__, ct.__file__
@@ -18,3 +21,8 @@ assert index.statistics().is_compiled, "contrada._native is not in use"
 with ct.connect_sync() as service, service.subscribe("price < 100") as events:
     service.publish({"symbol": "DIS", "price": 61.5})
     assert events.next()["symbol"] == "DIS"
+assert "certified" in page_of("delivery")
+(lexer,) = entry_points(group="pygments.lexers", name="filters")
+assert "filters" in lexer.load().aliases
+(plugin,) = entry_points(group="pytest11", name="pytest_contrada")
+assert find_spec(plugin.value) is not None, "the pytest plugin is not installed"

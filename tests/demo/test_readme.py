@@ -24,7 +24,10 @@ PAGES = {
     name: (REPOSITORY / name).read_text("utf-8")
     for name in (
         "README.md",
-        *(f"docs/{page}.md" for page in ("brokers", "files", "filters", "tutorial")),
+        *(
+            f"docs/{page}.md"
+            for page in ("applications", "brokers", "files", "filters", "tutorial")
+        ),
     )
 }
 PYTHON_AND_OUTPUT = [

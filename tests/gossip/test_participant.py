@@ -277,7 +277,7 @@ def test_without_a_hierarchy_there_is_one_level(protocol: type[Hpmcast]) -> None
         )
 
 
-# --- what is refused ----------------------------------------------------------------------------
+# --- refused messages ---------------------------------------------------------------------------
 
 
 def refused(one: Hpmcast, reason: str) -> int:
@@ -415,7 +415,7 @@ def test_another_writer_of_ones_subsystem_is_contacted() -> None:
     one.handle(Tick(), T + 1_000)
     held = one.membership.view.table(2).get(0)
     assert held is not None
-    for stamp in (T + 10, T + 20):  # later than what it says was first said, and earlier than now
+    for stamp in (T + 10, T + 20):  # later than its first stamp, and earlier than now
         one.membership.view.table(2).restamp(held, stamp + 5, 1)
         digest = (LineStamp(2, 0, stamp, 77, 0),)
         asked = answer_of(
@@ -511,7 +511,7 @@ def test_conduct_is_a_value() -> None:
     assert dataclasses.replace(GroupPolicy(), broadcasts=True) != GroupPolicy()
 
 
-# --- what is bounded ----------------------------------------------------------------------------
+# --- bounds -------------------------------------------------------------------------------------
 
 
 def test_an_event_requested_twice_is_sent_once() -> None:

@@ -125,6 +125,6 @@ def test_a_set_is_computed_once_for_a_notification(compiled: Any) -> None:
         loaded(segment, ct.Notification({"x": text}).span, compiled)
         assert set_holds(0, arrays.memory) == expected
         assert arrays.set_seen[0] == arrays.counters.epoch[0] * 4 + expected
-        table(arrays, "sets")[:] = 0  # what would be read if it were computed again
+        table(arrays, "sets")[:] = 0  # the result of a second evaluation
         assert set_holds(0, arrays.memory) == expected
         table(arrays, "sets")[:] = words

@@ -135,7 +135,7 @@ def test_a_set_without_one_value_is_recognized(text: str, expected: Any) -> None
     assert excluded_value(ct.Filter(text).sets["a"]) == expected
 
 
-# --- what is kept once --------------------------------------------------------------------------
+# --- shared texts and sets ----------------------------------------------------------------------
 
 
 def test_texts_and_sets_are_kept_once() -> None:
@@ -173,18 +173,19 @@ def test_parts_without_a_filter_are_unused(filters: Any, data: Any) -> None:
     programs = compiler.programs(filters)
     numbers = [entered(compiler, each) for each in programs]
     of = [constraints_of(program.words) for program in programs]
-    sizes = [
-        {
-            (each.op == OP_SET, operand): 8 * compiler._set_sizes[operand]
-            if each.op == OP_SET
-            else operand & LENGTH_MASK
-            for each in constraints
-            if each.op in (OP_SET, OP_TEXT, OP_TEXT_RANGE)
-            for operand in each.operands
-            if operand >= 0
-        }
-        for constraints in of
-    ]
+    names = compiler._arrays.attrs.name
+
+    def parts(constraints: Any) -> dict[tuple[str, int], int]:
+        """The bytes of the sets, texts and names of a filter, each once."""
+        sets = [each.operands[0] for each in constraints if each.op == OP_SET]
+        texts = [names[each.attr] for each in constraints]
+        for each in constraints:
+            if each.op in (OP_TEXT, OP_TEXT_RANGE):
+                texts += [ref for ref in each.operands if ref >= 0]
+        found = {("set", number): 8 * compiler._set_sizes[number] for number in sets}
+        return found | {("text", ref): USES_BYTES + (ref & LENGTH_MASK) for ref in texts}
+
+    sizes = [*map(parts, of)]
     for number, each in zip(numbers, of, strict=True):
         compiler.use(number, each)
     assert compiler.bytes_unused == 0
@@ -217,7 +218,7 @@ def test_large_constants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """References would be cut, and lead to other texts or attributes."""
     compiling = module("filter_compiler", True)
     monkeypatch.setattr(compiling, "TEXT_BYTES_MAX", 10)
-    monkeypatch.setattr(compiling, "ATTRS_MAX", 3)
+    monkeypatch.setattr(compiling.schema, "ATTRS_MAX", 3)
     compiler = new_compiler()
     compiler.program(ct.Filter({"a": "x" * 10, "b": ct.ops.suffix("y" * 10)}))
     assert compiler.bytes_unused == 0
@@ -317,7 +318,7 @@ def test_a_cut_at_the_end_of_a_domain_has_a_key() -> None:
 )
 def test_constants_of_removed_filters_are_cleared(constant: Any) -> None:
     """Long texts, and sets, of one subscription that changes would fill the memory."""
-    index: ct.Index[str] = new_index(False)
+    index: ct.Index[str] = ct.Index()
     sizes = []
     for number in range(300):
         index.add("k", ct.Filter({"a": constant(number)}))

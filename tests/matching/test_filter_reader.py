@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.errors import ContradaError, EncodingError, InvalidFilterError
 from contrada.model.codec import from_msgpack, to_msgpack
+from contrada.model.domains.values import TIME_MIN_US
 from tests import strategies
 from tests.matching.engines import COMPILED, arrays_of, loaded_index, module, new_index
 
@@ -22,6 +23,7 @@ PLAIN = (
     "a = true and b = false and c = nan and d = null",
     "a > 3 and b <= 9007199254740990",
     "a >= @2026-01-01T00:00:00Z and b < @2026-01-01T00:00:00Z",
+    "a = @9999-12-31T23:59:59.999999Z",
     'a = "text" and b = "Ümläut" and c = 0',
     'a = "text" and b = "text"',
 )
@@ -46,7 +48,7 @@ def packed(*texts: str) -> list[bytes]:
 def first_unread(encodings: list[bytes], compiled: bool) -> int:
     """The number of filters that the kernel reads before the codec must."""
     segment = module("segment", compiled).IndexSegment()
-    for name in "abcd":
+    for name in ("a", "b", "c", "d", "@id"):
         segment.compiler.attr(name)
     rows = module("packed", compiled).spans_of(encodings)
     return segment.read(rows, array("q", range(len(encodings))), 0)  # type: ignore[no-any-return]
@@ -81,6 +83,10 @@ def test_other_filters_are_left_to_the_codec(compiled: Any, text: str) -> None:
         {"a": [[[4, 1], [6]], None]},
         {"a": [[[5, 1.5], [6]], None]},
         {"a": [[[5, 2**60], [6]], None]},
+        {"a": [[[5, TIME_MIN_US], [6]], None]},
+        {"a": [[[6, b""], [6, b"\0"]], None]},
+        {"a": [[[6, b"x" * 4_097], [6, b"x" * 4_097 + b"\0"]], None]},
+        {"@id": [[[4, 1], [4, 2]], None]},
         {"a": [[[6, b"b"], [6, b"c\0"]], None]},
         {"a": [[[6, "b"], [6, "b\0"]], None]},
         {"a": [[[6, b"b"], [6, b"b\1"]], None]},
@@ -97,6 +103,13 @@ def test_unusual_encodings_are_left_to_the_codec(compiled: Any, sets: Any) -> No
     """An invalid filter would be taken, or a valid one in a form that nothing equals."""
     encoding = msgspec.msgpack.encode([1, "filter", sets])
     assert first_unread([encoding], compiled) == 0
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_repeated_name_is_left_to_the_codec(compiled: Any) -> None:
+    """A filter would have two constraints of one attribute, and equal none that is added alone."""
+    head, one = b"\x93\x01\xa6filter", b"\xa1a" + msgspec.msgpack.encode([[[4, 1], [4, 2]], None])
+    assert first_unread([head + b"\x81" + one, head + b"\x82" + one + one], compiled) == 1
 
 
 @given(
@@ -201,9 +214,9 @@ def test_many_filters_have_rooms_of_their_size(compiled: Any) -> None:
     """Half of the entries would be empty; or a later filter would be written over another's."""
     count = 600 if compiled else 90
     index = new_index(compiled)
-    index.add("first", ct.Filter({"a": 1, "b": 2}))
-    encodings = [to_msgpack(ct.Filter({"a": n % 7, "b": n})) for n in range(count)]
-    index.add_encoded(range(count), encodings)
+    index.add("first", ct.Filter({"a": 99, "b": 2}))
+    later = [ct.Filter({"a": n % 7, "b": ct.ops.between(n, n + count)}) for n in range(count)]
+    index.add_encoded(range(count), [to_msgpack(each) for each in later])
     segment = arrays_of(index)._segment
     index.validate()
     assert segment.arrays.used["entries"] <= count + 3
@@ -213,6 +226,43 @@ def test_many_filters_have_rooms_of_their_size(compiled: Any) -> None:
     index.validate()
     for n in range(count):
         assert n in index.match({"a": n % 7, "b": n})
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_the_first_of_many_is_assigned_as_the_last(compiled: Any) -> None:
+    """The first filters would be assigned to a constant that all of them have."""
+    index = new_index(compiled)
+    index.add("first", ct.Filter({"a": 99, "b": 99}))
+    index.add_encoded(range(50), packed(*(f"a = 1 and b = {n}" for n in range(50))))
+    index.match({"a": 1})
+    assert arrays_of(index)._segment.arrays.counters.looked[0] == 0
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_filters_that_are_replaced_in_the_same_call_are_gone(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A removed filter would be assigned, and match under the next key of its slot."""
+    monkeypatch.setattr(module("array_engine", compiled), "ENCODINGS_AT_ONCE", 2)
+    index = new_index(compiled)
+    index.add("first", ct.Filter({"a": 99}))
+    index.add_encoded([1, 2, 1, 3], packed("a = 1", "a = 2", "a = 3", "a = 4"))
+    index.validate()
+    assert [index.match({"a": n}) for n in range(1, 5)] == [[], [2], [1], [3]]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_ranges_added_together_may_crowd_a_tree(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later ranges would all be in the last bin, and no renewal would spread them."""
+    monkeypatch.setattr(module("assignment", compiled), "CROWDED_FROM", 130)
+    index = new_index(compiled)
+    index.add("first", ct.Filter("a < 1"))
+    for first, end in ((0, 100), (100, 300)):
+        ranges = [ct.Filter({"a": ct.ops.between(n, n + 1)}) for n in range(first, end)]
+        index.add_encoded(range(first, end), [to_msgpack(each) for each in ranges])
+        assert index.statistics().renewing == (end == 300)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -498,7 +498,7 @@ def test_an_index_is_a_mapping_to_look_at() -> None:
     index.validate()
 
 
-# --- what rules leave open -----------------------------------------------------------------------
+# --- residues of rules ---------------------------------------------------------------------------
 
 RULES = {
     "same": cesql.read("a = b"),

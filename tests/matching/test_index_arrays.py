@@ -120,7 +120,7 @@ def test_hash_tables_stay_half_empty(hashes: Any) -> None:
         checked(arrays)
 
 
-# --- what a match asks for ----------------------------------------------------------------------
+# --- the buckets of a match ---------------------------------------------------------------------
 
 
 def test_arrays_are_doubled_for_kernels() -> None:
@@ -219,7 +219,7 @@ class ChainsOfNumbers(RuleBasedStateMachine):
         rows, before = self.rows[chain], self.heads[chain]
         if value not in rows:
             self.heads[chain], rows[value] = self.chains.put(value, before)
-            if before >= 0:  # who was alone has a row now, the one after
+            if before >= 0:  # the single one has a row now, the one after
                 rows[before] = self.arrays.links.next[rows[value]]
 
     @rule(chain=st.integers(0, 3), value=st.integers(0, 9))

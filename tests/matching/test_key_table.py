@@ -96,7 +96,7 @@ def test_values_equal_to_an_integer_are_its_key(key: Any, found: bool, compiled:
     slots.take(1, slots.find(1))
     for _ in range(2):
         assert (slots.find(key) == 0) is found
-        slots.take("other", slots.find("other"))  # from now on keys stand in a dictionary
+        slots.take("other", slots.find("other"))  # from now on keys are in a dictionary
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -48,6 +48,20 @@ def test_the_module_is_of_these_sources() -> None:
     assert text.rstrip().endswith(f"SOURCE = {NATIVE.SOURCE!r}"), "run make, which compiles it"
 
 
+def test_the_source_is_made_where_only_paths_lead_to_cython() -> None:
+    """`pip install .` would build no compiled module: its isolated build extends `sys.path`."""
+    code = "import sys; sys.path[:] = eval(sys.argv[1]); import hatch_build, pathlib\n"
+    code += "print(len(hatch_build.native_source(pathlib.Path(sys.argv[2]))))"
+    paths = [str(ROOT), *filter(None, sys.path)]
+    # The interpreter below the virtual environment, without the packages of this one.
+    program = [getattr(sys, "_base_executable", sys.executable), "-I", "-c", code]
+    done = subprocess.run(
+        [*program, repr(paths), str(ROOT)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100_000
+
+
 @pytest.mark.slow
 def test_a_kernel_reads_pythons_value_of_every_field() -> None:
     """A kernel would read a field of another name, of another array, or of another width."""

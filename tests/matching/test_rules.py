@@ -100,7 +100,7 @@ def test_sigma_rules_match_the_windows_events_that_are_known(
         for name, events in windows.events.items()
         for line, event in enumerate(events)
         for key in windows.matcher.match(event)
-        if windows.rules[key].path.startswith("rules/")  # as what is known was made of
+        if windows.rules[key].path.startswith("rules/")  # the sources of the known values
     }
     assert len(windows.expected) == SIGMA_PAIRS
     assert found == windows.expected
@@ -182,7 +182,7 @@ def test_prometheus_rules_match_as_their_queries_say(shared_data: SharedData) ->
     series = series_of(rules)
     values = columns(shared_data("nab_timeseries", "nab_real_series.csv.gz"))
     rows = len(values[SERIES[0]])
-    # Lists of different lengths, gone through in circles, give ever other combinations.
+    # Lists of different lengths, repeated, give ever other combinations.
     labels = {
         label: list(itertools.islice(itertools.cycle(texts), rows))
         for label, texts in rules_prometheus.label_values(rules).items()

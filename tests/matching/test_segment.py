@@ -15,6 +15,7 @@ from contrada.matching.assignment import CROWDED_FROM
 from contrada.matching.filter_compiler import TEXT_BYTES_MAX, number_key
 from contrada.matching.index_arrays import _SEED
 from contrada.matching.kernels import scratch
+from contrada.matching.kernels.schema import USES_BYTES
 from contrada.matching.kernels.scratch import hash_of_part, hash_of_text, point_hash
 from contrada.matching.segment import IndexSegment
 from contrada.model.algebra import sets
@@ -75,7 +76,7 @@ def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
 
 def test_parts_of_a_refused_filter_count_as_unused() -> None:
     """Refused filters would fill the memory."""
-    index: ct.Index[int] = new_index(False)
+    index: ct.Index[int] = ct.Index()
     large, too_large = "y" * 2**20, "x" * (TEXT_BYTES_MAX + 1)
     for number in range(4):
         with pytest.raises(LimitError):
@@ -84,20 +85,22 @@ def test_parts_of_a_refused_filter_count_as_unused() -> None:
     assert index.statistics().bytes < 4 * 2**20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_names_of_removed_filters_are_dropped_in_the_long_run(
     compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attributes that nobody asks for any more would pile up."""
-    part = 1 if compiled else 8
     segment = module("segment", compiled)
-    monkeypatch.setattr(segment, "UNUSED_BYTES_MIN", segment.UNUSED_BYTES_MIN // part)
+    monkeypatch.setattr(segment, "UNUSED_BYTES_MIN", segment.UNUSED_BYTES_MIN // 8)
+    bytes_each = 4 * 4 + USES_BYTES + 100  # An equality, with its head, and the name.
+    count = 3 * segment.UNUSED_BYTES_MIN // bytes_each
     index: ct.Index[int] = new_index(compiled)
-    for number in range(48_000 // part):
+    most = 0
+    for number in range(count):
         index.add(1, ct.Filter({f"{number:0100}": 1}))
         index.maintain()
-    assert index.statistics().attributes < 47_000 // part
+        most = max(most, index.statistics().attributes)
+    assert count // 4 < most < count // 2
 
 
 @pytest.mark.slow

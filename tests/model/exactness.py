@@ -49,7 +49,7 @@ class Absent:
 ABSENT: Final = Absent()
 
 
-# --- what the operators mean, in plain Python ---------------------------------------------------
+# --- the meaning of the operators, in plain Python ----------------------------------------------
 
 
 def kind(value: object) -> str:
@@ -270,7 +270,7 @@ def _beside(at: datetime) -> Iterator[datetime]:
 UNIVERSE: Final = universe()
 
 
-# --- constraints, with what they hold of the universe -------------------------------------------
+# --- constraints, with their values of the universe ---------------------------------------------
 
 
 @dataclass(eq=False)

@@ -28,7 +28,7 @@ from contrada.model import (
 from contrada.model.algebra import sets
 from contrada.model.languages.language import NESTING_MAX
 
-SYNTAX = [  # text, line, column, a part of what was found, a part of what was expected
+SYNTAX = [  # text, line, column, a part of the found text, a part of the expected text
     ("", 1, 1, "the end", "a name"),
     ("a", 1, 2, "the end", "an operator"),
     ("a = ", 1, 5, "the end", "a value"),

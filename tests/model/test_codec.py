@@ -60,7 +60,7 @@ def test_plain_filters_are_read_as_all_are(of: Filter, changes: list[tuple[int, 
         data = data[:place] + put + data[place + 1 :]
     with mock.patch.object(codec, "_FILTER_HEAD", b"never"):
         expected = outcome(data)
-    for _ in range(2):  # What was kept of it is as good.
+    for _ in range(2):  # Its cached form is as good.
         assert outcome(data) == expected
 
 

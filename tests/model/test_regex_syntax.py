@@ -4,6 +4,7 @@ import re
 import sys
 import time
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from contrada.errors import ContradaError, InvalidFilterError
 from contrada.model import ValueSet
 from contrada.model.algebra import sets
-from contrada.model.languages import casefold, characters, language, regex_syntax
+from contrada.model.languages import casefold, characters, language, regex_operator, regex_syntax
 from contrada.model.languages.regex_machine import Machine, utf8_spans
 from contrada.model.languages.regex_operator import Matches
 
@@ -188,6 +189,23 @@ def test_plain_expressions_get_plain_forms(expression: str, plain: str) -> None:
     """An index could not find a filter by an equality that was written as an expression."""
     held, expected = sets.matches(expression), ValueSet.parse(plain)
     assert (held.line, held.text) == (expected.line, expected.text)
+
+
+def test_long_repetitions_are_expanded_no_further_than_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A filter of twenty letters would cost a second, at a broker, too."""
+    made = []
+    products = regex_operator._products
+
+    def counted(parts: list[Any]) -> list[Any]:
+        made.append(products(parts))
+        return made[-1]
+
+    monkeypatch.setattr(regex_operator, "_products", counted)
+    assert regex_operator.plain_forms(regex_operator.tree_of(b"luc{1,999}ky")) is None
+    items = sum(len(each) for found in made for each in found)
+    assert items <= 2 * regex_operator.EXPANDED_MAX
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ It prints the worst request of each kind, and fails where one is above `TURN_S_M
 import asyncio
 import contextlib
 import gc
+import logging
 import math
 import random
 import sys
@@ -22,12 +23,27 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec import Raw
+from starlette.datastructures import Headers
 
+from contrada.delivery.queue_messages import (
+    AskQueue,
+    AskQueues,
+    PeekQueue,
+    PurgeQueue,
+    RedriveQueue,
+)
+from contrada.delivery.retention import Retention
 from contrada.errors import ContradaError
 from contrada.integrations.files import ReadOptions, notification_of_object, notification_of_shown
 from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.document_records import entries_of_document
 from contrada.integrations.files.subscription_files import DIALECTS
+from contrada.integrations.http.event_ingest import (
+    BATCH,
+    STRUCTURED,
+    decode_content,
+    notifications_in,
+)
 from contrada.model import (
     Envelope,
     Filter,
@@ -46,11 +62,14 @@ from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
 from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire.connection import CLIENT
+from contrada.net.wire.durable_messages import Publications, PublisherHello, encode_durable
 from contrada.net.wire.frames import (
     Credit,
     Frame,
     Hello,
+    LogRequest,
     Ping,
     Pong,
     Request,
@@ -59,8 +78,10 @@ from contrada.net.wire.frames import (
 )
 from contrada.net.wire.message_codec import encode_message
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
+from contrada.net.wire.tokens import new_token
 from contrada.routing.delegation import SubscribePattern
 from contrada.service.clock import wall_clock_us
+from contrada.service.security.permits import Permit
 from tests.net.requests import publish, subscribe, unsubscribe
 
 TURN_S_MAX: Final = 0.25
@@ -72,6 +93,9 @@ MAKING_WORK: Final = 1_000_000
 
 IDLE_MAX: Final = 100_000
 """Turns of the loop after which no more is waited for."""
+
+QUEUED_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of the records of a queue."""
 
 GENES: Final = 48
 KEPT: Final = 6
@@ -100,15 +124,19 @@ class Choices:
 
 
 class Memory(asyncio.Transport):
-    """A client that reads everything."""
+    """A client that reads everything, and may keep it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, keeps: bool = False) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
         self.written = 0
+        self.kept = bytearray()
+        self.keeps = keeps
         self.closed = False
 
     def write(self, data: Any) -> None:
         self.written += len(data)
+        if self.keeps:
+            self.kept += data
 
     def is_closing(self) -> bool:
         return self.closed
@@ -134,16 +162,20 @@ class Memory(asyncio.Transport):
 class Desk:
     """A broker and its clients, without sockets."""
 
-    def __init__(self) -> None:
-        self.broker = Broker()
+    def __init__(self, broker: Broker | None = None) -> None:
+        self.broker = broker or Broker()
         self._transports: dict[ServerConnection, Memory] = {}
 
-    def client(self) -> ServerConnection:
-        """Returns a client after its hello."""
-        peer, transport = ServerConnection(self.broker), Memory()
+    def client(self, *, keeps: bool = False) -> ServerConnection:
+        """Returns a client after its hello, which may keep what it is sent."""
+        return self.stranger(encode(Hello(CLIENT)), keeps=keeps)
+
+    def stranger(self, data: bytes, *, keeps: bool = False) -> ServerConnection:
+        """Returns a client that begins with any bytes."""
+        peer, transport = ServerConnection(self.broker), Memory(keeps=keeps)
         self._transports[peer] = transport
         peer.connection_made(transport)
-        peer.data_received(encode(Hello(CLIENT)))
+        peer.data_received(data)
         return peer
 
     def is_closed(self, peer: ServerConnection) -> bool:
@@ -153,6 +185,13 @@ class Desk:
     def written(self, peer: ServerConnection) -> int:
         """How many bytes a client was sent."""
         return self._transports[peer].written
+
+    def take_kept(self, peer: ServerConnection) -> bytes:
+        """Returns what a client has kept since the last call."""
+        kept = self._transports[peer].kept
+        taken = bytes(kept)
+        kept.clear()
+        return taken
 
     async def longest_s(self, peer: ServerConnection, data: bytes) -> float:
         """Returns the longest occupation of the loop until a client's requests are answered."""
@@ -167,7 +206,7 @@ class Desk:
         longest_s = time.thread_time() - began_s
         idle = 0
         while idle < IDLE_MAX:
-            idle += not peer._turn_due  # Who rests is not done yet.
+            idle += not peer._turn_due  # A paused connection is not done yet.
             began_s = time.thread_time()
             await asyncio.sleep(0)
             longest_s = max(longest_s, time.thread_time() - began_s)
@@ -176,7 +215,7 @@ class Desk:
         return longest_s
 
 
-# --- what requests are made of ------------------------------------------------------------------
+# --- the parts of requests ----------------------------------------------------------------------
 
 _EXPRESSIONS: Final = [
     "(a|b)*a(a|b){{{n}}}c{{{m}}}?$",
@@ -381,7 +420,7 @@ async def deciding(of: Choices) -> tuple[float, int]:
     return time.thread_time() - began_s, len(to_msgpack(one)) + len(to_msgpack(two))
 
 
-# --- what stands in files -----------------------------------------------------------------------
+# --- texts of files -----------------------------------------------------------------------------
 
 FILE_BYTES_MAX: Final = 4_096
 """Bytes of a tried record or rule: readers read them one by one."""
@@ -501,7 +540,113 @@ async def assembling(of: Choices) -> tuple[float, int]:
     return longest_s, size
 
 
-KINDS: Final = (*(subscribing, publishing, many_small, fanning_out, assembling, deciding, reading),)
+async def queueing(of: Choices) -> tuple[float, int]:
+    """A request about queues with large or very many records, some of them acknowledged."""
+    desk = Desk()
+    host = desk.broker.logs.host
+    for number in range(of.size(150)):
+        host.create(f"q{number}", FilterSet("n any"), Retention(), is_durable=False)
+    host.create("q", FilterSet("n any"), Retention(dead_letter="dead"), is_durable=False)
+    size = of.size(QUEUED_BYTES // 16)
+    count = min(of.size(50_000), QUEUED_BYTES // size) + 1
+    data = to_msgpack(Notification({"n": 1, "text": "x" * size}))
+    name: str = of.one(["q", "dead"])
+    log = host.server.logs.log_of(name)
+    log.append([data] * count, 1)
+    apart = of.size(100) + 1
+    log.acknowledge([(at, at + 1) for at in range(2, count, max(apart, count // 5_000))])
+    request = of.one(
+        [AskQueue(name), AskQueues(), PeekQueue(name), PurgeQueue(name), RedriveQueue("dead")]
+    )
+    frame = encode(LogRequest(1, encode_durable(request)))
+    longest_s = await desk.longest_s(desk.client(), frame)
+    await desk.broker.logs.aclose()
+    return longest_s, len(frame)
+
+
+async def widening(of: Choices) -> tuple[float, int]:
+    """Publications with very many attributes and values, plain or reliable, of several clients."""
+    desk = Desk()
+    for n in range(of.size(4)):
+        frame = encode(subscribe(n, n, to_msgpack(FilterSet(f"x{n} any or x1 = 1")), 2**30))
+        await desk.longest_s(desk.client(), frame)
+    count = of.size(VALUES_MAX)
+    few = max(1, min(of.size(VALUES_MAX), MAKING_WORK // 10 // count))  # More are refused.
+    value: Any = of.one([1, "a", 0.5, [*range(few)], ["a", "b"], True])
+    delivery = of.one(["best-effort", "reliable"])
+    envelope = Envelope(publisher="p", delivery=delivery)
+    each = to_msgpack(Notification({f"x{n}": value for n in range(count)}, envelope=envelope))
+    many = [each] * max(1, min(of.size(400), CONTENT_BYTES_MAX // len(each)))
+    publishers = [desk.client() for _ in range(of.size(4))]
+    frame = encode(publish(1, 0, many))
+    if delivery == "reliable":
+        frame = encode(LogRequest(2, Raw(encode_durable(Publications(many)))))
+        for n, peer in enumerate(publishers):
+            hello = encode_durable(PublisherHello("p", f"p{n}"))
+            await desk.longest_s(peer, encode(LogRequest(1, Raw(hello))))
+    else:
+        settings = of.one([None, UserSettings(), UserSettings(publish="x1 = 1 and x2 any")])
+        for peer in publishers:
+            peer.permit = None if settings is None else Permit(settings.principal("p"))
+    longest_s = max([await desk.longest_s(peer, frame) for peer in publishers])
+    await desk.broker.logs.aclose()
+    return longest_s, len(frame)
+
+
+async def posting(of: Choices) -> tuple[float, int]:
+    """A body that is posted over HTTP, as far as it is decoded on the loop of the broker."""
+    part = of.one(['"k@":@', '"k@":{"a":{}}', '"k@":["a","b"]', '"k@":"\\u0041@"', '"k":[[]]'])
+    data = ",".join([part.replace("@", str(n)) for n in range(of.size(200_000))])
+    text = '{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{' + data + "}}"
+    body = of.one([text, f"[{text}]"])[: 4 * 2**20].encode()
+    kind = of.one([STRUCTURED, BATCH])
+    decode: Any = partial(list, notifications_in(Headers({"content-type": kind}), body))
+    longest_s, began_s = 0.0, time.thread_time()
+    task = asyncio.create_task(decode_content(decode, len(body)))
+    while not task.done():
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, time.thread_time() - began_s)
+        began_s = time.thread_time()
+    with contextlib.suppress(ContradaError):
+        task.result()
+    return longest_s, len(body)
+
+
+async def intruding(of: Choices) -> tuple[float, int]:
+    """Very many strangers with wrong tokens."""
+    users = {"desk": UserSettings(token=new_token("desk")[1])}
+    desk = Desk(Broker(users=Users.of("users", users)))
+    hello = encode(Hello(CLIENT, token=of.one(["desk.", "x.", ""]) + "A" * of.size(500)))
+    began_s = time.thread_time()
+    for _ in range(of.size(300)):
+        desk.stranger(hello)  # All in one turn of the loop.
+    return time.thread_time() - began_s, len(hello)
+
+
+async def lagging(of: Choices) -> tuple[float, int]:
+    """Publications for readers with little credit."""
+    desk = Desk()
+    rule = to_msgpack(FilterSet(of.one(["x any", "x >= 0 or x < 0"])))
+    readers = [desk.client() for _ in range(of.size(50))]
+    for peer in readers:
+        for n in range(of.size(8)):
+            await desk.longest_s(peer, encode(subscribe(n, n, rule, of.size(2_000))))
+    publisher = desk.client()
+    small = [to_msgpack(Notification({"x": n})) for n in range(of.size(2_000))]
+    longest_s, size = 0.0, 0
+    for number in range(of.size(30)):
+        frame = encode(publish(number, 20, small))
+        longest_s = max(longest_s, await desk.longest_s(publisher, frame))
+        for peer in readers:
+            peer.data_received(encode(Credit("0", of.size(2_000))))
+        size += len(frame)
+    return longest_s, size
+
+
+KINDS: Final = (
+    *(subscribing, publishing, many_small, fanning_out, assembling, deciding, reading, queueing),
+    *(widening, posting, intruding, lagging),
+)
 
 
 @dataclass(order=True)
@@ -531,7 +676,7 @@ def search(kind: Any, seconds: float, seed: int) -> list[Tried]:
         if not new:
             genes = _changed(rng.choice(best).genes, rng)
         gc.collect()
-        gc.disable()  # Else a request would be blamed for what all before it have left.
+        gc.disable()  # Else a request would pay for the remains of all before it.
         try:
             took_s, size = asyncio.run(kind(Choices(genes)))
         except ContradaError:  # It is too much work to make it.
@@ -553,8 +698,12 @@ def prepare() -> None:
 def worst(seconds: float, seed: int) -> Iterator[tuple[str, list[Tried]]]:
     """The worst of each kind."""
     prepare()
-    for kind in KINDS:
-        yield kind.__name__, search(kind, seconds / len(KINDS), seed)
+    logging.disable()
+    try:
+        for kind in KINDS:
+            yield kind.__name__, search(kind, seconds / len(KINDS), seed)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def main() -> int:

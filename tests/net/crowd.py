@@ -49,6 +49,11 @@ LIMITS: Final = ClientLimits(backoff=BackoffLimits(longest_s=WAIT_S_MAX))
 ACKNOWLEDGED: Final = 0.7
 """The probability that a reader acknowledges at once; otherwise it waits for more."""
 
+THINKS: Final = 0.1
+"""The probability that a reader thinks about a record, while others wait in its process."""
+
+THOUGHT_S: Final = 0.05
+
 What: TypeAlias = Literal[
     "moves", "leaves", "lost", "done",
     "asks", "wishes", "unwishes", "delivered", "marked",
@@ -78,6 +83,7 @@ class Event(msgspec.Struct, omit_defaults=True, kw_only=True):
     values: dict[str, Any] = {}
     positions: tuple[int, ...] = ()
     sequence: int | None = None
+    attempt: int = 1
     retention: ct.Retention | None = None
 
 
@@ -107,7 +113,7 @@ class _Client:
         self.work = asyncio.create_task(self._work())
 
     def _note(self, what: What, **more: Any) -> None:
-        # Somebody may have gone on meanwhile: it is said where it is now.
+        # The reader may have advanced meanwhile: print its present position.
         more = {"brokers": self._brokers, **more}
         self._say(Event(what=what, client=self._name, session=self._session, **more))
 
@@ -115,7 +121,7 @@ class _Client:
         while True:
             step = await self.steps.get()
             if isinstance(step, PublishStep) and not {"fifo", "causal"} & {*step.delivery.split()}:
-                sending = asyncio.create_task(self._do_and_say(step))  # What follows need not wait.
+                sending = asyncio.create_task(self._do_and_say(step))  # Later steps do not wait.
                 self._sending.add(sending)
                 sending.add_done_callback(self._sending.discard)
                 await asyncio.sleep(0)  # It is sent in its turn.
@@ -230,7 +236,7 @@ class _Client:
             else:
                 self._note("delivered", name=identity, id=item["id"])
 
-    # --- what is promised ---------------------------------------------------------------------
+    # --- durable traffic ----------------------------------------------------------------------
 
     async def _publish(self, id_: str, values: dict[str, Any], delivery: str) -> None:
         assert self._service is not None, "it has moved there"
@@ -271,9 +277,11 @@ class _Client:
         late: list[int] = []
         async for kept in events:
             of = kept.item.envelope
-            at = (kept.position,)
-            self._note("reads", name=name, positions=at, id=kept.item["id"], sequence=of.sequence)
+            read = {"positions": (kept.position,), "id": kept.item["id"], "attempt": kept.attempt}
+            self._note("reads", name=name, sequence=of.sequence, **read)
             late.append(kept.position)
+            if self._chance.random() < THINKS:
+                await asyncio.sleep(THOUGHT_S)
             if self._chance.random() < ACKNOWLEDGED:
                 await events.acknowledge(*late)
                 here = (self._addresses.index(service.connection.address),)

@@ -8,10 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.net.test_commands import WAIT_S, contrada
 from tests.own_operators import CONTRADA
 
 Process = subprocess.Popen[str]
+
+
+WAIT_S = 20
+
+
+def contrada(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*CONTRADA, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
 
 
 @contextmanager

@@ -19,7 +19,8 @@ judged. Late and unordered reads are not judged, since their time is known only 
 are patterns.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -89,6 +90,11 @@ class Told:
         self._crashed: dict[int, int] = {}
         self._lost: dict[str, int] = {}
         self._read_at: dict[tuple[str, str, int], int] = {}
+        self._seen: set[tuple[str, int]] = set()
+        self._unseen: Counter[str] = Counter()
+        self._kills: Counter[str] = Counter()
+        self._crashes = 0
+        self._readers: dict[str, set[str]] = defaultdict(set)
 
     def tell(self, events: Iterable[Event]) -> None:
         """Replays the events of all processes."""
@@ -97,7 +103,7 @@ class Told:
             "unwishes": self._end,
             "lost": self._lose,
             "leaves": self._end_all,
-            "killed": self._end_all,
+            "killed": self._kill,
             "delivered": self._deliver,
             "sends": self._send,
             "answered": self._answer,
@@ -125,6 +131,7 @@ class Told:
                 self.real.history.changes.append(change)
 
     def _crash(self, event: Event) -> None:
+        self._crashes += 1
         (broker,) = event.brokers
         self._crashed[broker] = event.at
         self.promises.crashes.append((event.at, broker, True))
@@ -165,7 +172,7 @@ class Told:
         if not is_known:
             self.violations.append(Violation("unknown", f"{event}"))
             return
-        # Who has moved may be given again what it has: a new service does not know the old one.
+        # A reader that moved may get its records again: a new service does not know the old one.
         taken = event.client, event.name, event.id
         is_taken = taken not in self._taken
         if not is_taken and self._may_come_again(self.promises.sent[event.id]):
@@ -182,7 +189,7 @@ class Told:
             self._crashed.get(each, 0) > sent.order for each in sent.brokers
         )
 
-    # --- what is promised ---------------------------------------------------------------------
+    # --- durable traffic ----------------------------------------------------------------------
 
     def _send(self, event: Event) -> None:
         notification = Notification(
@@ -249,6 +256,30 @@ class Told:
         is_replay = event.what == "replays"
         self.promises.note_read(event.session, event.name, position, event.id, is_replay=is_replay)
 
+        if is_replay:
+            return
+        self._readers[event.name].add(event.client)
+        if event.attempt > 1 and (event.name, position) not in self._seen:
+            self._unseen[event.name] += 1
+        self._seen.add((event.name, position))
+
+    def _kill(self, event: Event) -> None:
+        self._kills[event.client] += 1
+        self._end_all(event)
+
+    def uncounted(self) -> Iterator[Violation]:
+        """Yields subscriptions with attempts of records that nobody saw.
+
+        A killed reader, or one whose broker crashed, counts one: its first unacknowledged record,
+        which may have killed it.
+        """
+        for name, unseen in self._unseen.items():
+            readers = self._readers[name]
+            ends = sum(self._kills[each] for each in readers) + self._crashes * len(readers)
+            if unseen > ends:
+                was = f"{name}: {unseen} unseen records count an attempt after {ends} lost readers"
+                yield Violation("attempt", was)
+
     def _acknowledge(self, event: Event) -> None:
         owner, (where,) = self.promises.subscriptions[event.name].broker, event.brokers
         crashed = max(self._crashed.get(each, 0) for each in (owner, where))
@@ -274,7 +305,7 @@ def judged(
     for each in real.history.subscriptions:
         each.client = f"{each.client}/{each.message.identity}"
     outcome = judge(real)
-    outcome.violations += told.violations
+    outcome.violations += [*told.violations, *told.uncounted()]
     outcome.violations += judge_delivery(told.promises, outcome)
     outcome.published -= len(real.history.published)
     return outcome

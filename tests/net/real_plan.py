@@ -101,7 +101,7 @@ class _Maker:
         for number in range(count):
             is_last = number == count - 1
             yield list(self._burst(each, is_last=is_last))
-            if not self._down:  # What is asked for then must be known still, or again.
+            if not self._down:  # The subscriptions of that time must be known still, or again.
                 yield [self._stand(self._chance.choice(self._promising))]
                 yield [act for _ in range(each // 4) for act in self._client_does()]
 
@@ -138,7 +138,7 @@ class _Maker:
         self._stood.append(name)
         on_full = self._chance.choice((OnFull.REFUSE, OnFull.REFUSE, OnFull.DROP_OLDEST))
         is_small = self._chance.random() < 0.15
-        # What is kept to be read again takes room, too: a small one would be full for good.
+        # Retained records take room, too: a small log would be full for good.
         replays = 0 if is_small else self._chance.choice((0, KEPT))
         filters = " or ".join(random_filter(self._chance) for _ in range(2))
         return OpenDurable(

@@ -292,7 +292,7 @@ class RealWorld:
         for client in mine:
             move = self._moves[client]
             if len(brokers_of(client, move.broker, self.plan.brokers)) > 1:
-                # Nobody knows where it was: who roves is somebody else then, who stays is not.
+                # Nobody knows its position: a roving reader is a new one then, a fixed one is not.
                 move = self._moves[client] = replace(move, at_us=time.monotonic_ns())
             self._say(move)
         for key, step in self._asked.items():
@@ -518,10 +518,10 @@ class RealWorld:
         await self._brokers_say(held, "what is held does not come")
         for crowd in self._crowds:
             assert crowd.stdin is not None
-            crowd.kill()  # What its readers have comes again.
+            crowd.kill()  # The records of its readers are delivered again.
             await crowd.wait()
         await asyncio.gather(*self._reading[:CROWDS])
-        # Homes must know that: until then readers that are gone have records, and get more.
+        # Owners must know that: until then lost readers hold records, and get more.
         await self._brokers_say(there, "clients that were killed are not gone")
         for name, event in self._stood.items():
             await self._audit(name, event, AUDITOR)

@@ -37,15 +37,16 @@ from contrada.net.wire.tokens import new_token
 from contrada.service.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
 from tests.net.networks import are_linked
-from tests.net.processes import serving
+from tests.net.processes import WAIT_S, serving
 from tests.net.requests import publish
 from tests.net.test_broker import RawClient
-from tests.net.test_commands import WAIT_S
 from tests.net.test_tls import Authority
+from tests.net.test_tokens import older_record_of
 
 TOKEN, RECORD = new_token("desk")
 OTHER, OTHER_RECORD = new_token("desk")
 TASK, TASK_RECORD = new_token("task")
+OLD = UserSettings(token=older_record_of("old.secret"))
 ALL: dict[str, Any] = {"publish": True, "subscribe": True, "publishers": ["*"], "durable": ["*"]}
 
 
@@ -93,7 +94,7 @@ async def test_only_a_token_of_a_user_is_admitted() -> None:
                 "desk"
             ]
         for token, words in (
-            ("", "say who you are: this broker wants a token"),
+            ("", "the connection has no token: this broker wants a token"),
             (OTHER, "the token is not, or no longer, that of a user"),
             (TOKEN[:-1], "the token is not"),
             (TOKEN + "x", "the token is not"),
@@ -218,14 +219,14 @@ def test_ways_on_which_nobody_else_reads() -> None:
 async def test_a_token_is_not_sent_over_an_open_way(caplog: pytest.LogCaptureFixture) -> None:
     """An eavesdropper would get it, whether or not the broker accepts it."""
     for addresses in ("contrada://192.0.2.7", ["contrada://127.0.0.1", "contrada://desk.example"]):
-        with pytest.raises(ServiceError, match=r"goes over TLS \(contradas://\) only"):
+        with pytest.raises(ServiceError, match=r"is sent over TLS \(contradas://\) only"):
             connect(addresses, token=TOKEN)
     caplog.set_level("INFO", "contrada")
     wanted = WantedLink(parse_address("contrada://192.0.2.7"))
     network = Membership("b", neighbours=(wanted,), token=TOKEN)
     with mock.patch("contrada.net.broker.neighbours.dial") as dialled:
         async with Broker(port=0, network=network):
-            await until(lambda: "a token goes over TLS" in caplog.text)
+            await until(lambda: "a token is sent over TLS" in caplog.text)
         assert not dialled.called
     assert TOKEN not in caplog.text
 
@@ -248,9 +249,9 @@ async def test_tokens_are_never_sent_back_or_logged(caplog: pytest.LogCaptureFix
 @on_loop
 async def test_a_reachable_broker_requires_users(authority: Authority) -> None:
     """Any machine in reach could do everything, without an explicit choice."""
-    with pytest.raises(ServiceError, match=r"at 0.0.0.0 others .*give it users, or anyone=True"):
+    with pytest.raises(ServiceError, match=r"other machines .*give it users, or anyone=True"):
         await Broker("0.0.0.0", 0).start()
-    with pytest.raises(ServiceError, match="others than this machine reach it"):
+    with pytest.raises(ServiceError, match="other machines reach it"):
         await Broker("0.0.0.0", 0, tls=authority.tls()).start()
     ways: list[dict[str, Any]] = [
         {"anyone": True},
@@ -291,7 +292,9 @@ async def test_a_certificate_identifies_a_user(authority: Authority, tmp_path: P
         stranger = client(authority, "stranger.example")
         found = await refusal(broker.address, tls=stranger)
         assert "no user has a certificate of 'stranger.example'" in found
-        assert "say who you are" in await refusal(broker.address, tls=authority.trusting())
+        assert "the connection has no token" in await refusal(
+            broker.address, tls=authority.trusting()
+        )
         forged = Tls(Authority(tmp_path).tls("desk.example").certificate, authority=authority.path)
         await refusal(broker.address, tls=forged.client_context())
 
@@ -317,7 +320,7 @@ def test_names_of_other_kinds_are_no_names_of_hosts() -> None:
     ):
         found = [*certificate_names({"subjectAltName": ((kind, "desk.example"),)})]
         assert found == ([] if name is None else [name])
-    # What `ssl` tells of one address has several forms.
+    # `ssl` reports one address in several forms.
     addresses = (("IP Address", "2001:DB8:0:0:0:0:0:1\n"), ("IP Address", "2001:db8::1"))
     assert {*certificate_names({"subjectAltName": addresses})} == {"ip:2001:db8::1"}
     for name in ("uri:x", "URI:x", "email:a@x", "ip:10.0.0.1"):
@@ -348,6 +351,48 @@ async def test_a_removed_user_is_disconnected() -> None:
             assert not broker._connections
             words = await refusal(broker.address, token=TOKEN)
             assert "the token is not" in words or "has expired" in words
+
+
+@on_loop
+async def test_two_tokens_are_valid_while_one_is_replaced() -> None:
+    """Replacing a token would cut off its clients, or the old one would stay valid for ever."""
+    async with (
+        Broker(port=0, users=users(desk=desk())) as broker,
+        connect(broker.address, token=TOKEN, reconnect=False) as old,
+    ):
+        (first,) = broker._connections
+        broker.change_users(users(desk=desk(token=OTHER_RECORD, old_token=RECORD)))
+        await old.publish({"a": 1})
+        async with connect(broker.address, token=OTHER, reconnect=False) as new:
+            async with connect(broker.address, token=TOKEN, reconnect=False):
+                pass
+            broker.change_users(users(desk=desk(token=OTHER_RECORD)))
+            assert "has another token or certificate" in first.failure
+            await new.publish({"a": 2})
+        assert "the token is not" in await refusal(broker.address, token=TOKEN)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@on_loop
+async def test_an_old_token_ends_at_its_time(older: bool) -> None:
+    """The old token would be valid for ever, or its connections would stay."""
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    record = older_record_of(TOKEN) if older else RECORD
+    said = desk(token=OTHER_RECORD, old_token=record, old_token_ends=soon)
+    async with (
+        Broker(port=0, users=users(desk=said)) as broker,
+        connect(broker.address, token=OTHER, reconnect=False) as new,
+    ):
+        (other,) = broker._connections
+        async with connect(broker.address, token=TOKEN, reconnect=False):
+            (peer,) = broker._connections - {other}
+            later_us = round(soon.timestamp() * 1_000_000)
+            with mock.patch.object(authenticator, "wall_clock_us", return_value=later_us):
+                for each in (peer, other):
+                    broker.check_alive(each)
+                assert "or its old token has" in peer.failure
+                assert "the token is not" in await refusal(broker.address, token=TOKEN)
+            await new.publish({"a": 1})
 
 
 @on_loop
@@ -432,8 +477,8 @@ async def test_one_that_is_removed_while_his_token_is_checked_stays_out(
 ) -> None:
     """A user removed during the check would be admitted; or wait for ever."""
     real = tokens.is_token
-    for now in (users(), users(desk=desk(token=OTHER_RECORD)), users(desk=UserSettings())):
-        async with Broker(port=0, users=users(desk=desk())) as broker:
+    for now in (users(), users(old=desk(token=OTHER_RECORD)), users(old=UserSettings())):
+        async with Broker(port=0, users=users(old=OLD)) as broker:
             loop = asyncio.get_running_loop()
 
             def check(
@@ -448,7 +493,7 @@ async def test_one_that_is_removed_while_his_token_is_checked_stays_out(
                 return found
 
             monkeypatch.setattr(tokens, "is_token", check)
-            assert "the token is not" in await refusal(broker.address, token=TOKEN)
+            assert "the token is not" in await refusal(broker.address, token="old.secret")
 
 
 async def permit(broker: Broker, now: Users) -> None:
@@ -461,8 +506,8 @@ async def test_a_fault_while_a_token_is_checked_ends_the_connection(
 ) -> None:
     """A connection would be kept that is nobody's, and never be answered."""
     monkeypatch.setattr(tokens, "is_token", mock.Mock(side_effect=MemoryError))
-    async with Broker(port=0, users=users(desk=desk())) as broker:
-        assert "a fault of this broker" in await refusal(broker.address, token=TOKEN)
+    async with Broker(port=0, users=users(old=OLD)) as broker:
+        assert "a fault of this broker" in await refusal(broker.address, token="old.secret")
         await until(lambda: not broker._connections)
 
 
@@ -472,11 +517,11 @@ async def test_a_fault_while_a_token_is_checked_ends_the_connection(
 @on_loop
 async def test_nothing_is_done_before_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames behind a hello would be processed for an unknown user, or fill a broker meanwhile."""
-    async with Broker(port=0, users=users(desk=desk())) as broker:
+    async with Broker(port=0, users=users(old=OLD)) as broker:
         keeper = broker._authenticator
         assert keeper is not None
-        hello = Hello(CLIENT, "", {}, OTHER)
-        async with keeper._check._turn:
+        hello = Hello(CLIENT, "", {}, "old.wrong")
+        async with keeper._checks[0]._turn:
             stranger = await RawClient.to(broker, hello, publish(1, 0, [b"x"]), Ping(1))
             stranger.write(encode(Ping(2)) * 200_000)  # More than is read ahead.
             await until(lambda: any(each._is_unknown for each in broker._connections))
@@ -593,35 +638,75 @@ async def test_an_authenticated_silent_client_is_lost() -> None:
 
 
 @on_loop
-async def test_a_flood_of_wrong_tokens_disturbs_no_connected_client() -> None:
-    """Strangers could stop a broker for its users."""
+async def test_strangers_with_wrong_tokens_keep_no_newcomer_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Strangers could stop a broker for its users, above all for those that connect just now."""
+    checked: list[str] = []
+    is_token = tokens.is_token
+
+    def count(token: str, record: str) -> bool:
+        checked.append(token)
+        assert not tokens.is_slow(record)
+        asyncio.get_running_loop()  # Raises in a thread: the check does not queue for one.
+        return is_token(token, record)
+
+    said = users(desk=desk(), task=UserSettings(token=TASK_RECORD, **ALL))
     async with (
-        Broker(port=0, users=users(desk=desk()), limits=BrokerLimits(token_checks_max=5)) as broker,
+        Broker(port=0, users=said) as broker,
         connect(broker.address, token=TOKEN) as service,
         service.subscribe("a any") as events,
     ):
-        hellos = (Hello(CLIENT, "", {}, f"desk.{n}") for n in range(60))
+        monkeypatch.setattr(tokens, "is_token", count)
+        hellos = (Hello(CLIENT, "", {}, f"task.{n}") for n in range(400))
         flood = [await RawClient.to(broker, each) for each in hellos]
-        await until(lambda: broker.refused["busy"] > 20)
+        async with connect(broker.address, token=TASK, reconnect=False):
+            pass  # A newcomer, checked in its order: nobody waits.
         for n in range(20):
             await service.publish({"a": n})
             assert (await anext(events))["a"] == n
-        async with connect(broker.address, token=TOKEN):
-            pass  # Who was known is known at once.
+        await until(lambda: broker.refused[NOT_PERMITTED] == 400)
+        assert sorted(checked) == sorted([TASK, *(f"task.{n}" for n in range(400))])
         for each in flood:
             await each.leave()
         await until(lambda: len(broker._connections) == 1)
-        assert broker.refused.total() == broker.refused["busy"] + broker.refused[NOT_PERMITTED]
+        assert broker.refused.total() == 400
+
+
+@on_loop
+async def test_a_flood_of_slow_checks_disturbs_no_connected_client() -> None:
+    """Strangers could stop a broker for its users, by the name of one with an older record."""
+    older = UserSettings(token=older_record_of(OTHER), **ALL)
+    limits = BrokerLimits(token_checks_max=5)
+    async with (
+        Broker(port=0, users=users(task=desk(token=TASK_RECORD), desk=older), limits=limits) as it,
+        connect(it.address, token=OTHER) as service,
+        service.subscribe("a any") as events,
+    ):
+        it.change_users(users(task=desk(token=TASK_RECORD), desk=older, old=OLD))
+        hellos = (Hello(CLIENT, "", {}, f"old.{n}") for n in range(60))
+        flood = [await RawClient.to(it, each) for each in hellos]
+        await until(lambda: it.refused["busy"] > 20)
+        for n in range(20):
+            await service.publish({"a": n})
+            assert (await anext(events))["a"] == n
+        for token in (OTHER, TASK):
+            async with connect(it.address, token=token, reconnect=False):
+                pass  # Known already, or with a record of this version.
+        for each in flood:
+            await each.leave()
+        await until(lambda: len(it._connections) == 1)
+        assert it.refused.total() == it.refused["busy"] + it.refused[NOT_PERMITTED]
 
 
 @on_loop
 async def test_a_broker_with_tokens_under_way_stops() -> None:
     """One that waits for strangers would not end."""
-    async with Broker(port=0, users=users(desk=desk())) as broker:
+    async with Broker(port=0, users=users(old=OLD)) as broker:
         keeper = broker._authenticator
         assert keeper is not None
-        async with keeper._check._turn:
-            raw = await RawClient.to(broker, Hello(CLIENT, "", {}, OTHER))
+        async with keeper._checks[0]._turn:
+            raw = await RawClient.to(broker, Hello(CLIENT, "", {}, "old.wrong"))
             await until(lambda: any(each._is_unknown for each in broker._connections))
             await broker.stop()
             assert isinstance(await raw.hears(), Goodbye)

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from contrada.connections import connect
-from contrada.model import Filter, FilterSet, Notification, ValueSet
+from contrada.model import Envelope, Filter, FilterSet, Notification, ValueSet
 from contrada.model.algebra.sets import (
     between,
     cidr,
@@ -26,18 +26,22 @@ from contrada.model.algebra.sets import (
 )
 from contrada.model.algebra.value_set import intersection as every
 from contrada.model.algebra.value_set import union
-from contrada.model.codec import to_msgpack
+from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.fair_scheduler import FairScheduler
 from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.broker.users import UserSettings
 from contrada.net.wire.connection import CLIENT
+from contrada.net.wire.durable_messages import Publications, PublisherHello, encode_durable
 from contrada.net.wire.frames import (
     Credit,
     Failure,
     Frame,
+    FrameReader,
     Goodbye,
     Hello,
+    LogRequest,
     Ping,
     Reply,
     Request,
@@ -45,10 +49,12 @@ from contrada.net.wire.frames import (
     encode,
 )
 from contrada.net.wire.message_codec import decode_request
+from contrada.net.wire.payload_codec import DECODED_BYTES_PER_TURN
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Publish
+from contrada.service.security.permits import Permit
 from tests.asynchronous import on_loop, until
 from tests.net.costly import TURN_S_MAX, Desk, prepare, worst
-from tests.net.requests import delivery, publish, subscribe, unsubscribe
+from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
 
 pytestmark = pytest.mark.usefixtures("without_old_objects")
@@ -101,7 +107,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 @on_loop
 async def test_a_subscription_keeps_the_loop_no_longer_than_a_turn(case: str) -> None:
     """Another client's publication would wait for a minute."""
-    prepare()  # What comes with the first use of all is loaded once.
+    prepare()  # Modules of the first use are loaded once.
     data = HOSTILE[case]()
     desk = Desk()
     asker = desk.client()
@@ -540,3 +546,46 @@ async def test_filters_of_many_attributes_keep_the_loop_no_longer() -> None:
     batch = [to_msgpack(Notification(dict.fromkeys(names, -1)))] * 64
     assert await desk.longest_s(publisher, encode(publish(1, 0, batch))) < TURN_S_MAX
     assert not desk.is_closed(publisher)
+
+
+WIDE: dict[str, Callable[[], list[bytes]]] = {
+    "attributes": lambda: [to_msgpack(Notification({f"a{n}": n for n in range(4_000)}))] * 60,
+    "values": lambda: [to_msgpack(Notification({f"a{n}": [1, 2, 3] for n in range(4_000)}))] * 12,
+}
+
+
+@pytest.mark.parametrize("way", ["plain", "reliable"])
+@pytest.mark.parametrize("case", WIDE)
+@on_loop
+async def test_wide_publications_are_decoded_in_turns(case: str, way: str) -> None:
+    """400 notifications of 4,000 attributes would keep the loop for a second."""
+    desk, each = Desk(), WIDE[case]()
+    session = desk.broker._sessions[desk.client()]
+    frame: Request | LogRequest = publish(1, 0, each)
+    if way != "plain":
+        hello = LogRequest(1, Raw(encode_durable(PublisherHello("p", "i"))))
+        assert list(session.handle(hello) or ()) == []
+        stamped = Envelope(publisher="p", delivery=way)
+        one = Notification(notification_from_msgpack(each[0]).attributes, envelope=stamped)
+        each = [to_msgpack(one)] * len(each)
+        frame = LogRequest(2, Raw(encode_durable(Publications(each))))
+    turns = list(session.handle(frame) or ())
+    assert len(turns) >= sum(map(len, each)) // (2 * DECODED_BYTES_PER_TURN)
+    await until(lambda: desk.broker.statistics().published == len(each))
+
+
+@on_loop
+async def test_who_may_publish_nothing_is_refused_before_the_work() -> None:
+    """A user who may only read would cost a broker as much as a publisher."""
+    desk = Desk()
+    reader = desk.client(keeps=True)
+    reader.permit = Permit(UserSettings(subscribe=True, publishers=["*"]).principal("u"))
+    good = to_msgpack(Notification({"a": 1}))
+    reader.data_received(encode(publish(1, 0, [good, b"\xc1", b"\xc1"])))
+    read = FrameReader()
+    read.feed(desk.take_kept(reader))
+    (hello, reply) = frames_in(read)
+    assert isinstance(hello, Hello)
+    assert isinstance(reply, Reply)
+    assert (reply.code, reply.refused) == ("NotPermittedError", [0, 1, 2])
+    assert "none of the publish filters" in reply.reason

@@ -139,7 +139,7 @@ def test_a_subscription_takes_little_of_a_broker() -> None:
             client = await RawClient.to(one, Hello("client"))
             await client.hears()
             said = [*map(asking, range(WARM + MANY))]
-            await ask(client, said[:WARM])  # What is made once, and kept of names, is there then.
+            await ask(client, said[:WARM])  # Then objects of the first use, and names, exist.
             tracemalloc.start()
             try:
                 await ask(client, said[WARM:])
@@ -179,7 +179,7 @@ async def test_a_broker_accepts_many_clients_at_once() -> None:
         for each in found:
             each.setblocking(False)
             each.connect_ex(("127.0.0.1", port))
-        # The loop has had no turn: who is connected waits, all others try again in a second.
+        # The loop has had no turn: connected clients wait, all others try again in a second.
         for each in found:
             each.getpeername()
         await until(lambda: one.statistics().connections == len(found))

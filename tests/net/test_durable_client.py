@@ -3,24 +3,16 @@
 import asyncio
 import contextlib
 import signal
-import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import contrada as ct
-from contrada.errors import (
-    CannotPublishError,
-    ConnectionFailedError,
-    DeliveryError,
-    ServiceClosedError,
-    StoreError,
-)
+from contrada.errors import ConnectionFailedError, DeliveryError, ServiceClosedError, StoreError
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.durable_session import DurableSession
@@ -29,13 +21,12 @@ from contrada.net.client.durable_client import DurableClient
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Frame, LogReply, Reply
-from contrada.service import DurableSubscription, Service
+from contrada.service.clock import wall_clock_us
 from contrada.service.service_limits import ServiceLimits
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, numbers, records, rest
-from tests.net.processes import serving
+from tests.net.processes import WAIT_S
 from tests.net.soon import connect
-from tests.net.test_commands import WAIT_S, contrada
 from tests.net.test_reconnection import lose
 from tests.net.test_watching_commands import findings
 from tests.service.stores.test_sqlite_store import PAGE_BYTES, overwrite_page
@@ -190,6 +181,30 @@ async def test_a_store_that_cannot_be_written_confirms_nothing(path: Path) -> No
         await stack.aclose()
 
 
+@on_loop
+async def test_statistics_show_the_queues_of_durable_subscriptions(path: Path) -> None:
+    """Thousands of unread records would be seen by nobody until the disk is full."""
+    keeps = ct.Retention(attempts_max=1, dead_letter="dead")
+    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
+        await (await service.subscribe("n any", durable="s", retention=keeps)).aclose()
+        await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
+        found = broker.statistics()
+        assert found.queue_unread == {"s": 9, "dead": 0}
+        assert (found.queue_readers["s"], found.queue_handed["s"]) == (0, 0)
+        assert 0 < found.queue_oldest_us["s"] <= found.now_us
+        status, told = await asyncio.to_thread(findings, broker.address)
+        assert status == 0
+        assert "9 unread without a reader: s" in [each["found"] for each in told]
+        async with service.subscribe(durable="s", auto_acknowledge=False) as events:
+            (first,) = await records(events, 1)
+            await events.nack(first.position)
+            await until(lambda: broker.statistics().queue_dead["s"] == 1)
+            found = broker.statistics()
+            assert found.queue_unread == {"s": 0, "dead": 1}
+            assert found.queue_handed["s"] == 8
+            assert (found.queue_readers["s"], found.queue_attempts["s"]) == (1, 1)
+
+
 KILLED_READER = """
 import os
 import contrada as ct
@@ -292,6 +307,54 @@ async def test_acknowledgements_during_an_outage_stay(path: Path) -> None:
             broker = await begun(address, path)
             assert await reading == [4, 5, 6, 7, 8]
         assert await rest(service, "s") == []
+    await broker.stop()
+
+
+@on_loop
+async def test_prefetched_records_are_not_given_during_an_outage(path: Path) -> None:
+    """Other readers of the name may have them by then: they would be processed twice."""
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    address = broker.address
+    async with connect(address) as service, service.subscribe("n any", durable="s") as events:
+        await service.publish_batch([{"n": n} for n in range(9)], delivery=CERTIFIED)
+        assert await numbers(events, 1) == [0]
+        await until(lambda: events.statistics().queued == 8)
+        cut(broker)
+        await broker.stop()
+        await until(lambda: service.connection.state == "trying")
+        with pytest.raises(TimeoutError):
+            await events.next(0)
+        broker = await begun(address, path)
+        assert await numbers(events, 8) == [*range(1, 9)]
+    await broker.stop()
+
+
+@on_loop
+async def test_a_nack_during_an_outage_keeps_its_delay(path: Path) -> None:
+    """A restarted broker would answer it and hand the record out at once, as a first attempt. And
+    a reader from a position would end.
+    """
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    address, wait_s = broker.address, 60.0
+    async with connect(address) as service:
+        await (await service.subscribe("n any", durable="s")).aclose()
+        await service.publish_batch([{"n": n} for n in range(5)], delivery=CERTIFIED)
+        reading = service.subscribe(durable="s", from_position=1, auto_acknowledge=False)
+        async with reading as events:
+            got = await records(events, 3)
+            cut(broker)
+            await broker.stop()
+            returning = asyncio.create_task(events.nack(got[1].position, delay_s=wait_s))
+            broker = await begun(address, path)
+            await returning
+            assert await numbers(events, 2) == [3, 4]
+            log = broker.logs.host.server.logs.log_of("s")
+            left_s = (log.attempts.due_us(2) - wall_clock_us()) / 1e6
+            assert wait_s / 2 < left_s <= wait_s
+            assert log.attempts[2] == 1
+            assert {1, 3} <= log._consumers.popitem()[1].held
     await broker.stop()
 
 
@@ -603,143 +666,3 @@ async def test_a_reader_ends_while_its_broker_is_away(path: Path) -> None:
             await until(lambda: service.connection.state == "trying")
         assert not waiting.done()
         waiting.cancel()
-
-
-# --- the store ------------------------------------------------------------------------------------
-
-
-@on_loop
-async def test_a_file_is_created_with_the_first_durable_publication(path: Path) -> None:
-    """A first try of a broker would leave files that the user did not ask for."""
-    async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
-        await service.publish({"n": 1})
-        assert not path.exists()
-        await service.publish({"n": 1}, delivery=CERTIFIED)
-        assert path.exists()
-
-
-@on_loop
-async def test_errors_of_a_store_are_reported(path: Path) -> None:
-    """A broker would run, and keep nothing."""
-    async with Broker(port=0) as broker, connect(broker.address) as service:
-        with pytest.raises(CannotPublishError, match="this broker has no store: contrada serve --"):
-            await service.publish({"n": 1}, delivery=CERTIFIED)
-        with pytest.raises(DeliveryError, match="'s': this broker has no store"):
-            await service.subscribe("n any", durable="s")
-        await service.publish({"n": 1}, delivery="reliable")
-    async with Broker(port=0, store=path) as first, Broker(port=0, store=path) as second:
-        async with connect(first.address) as one, connect(second.address) as other:
-            await one.subscribe("n any", durable="s")
-            for _ in range(2):
-                with pytest.raises(StoreError, match="it is in use"):
-                    await other.publish({"n": 1}, delivery=CERTIFIED)
-            await other.publish({"n": 1})
-        with pytest.raises(StoreError, match="it is in use"):
-            await Broker(port=0, store=path).start()
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE logs SET head = x'00' WHERE name = 's'")
-    with pytest.raises(StoreError, match="damaged: 's': the log's head"):
-        await Broker(port=0, store=path).start()
-
-
-@pytest.mark.quick_first
-@pytest.mark.parametrize(
-    ("options", "file"),
-    [
-        ((), "contrada.db"),
-        (("--name", "north/1"), "contrada-north%2F1.db"),
-        (("--store", "other.db"), "other.db"),
-        (("--store", "memory:"), None),
-    ],
-)
-def test_the_command_names_its_store(
-    options: tuple[str, ...], file: str | None, tmp_path: Path
-) -> None:
-    """A user would not find the store, or have unwanted files."""
-    with (
-        serving("--port", "0", *options, folder=tmp_path) as (_, address),
-        ct.connect_sync(address) as service,
-    ):
-        assert not list(tmp_path.iterdir())
-        if file is None:
-            with pytest.raises(CannotPublishError, match="no store"):
-                service.publish({"n": 1}, delivery=CERTIFIED)
-            service.publish({"n": 1}, delivery="reliable")
-            assert not list(tmp_path.iterdir())
-        else:
-            with service.subscribe("n any", durable="s") as events:
-                service.publish({"n": 1}, delivery=CERTIFIED)
-                assert events.next(20).item["n"] == 1
-            assert (tmp_path / file).exists()
-
-
-@pytest.mark.slow
-def test_a_store_that_cannot_be_used_ends_the_command(tmp_path: Path) -> None:
-    """It would run, and refuse everything."""
-    (tmp_path / "contrada.db").write_bytes(b"no database at all" * 100)
-    store = str(tmp_path / "contrada.db")
-    for place, said in (
-        (store, "not a database"),
-        ("mysql://x", "store = 'mysql://…': expected the path of a file"),
-    ):
-        result = contrada("serve", "--port", "0", "--store", place)
-        assert result.returncode == 2
-        assert said in result.stderr
-        assert "Traceback" not in result.stderr
-
-
-# --- a kill ---------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-async def publish_all(service: Service, accepted: list[int], stop: asyncio.Event) -> None:
-    """Publishes numbers in concurrent batches until a stop; notes the accepted ones."""
-
-    async def publish(first: int) -> None:
-        for n in range(first, 10**9, 8):
-            if stop.is_set():
-                return
-            await service.publish({"n": n}, delivery="certified fifo")
-            accepted.append(n)
-
-    await asyncio.gather(*map(publish, range(8)))
-
-
-async def read_all(events: DurableSubscription[Any], done: list[int]) -> None:
-    """Reads until cancelled; notes the acknowledged ones."""
-    async for each in events:
-        await events.acknowledge(each.position)
-        done.append(each.item["n"])
-
-
-@pytest.mark.slow
-@on_loop
-async def test_a_killed_broker_serves_acknowledged_publications(path: Path) -> None:
-    """Certified would be a word."""
-    options = ("--port", str(free_port()), "--store", str(path))
-    accepted, done = list[int](), list[int]()
-    stop = asyncio.Event()
-    with contextlib.ExitStack() as stack:
-        process, address = stack.enter_context(serving(*options))
-        async with connect(address) as service:
-            async with service.subscribe("n any", durable="s", auto_acknowledge=False) as events:
-                publishing = asyncio.create_task(publish_all(service, accepted, stop))
-                reading = asyncio.create_task(read_all(events, done))
-                for _ in range(KILLS):
-                    goal = len(accepted) + 100, len(done) + 50
-                    await until(lambda: len(accepted) >= goal[0] and len(done) >= goal[1])  # noqa: B023
-                    process.send_signal(signal.SIGKILL)
-                    process.wait()
-                    process, _ = stack.enter_context(serving(*options))
-                stop.set()
-                await publishing
-                await until(lambda: len(done) >= len(accepted))
-                reading.cancel()
-                assert sorted(done) == sorted(accepted)
-            assert await rest(service, "s") == []

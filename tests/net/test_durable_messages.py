@@ -147,7 +147,7 @@ async def test_each_subscription_gets_its_matches(
 async def test_filters_of_a_durable_subscription_are_fixed(serve: Serve, path: Path) -> None:
     """A reader would get something else than it asks for, or a log be cut where nobody wants it."""
     async with serve(path) as service:
-        with pytest.raises(DeliveryError, match="no durable subscription 's'; say its filters"):
+        with pytest.raises(DeliveryError, match="no durable subscription 's'; give its filters"):
             await service.subscribe(durable="s")
         keeps = ct.Retention(records_max=9)
         await (await service.subscribe("n > 1 and n > 2", durable="s", retention=keeps)).aclose()
@@ -585,7 +585,7 @@ async def test_a_full_disk_is_reported_and_accepted_records_are_kept(
             with pytest.raises(TimeoutError):
                 await events.next(0.2)
             db.execute("PRAGMA max_page_count = 1000000")
-            assert await numbers(events, 1) == [1]  # It was tried again, as it said that it may.
+            assert await numbers(events, 1) == [1]  # The store tried it again.
             await service.publish({"n": 2}, delivery=CERTIFIED)
             assert await numbers(events, 1) == [2]
     assert caplog.text.count("cannot be written yet") == 1

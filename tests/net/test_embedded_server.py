@@ -38,7 +38,7 @@ from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.net.networks import network
 from tests.net.processes import serving
 from tests.net.soon import BROKER_LIMITS, connect
-from tests.net.test_durable_client import publish_all, read_all
+from tests.net.test_durable_stores import publish_all, read_all
 from tests.net.test_elsewhere import FORKED, FORKED_BLOCKING
 from tests.net.test_neighbours import free_ports, know
 
@@ -106,8 +106,8 @@ async def test_durable_publications_reach_logs_known_once_it_is_open(tmp_path: P
     [
         ({"name": "s"}, ServiceError, "name: a service without neighbours or a parent"),
         ({"general": True, "trees": 2}, ServiceError, "general, trees: a service without"),
-        ({"neighbours": [NOBODY]}, ServiceError, "has a name there; say name="),
-        ({"parent": NOBODY}, ServiceError, "has a name there; say name="),
+        ({"neighbours": [NOBODY]}, ServiceError, "needs a name in the network; add name="),
+        ({"parent": NOBODY}, ServiceError, "needs a name in the network; add name="),
         ({"neighbours": [NOBODY, NOBODY], "name": "s"}, ServiceError, "again, expected one link"),
         (
             {"neighbours": ["contrada://a", "contrada://A:7655"], "name": "s"},
@@ -151,7 +151,7 @@ def test_options_that_make_no_sense_are_refused_in_words(
 @pytest.mark.parametrize(
     ("of", "options", "said"),
     [
-        (Membership(), {}, "the other broker says no name: give it one"),
+        (Membership(), {}, "the other broker has no name: give it one"),
         (Membership("desk"), {}, "both brokers have the name 'desk'"),
         (Membership("a"), {"general": True}, "general is False at 'a' and True at 'desk'"),
         (

@@ -29,7 +29,7 @@ def test_a_broker_and_a_subscriber_load_the_same_operators(tmp_path: Path) -> No
         with subprocess.Popen(
             [*wish, "--json", "--count", "1"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
         ) as subscriber:
-            while subscriber.poll() is None:  # Until it is in force, what is published passes by.
+            while subscriber.poll() is None:  # Until it is in force, publications are not matched.
                 sent = contrada(tmp_path, "pub", "name=abc", "--to", address)
                 sent = contrada(tmp_path, "pub", "name=abcd", "--to", address)
                 assert sent.returncode == 0, sent.stderr
@@ -78,7 +78,7 @@ def test_a_broker_without_an_operator_forwards_possible_matches(tmp_path: Path) 
         wish += ["--extension", EXTENSION, "--count", "1"]
         with subprocess.Popen(wish, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as subscriber:
             stack.callback(subscriber.kill)
-            while subscriber.poll() is None:  # Until it is in force, what is published is lost.
+            while subscriber.poll() is None:  # Until it is in force, publications are lost.
                 for name in ("abc", "abcd"):
                     sent = contrada(tmp_path, "pub", f"name={name}", "a=1", "--to", away)
                     assert sent.returncode == 0, sent.stderr

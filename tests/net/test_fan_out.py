@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+import contrada as ct
 from contrada.model import Filter, Notification
 from contrada.model.codec import to_msgpack
+from contrada.net.broker.broker import Broker
 from contrada.net.wire.frames import encode
 from tests.asynchronous import on_loop, until
 from tests.net.costly import Desk
@@ -37,10 +39,10 @@ async def test_clients_are_written_to_in_turns(count: int, monkeypatch: pytest.M
 
 
 @on_loop
-async def test_a_publication_to_many_is_queued_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_publication_to_many_is_queued_in_turns() -> None:
     """One notification for all subscriptions of a broker would stop its loop."""
-    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 10)
-    desk = Desk()
+    limits = ct.Limits(service=ct.ServiceLimits(deliveries_per_turn=10))
+    desk = Desk(Broker(core_limits=limits))
     client, publisher = desk.client(), desk.client()
     for number in range(95):
         await desk.longest_s(client, encode(subscribe(number, number, PLAIN, 0)))

@@ -56,6 +56,8 @@ EVERY = [
     delivery(1, 2, [b"a", b"b"]),
     InspectRequest(1, b"n"),
     InspectRequest(1, page_from=(2, 3)),
+    InspectRequest(1, b"n", arrival=("a", "b")),
+    InspectRequest(1, forest_from=("a", "0", -1, 9)),
     InspectReply(
         2,
         Inspection(
@@ -193,7 +195,7 @@ def test_messages_of_strangers_are_one_clear_error(data: bytes) -> None:
         whole(decode_request(msgspec.Raw(data)))
 
 
-def whole(asked: ClientRequest) -> object:
+def whole(asked: ClientRequest | Publish) -> object:
     """A message with all its filters."""
     return asked.part(asked.members()) if isinstance(asked, PackedSubscribe) else asked
 

@@ -72,7 +72,7 @@ async def test_small_work_is_done_at_once() -> None:
     shop.publish(2, *range(LIMITS.immediate_notifications_max + 1))
     assert shop.answers == [(1, 0)]
     assert shop.held > 0
-    shop.publish(3, 99)  # It comes after those that wait.
+    shop.publish(3, 99)  # It is queued after the others.
     await asyncio.gather(*shop.tasks)
     assert shop.answers == [(1, 0), (2, 0), (3, 0)]
     assert shop.taken() == [*range(LIMITS.immediate_notifications_max + 1), 99]

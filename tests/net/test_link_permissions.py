@@ -142,7 +142,7 @@ async def test_it_sees_only_the_necessary_part_of_interests() -> None:
         await until(lambda: held(oslo, "main") == (set(), set()))
         async with here.subscribe(QUOTE):
             await until(lambda: held(oslo, "main") == ({str(Filter(QUOTE))}, set()))
-            # What it may has changed: the link is made anew, by what it may now.
+            # Its permissions have changed: the link is made again, with the new ones.
             before = [*main.neighbours]
             now = UserSettings(RECORD, publish=ALERT, subscribe=ALERT, link=True, publishers=["*"])
             anyone = UserSettings(publish=True, subscribe=True, inspect=True)

@@ -158,7 +158,7 @@ class Machine(RuleBasedStateMachine):
         reading = self.readings[at % len(self.readings)]
         self.run(reading.events.update(filter_of(kinds)))
         reading.kinds = kinds
-        # What it does not ask for now may come, should it ask for that again before it is read.
+        # Notifications outside its filters may arrive, if it widens them before it reads.
         reading.coming = [
             replace(each, must=each.must and each.kind in kinds) for each in reading.coming
         ]
@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
         for reading in self.readings:
             reading.coming += [each for each in coming if each.kind in reading.kinds]
 
-    # --- what is durable ----------------------------------------------------------------------
+    # --- durable subscriptions ----------------------------------------------------------------
 
     @precondition(lambda self: self.store and self.log is None)
     @rule(client=clients)
@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
         await self.log.acknowledge(up_to=last)
         self.kept.clear()
 
-    # --- what is on offer ---------------------------------------------------------------------
+    # --- advertisements -----------------------------------------------------------------------
 
     @precondition(lambda self: len(self.offers) < 4)
     @rule(client=clients, kind=st.integers(0, KINDS - 1))
@@ -271,7 +271,7 @@ class Machine(RuleBasedStateMachine):
         assert following is not None
         self.run(until(lambda: set(following.current) == wanted))
 
-    # --- what is lost -------------------------------------------------------------------------
+    # --- losses -------------------------------------------------------------------------------
 
     @precondition(lambda self: self.calm > CALM)
     @rule(client=clients, other=clients, kind=st.integers(0, KINDS - 1))
@@ -350,7 +350,7 @@ class Machine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     async def _end(self) -> None:
-        for kind in range(KINDS):  # Behind it nothing comes: also not twice.
+        for kind in range(KINDS):  # Nothing arrives after it, also no second copy.
             last = Coming(next(self.numbers), kind)
             await self.services[0].publish({"n": last.n, "kind": kind})
             self._is_coming([last])

@@ -220,7 +220,7 @@ async def test_a_reader_that_sleeps_holds_up_no_other_beyond_a_link() -> None:
         reader.subscribe("a >= 0") as events,
     ):
         await until(lambda: know(brokers[:1], 1))  # One covers both.
-        count = 12_000  # More than the queue of who sleeps has room for.
+        count = 12_000  # More than fits into the queue of the sleeping reader.
 
         async def publish() -> None:
             await publisher.publish_batch({"a": each, "b": "x" * 100} for each in range(count))
@@ -321,7 +321,7 @@ async def test_answered_publications_arrive_or_are_counted_when_a_broker_stops(e
         ({"cost": 0}, "no cost of a link"),
         ({"as": "parent"}, "chooses its parent itself"),
         ({"name": "n" * 256}, "a name of more than"),
-        ({"name": ""}, "says no name"),
+        ({"name": ""}, "has no name: give it one"),
     ],
 )
 async def test_a_stranger_that_does_not_fit_ends_no_link(said: dict[str, Any], reason: str) -> None:
@@ -518,7 +518,7 @@ async def test_a_neighbour_that_is_wanted_twice_has_one_link_that_stays(is_other
             connections = 0
             while connections < north.statistics().connections_total:  # Until it is at rest.
                 connections = north.statistics().connections_total
-                for _ in range(50):  # Many times what it waits until it tries again.
+                for _ in range(50):  # Many times the wait until it tries again.
                     await asyncio.sleep(0.002)
             assert len(north.neighbours) == len(south.neighbours) == 1
             (link,) = south.neighbours

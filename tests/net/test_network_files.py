@@ -15,8 +15,7 @@ from contrada.errors import ConnectionFailedError
 from contrada.service.sync import SyncService
 from tests.commands import here
 from tests.net.conftest import CONTRADA
-from tests.net.processes import Process, serving
-from tests.net.test_commands import WAIT_S, contrada
+from tests.net.processes import WAIT_S, Process, contrada, serving
 from tests.net.test_neighbours import free_ports
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "networks" / "seven.toml"

@@ -6,8 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.commands import here
-from tests.net.processes import publish_until, reading, serving
-from tests.net.test_commands import WAIT_S
+from tests.net.processes import WAIT_S, publish_until, reading, serving
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ async def test_a_network_matches_as_one_matcher(part_bytes: int) -> None:
             is_split.add(delegated(brokers))
             await publish(one, a=n, k=n % 2)
             await publish(one, b=n, k=n % 2)
-            if n == 2:  # In the middle of a match a part of it may come from elsewhere.
+            if n == 2:  # In the middle of a match a part of it may arrive from another server.
                 await theirs.open()
             await until(lambda: brokers.is_at_rest)
             await publish(one if n < 2 or n > 4 else other, c=n, k=n % 2)

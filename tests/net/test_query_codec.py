@@ -131,8 +131,8 @@ async def test_invalid_messages_are_refused() -> None:
         assert isinstance(client, TcpService)
         question = Ask((Disjunct(Query("a = 1")),), "", "7", 1_000_000, 1)
         for wrong, words in (
-            (msgspec.structs.replace(question, hops=1), "over no link"),
-            (msgspec.structs.replace(question, timeout_us=0), "no time"),
+            (msgspec.structs.replace(question, hops=1), "has no hops"),
+            (msgspec.structs.replace(question, timeout_us=0), "without a time"),
             (msgspec.structs.replace(question, identity="x" * 300), "length <= 255"),
             (Describe("s", ()), "no notification can match"),
         ):

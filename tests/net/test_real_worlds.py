@@ -153,7 +153,7 @@ def test_a_broker_with_a_fault_is_found_out(
     fault: str, seen: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkers would look at a world in which nothing can be seen."""
-    monkeypatch.setattr(real_world, "STILL_S_MAX", 2.0)  # Not all of them come to rest.
+    monkeypatch.setattr(real_world, "STILL_S_MAX", 2.0)  # Not all of them settle.
     what: set[str] = set()
     for seed in range(SEED, SEED + WORLDS_MAX):  # In one world nothing may be there to be lost.
         plan = planned(seed, MESH, FEW, 2, each=120)
@@ -161,7 +161,7 @@ def test_a_broker_with_a_fault_is_found_out(
         folder.mkdir()
         found = outcome(plan, folder, Loopback(plan), fault + SERVE)
         shown = {each.what for each in found.violations}
-        # Where a world does not come to rest, what is kept is not read: nothing is lost by that.
+        # If a world does not settle, its logs are not read: nothing is lost by that.
         what |= shown - {"lost"} if "no rest" in shown else shown
         if seen & what:
             return

@@ -31,7 +31,7 @@ from contrada.service import ConnectionState, Service, Subscription
 from contrada.service.subscription_queue import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
 from tests.net.conftest import CONTRADA
-from tests.net.soon import connect
+from tests.net.soon import SOON, connect
 
 UNCONNECTABLE = "contrada://127.0.0.1:1"
 
@@ -270,7 +270,7 @@ async def test_unanswered_publications_are_not_sent_twice() -> None:
         may_be = [f.may_be_published for f in failures if isinstance(f, ConnectionFailedError)]
         sent = ClientLimits().publish_frames_max * ClientLimits().publish_notifications_max
         assert may_be == [True] * sent + [False] * (len(items) - sent)
-        assert "may have come there, or not" in str(failures[0])
+        assert "may have arrived, or not" in str(failures[0])
         await reached(states, "connected")
         await service.publish({"n": 1})
         assert broker.statistics().published == 1
@@ -355,7 +355,7 @@ async def test_a_hung_broker_does_not_delay_closing() -> None:
                 await each
         service = TcpService(
             address, limits=limits
-        )  # The system takes the connection; nobody says hello.
+        )  # The system accepts the connection; nobody sends a hello.
         opening = asyncio.create_task(service.open())
         await asyncio.sleep(0)
         await service.aclose()
@@ -380,7 +380,7 @@ async def test_a_hung_broker_is_left() -> None:
             publishing = [asyncio.create_task(service.publish({"n": n}, body=body)) for n in (1, 2)]
             assert "nothing heard for" in (await reached(states, "lost")).reason
             for each in publishing:
-                with pytest.raises(ConnectionFailedError, match="may have come there, or not"):
+                with pytest.raises(ConnectionFailedError, match="may have arrived, or not"):
                     await each
             assert (await reached(states, "connected")).address == other.address
 
@@ -746,7 +746,8 @@ async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) ->
                 async with service.subscribe("n any"):
                     await some_turns()
 
-    async with Broker(port=0) as broker, TcpService(broker.address) as service:
+    soon = ClientLimits(backoff=SOON)
+    async with Broker(port=0) as broker, TcpService(broker.address, limits=soon) as service:
         got: dict[object, list[Any]] = {n: [] for n in range(3)}
         async with service.subscribe("n any") as events:
 
@@ -766,7 +767,7 @@ async def test_connections_that_break_at_any_moment_confuse_nobody(seed: int) ->
                 for each in list(broker._connections):
                     each.abort()
             await asyncio.gather(*working)
-            # What was refused was never sent; what is sent now comes.
+            # Refused publications were never sent; new ones arrive.
             assert refused.isdisjoint(n for some in got.values() for n in some)
             last = 300
             while not await is_published(last):  # The last connection may have ended just now.

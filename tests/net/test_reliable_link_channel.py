@@ -36,7 +36,7 @@ from tests.homes import CERTIFIED, MARKER, numbers, records, rest
 from tests.net.processes import serving
 from tests.net.soon import BROKER_LIMITS, SOON, connect
 from tests.net.test_broker import RawClient
-from tests.net.test_durable_client import publish_all, read_all
+from tests.net.test_durable_stores import publish_all, read_all
 from tests.net.test_neighbours import free_ports
 
 READ_AHEAD_MAX = ServiceLimits().prefetch_max
@@ -120,7 +120,7 @@ async def test_durable_publications_reach_a_log_elsewhere_and_are_read_from_any_
             got = await records(events, 6)
             assert [each.item["n"] for each in got] == [3, 4, 5, 6, 7, 8]
             assert [each.position for each in got] == [4, 5, 6, 7, 8, 9]
-        with pytest.raises(DeliveryError, match="stands for other filters, n any"):
+        with pytest.raises(DeliveryError, match="has other filters, n any"):
             await publisher.subscribe("n > 3", durable="s")
         with pytest.raises(DeliveryError, match="is known at its home alone, server 'c'"):
             await publisher.subscribe(durable="s", retention=ct.Retention())

@@ -9,10 +9,11 @@ import pytest
 
 from contrada.connections import connect
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.service import Service
-from contrada.service.backoff import BackoffLimits
+from contrada.service.backoff import Backoff, BackoffLimits
 from tests.asynchronous import on_loop
 from tests.net.test_reconnection import begun, cut, lose, reached
 
@@ -84,10 +85,16 @@ async def test_attempts_of_a_waiting_call_have_a_rate() -> None:
         for each in calls:
             each.cancel()
         while (await reached(states, "trying")).wait_s < 500:
-            pass  # No call waits any more, so neither does an attempt come.
+            pass  # No call waits any more, so there is no attempt either.
 
 
 def test_the_bounds_of_waits_agree() -> None:
     """A publication would fail before the next attempt, or a reader wait longer than documented."""
     usual = ClientLimits()
     assert usual.retry_s_max <= 2 < usual.disconnected_wait_s
+
+
+def test_after_many_losses_a_link_waits_no_longer_than_a_reader() -> None:
+    """Readers behind another broker would wait for half a minute, beside brokers that listen."""
+    backoff = Backoff(BrokerLimits().backoff)
+    assert max(backoff.next_s() for _ in range(100)) <= ClientLimits().retry_s_max

@@ -19,9 +19,9 @@ from contrada.routing.router_messages import Advertise, Follow, Unadvertise
 from contrada.service import OfferChange
 from contrada.service.subscription_queue import ENTRY_BYTES
 from tests.asynchronous import on_loop, until
+from tests.net.processes import WAIT_S
 from tests.net.soon import connect
 from tests.net.test_broker import RawClient
-from tests.net.test_commands import WAIT_S
 from tests.net.test_reconnection import cut, lose, reached
 
 ALARMS = ct.Advertisement("what = 'alarm'")

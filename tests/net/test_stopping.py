@@ -17,6 +17,7 @@ from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
+from contrada.net.wire.endpoint import ConnectOptions
 from contrada.service.dispatch_routes import LINK_DOWN
 from contrada.service.sync import SyncService
 from tests.asynchronous import TEST_S_MAX, on_loop, until
@@ -151,6 +152,44 @@ async def test_a_broker_ends_soon_after_its_start(is_entered: bool) -> None:
         await asyncio.gather(opening, return_exceptions=True)
 
 
+@on_loop
+async def test_a_connection_accepted_during_the_stop_is_closed() -> None:
+    """Its client would wait for a broker that has gone, and the broker be kept from its end."""
+    async with Broker(port=0, limits=PATIENT) as stopped:
+
+        async def reach(protocol: asyncio.Protocol) -> None:
+            here, there = socket.socketpair()
+            loop = asyncio.get_running_loop()
+            await loop.create_connection(lambda: protocol, sock=here)
+            await loop.create_connection(stopped.accept, sock=there)
+
+        address = stopped.address
+        stopped.hold(1)  # The queue of a client that does not read.
+        stopping = asyncio.create_task(stopped.stop())
+        await until(lambda: stopped.is_stopping)
+        late = TcpService(address, options=ConnectOptions(reach=reach))
+        with pytest.raises(ConnectionFailedError, match="the broker stops"):
+            await late.open()
+        await until(lambda: not stopped._connections)
+        assert not stopping.done()
+        stopped.hold(-1)
+        await stopping
+
+
+@on_loop
+async def test_a_connection_accepted_in_the_turn_of_the_stop_is_closed() -> None:
+    """Its client would wait for a hello, on a socket that nobody closes."""
+    stopped = Broker(port=0)
+    await stopped.start()
+    address = parse_address(stopped.address)
+    with socket.create_connection((address.host, address.port)) as late:
+        await asyncio.sleep(0)  # In the next turn the loop accepts it, after the stop begins.
+        await asyncio.create_task(stopped.stop())
+        late.setblocking(False)
+        read = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(late, 1000), TEST_S_MAX)
+    assert b"the broker stops" in read
+
+
 @pytest.mark.parametrize("is_embedded", [False, True])
 @on_loop
 async def test_a_stop_without_time_leaves_no_connection(is_embedded: bool) -> None:
@@ -166,7 +205,7 @@ async def test_a_stop_without_time_leaves_no_connection(is_embedded: bool) -> No
         async with connect(address) as publisher, stopped:
             await until(lambda: len(brokers[0].neighbours) == 1)
             here = stopped._server if isinstance(stopped, EmbeddedBroker) else stopped
-            here.hold(1)  # What waits for somebody who does not read.
+            here.hold(1)  # The queue of a client that does not read.
             end = stopped.aclose if isinstance(stopped, EmbeddedBroker) else stopped.stop
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(end(), 0.05)

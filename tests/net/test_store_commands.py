@@ -9,8 +9,7 @@ import pytest
 from contrada import connect_sync
 from contrada.delivery.store_renewal import RESTORED_GAP
 from contrada.errors import ConnectionFailedError, ContradaError
-from tests.net.processes import serving
-from tests.net.test_commands import contrada
+from tests.net.processes import contrada, serving
 
 FILTERS = "n >= 0"
 

@@ -29,8 +29,7 @@ from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.tls import TLS_FAULT, Tls
 from tests.asynchronous import on_loop, until
-from tests.net.processes import serving
-from tests.net.test_commands import WAIT_S, contrada
+from tests.net.processes import WAIT_S, contrada, serving
 
 HOST = "127.0.0.1"
 PAST, FUTURE, LATER = (datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2900, 2901))
@@ -95,7 +94,7 @@ async def test_clients_and_links_speak_tls(authority: Authority) -> None:
             subscriber.subscribe("a any") as events,
         ):
             await until(lambda: first.dispatcher.router.statistics().filters.nodes == 1)
-            count = 5_000  # More than what is written in one go.
+            count = 5_000  # More than one write.
             await publisher.publish_batch({"a": each, "b": "x" * 500} for each in range(count))
             assert [(await anext(events))["a"] for _ in range(count)] == list(range(count))
 
@@ -254,7 +253,7 @@ async def test_a_client_connects_again_over_tls(authority: Authority) -> None:
             lost = set(broker._connections)
             for peer in lost:
                 peer.abort()
-            # Until it is there again: what is published before it knows of its loss fails with it.
+            # Until it is connected again: earlier publications fail with the connection.
             await until(partial(_came_again, broker, lost))
 
 
@@ -317,7 +316,7 @@ def test_a_broker_reports_its_expired_certificate(authority: Authority, tmp_path
             path.write_text(said.format(bad.certificate), "utf-8")
             process.send_signal(signal.SIGHUP)
             heard(process, f"{bad.certificate} has expired: the one that is shown stays")
-            heard(process, f"read {path} again")  # All else is in force: whom it throws out is out.
+            heard(process, f"read {path} again")  # The rest is in force, also exclusions.
         with connect_sync(address, tls=authority.trusting()):
             pass
 
@@ -337,7 +336,7 @@ def test_files_that_are_no_certificates_are_named(authority: Authority, tmp_path
         (Tls(bad), "bad.pem: expected a certificate and its key, in PEM"),
         (Tls(good.certificate, other.certificate), "is not that of the certificate"),
         (Tls(good.certificate, encrypted), "encrypted.pem: the key is encrypted"),
-        (Tls(authority=bad), "bad.pem: expected certificates of who is trusted"),
+        (Tls(authority=bad), "bad.pem: expected the certificates of trusted authorities"),
         (Tls(authority=tmp_path / "none.pem"), "none.pem: No such file"),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
@@ -346,9 +345,9 @@ def test_files_that_are_no_certificates_are_named(authority: Authority, tmp_path
 
 def test_invalid_tls_settings_are_refused(authority: Authority) -> None:
     """A broker would ask nobody for a certificate, or take everybody's."""
-    with pytest.raises(ServiceError, match="needs a certificate"):
+    with pytest.raises(ServiceError, match="needs one itself: add a certificate"):
         Tls(require_certificate=True)
-    with pytest.raises(ServiceError, match="says whose"):
+    with pytest.raises(ServiceError, match="needs their authority"):
         Tls(authority.path, require_certificate=True)
     context = ssl.create_default_context()
     for address in (None, "contrada://127.0.0.1"):

@@ -4,6 +4,9 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from queue import Queue
+from threading import Thread
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -14,7 +17,7 @@ from opentelemetry.trace import SpanContext, get_current_span
 
 from contrada import Notification, connect
 from contrada.service import trace_spans
-from tests.asynchronous import on_loop, until
+from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.networks import network
 
 
@@ -164,3 +167,30 @@ def test_an_exporter_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
     trace_spans.start_by_environment()
     assert trace_spans.is_on
     trace_spans.stop()
+
+
+def test_spans_are_sent_to_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve --tracing` would not start with its extra alone, or send nothing."""
+    found: Queue[tuple[str, str]] = Queue()
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            found.put((self.path, self.headers["content-type"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as collector:
+        Thread(target=collector.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{collector.server_port}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+        monkeypatch.delenv("OTEL_TRACES_EXPORTER", raising=False)
+        trace_spans.start_by_environment()
+        trace_spans.trace_publication(Notification({"n": 1}))
+        trace_spans.stop()
+        assert found.get(timeout=TEST_S_MAX) == ("/v1/traces", "application/x-protobuf")
+        collector.shutdown()

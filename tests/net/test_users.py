@@ -1,14 +1,23 @@
 """The file of users: its rights, and its errors."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import contrada as ct
 from contrada.errors import InputError
-from contrada.model import FilterSet
+from contrada.model import Filter, FilterSet
 from contrada.net.broker import users as module
-from contrada.net.broker.users import USER_NAME_CHARS_MAX, Users, UserSettings, check_user_name
+from contrada.net.broker.users import (
+    USER_NAME_CHARS_MAX,
+    RightsSettings,
+    Users,
+    UserSettings,
+    check_user_name,
+)
 from contrada.net.wire.tokens import new_token
 from contrada.service.security.principals import EVERYTHING, NOTHING, Principal
 
@@ -71,7 +80,7 @@ def test_a_file_sets_the_permissions_of_users(tmp_path: Path) -> None:
         ("[other]", "found .*other"),
         ("users = 1", "users"),
         ("[users]\ndesk = 1", "users"),
-        ("[users.desk]\ntoken = 'x'", "users.desk: .*'x'.*expected scrypt"),
+        ("[users.desk]\ntoken = 'x'", "users.desk: .*'x'.*expected blake2b"),
         ("[users.desk]\npublish = 'price <'", "users.desk: publish: line 1, column 8"),
         ("[users.desk]\nsubscribe = ['a = 1', 'b <']", "users.desk: subscribe: line 1"),
         ("[users.desk]\nsubscribe = 'a wobbles 1'", "users.desk: subscribe: .*wobbles"),
@@ -115,37 +124,122 @@ def test_other_names_are_names(name: str) -> None:
     check_user_name(name)
 
 
-def test_changed_credentials_are_detected() -> None:
-    """A user with a new token would keep the old connection, or all would have to reconnect."""
-    other = new_token("desk")[1]
-    users = Users.of(
-        "here",
-        {
-            "desk": UserSettings(token=RECORD),
-            "cert": UserSettings(certificate="c"),
-            "gone": UserSettings(),
-            "same": UserSettings(token=RECORD, publish="a = 1"),
-        },
-    )
-    now = Users.of(
-        "here",
-        {
-            "desk": UserSettings(token=other),
-            "cert": UserSettings(certificate="d"),
-            "same": UserSettings(token=RECORD, publish="a = 2"),
-            "new": UserSettings(),
-        },
-    )
-    assert users.changed(now) == {"desk", "cert", "gone"}
-    assert users.changed(users) == set()
-
-
 def test_a_certificate_is_of_one_user_or_nobodys() -> None:
     """A certificate with the names of two users could be taken for either."""
     users = Users.of(
         "here", {"a": UserSettings(certificate="a.x"), "b": UserSettings(certificate="b.x")}
     )
-    assert users.of_certificate(["z", "a.x"]) == users.principals["a"]
+    found = users.of_certificate(["z", "a.x"])
+    assert found == users.principals["a"]
+    assert found is not None
+    assert found.credential == "a.x", "it ends with this certificate"
     assert users.of_certificate(["a.x", "b.x"]) is None
     assert users.of_certificate(["a", "A.X", "*.x", ""]) is None
     assert users.of_certificate([]) is None
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+ODD_NAMES = ["d17", "o'b\"x\\", "'or'a'any'", "{user}", "a{b}", "x`y", ")|(", "é#", "a.b:c@d", "&&"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_template_gives_exactly_the_name(name: str) -> None:
+    """A name could be read as a part of the filter, and give the rights of others."""
+    group = RightsSettings(
+        publish="device = {user} and kind in ('state', {user})  # of '{a device'",
+        subscribe=["to = {user}", "to none of ({user}, 'x') and all = true and t matches /'a/"],
+        publishers=["{user}", "old/{user}"],
+        durable=["{user}"],
+    )
+    settings = {name: UserSettings(token=RECORD, groups=["device"]), "other": UserSettings()}
+    user = Users.of("here", settings, {"device": group}).principals[name]
+    device, kinds = Filter({"device": name}), Filter({"kind": ["state", name]})
+    assert user.publish == FilterSet([device & kinds])
+    rest = Filter({"to": ct.ops.none_of(name, "x")}) & Filter("all = true and t matches /'a/")
+    assert user.subscribe == FilterSet([Filter({"to": name}), rest])
+    assert (user.publishers, user.durable) == ((name, f"old/{name}"), (name,))
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("topic prefix {user}", "found it behind 'prefix', expected {user} as a value"),
+        ("topic matches {user}", "behind 'matches'"),
+        ("topic wildcard {user}", "behind 'wildcard'"),
+        ("topic = nocase {user}", "behind 'nocase'"),
+        ("{user} = 1", "behind ''"),
+        ("a = '{user}'", "write {user} without quotes"),
+        ('a = "x{user}"', "write {user} without quotes"),
+        ("a matches /{user}/", "without quotes"),
+        ("`{user}` = 1", "without quotes"),
+        ("a = {user", "users.desk: publish: line 1"),
+    ],
+)
+def test_a_template_that_would_give_more_than_the_name_is_refused(
+    template: str, words: str
+) -> None:
+    """A name would be a pattern, the beginning of other names, or never be replaced."""
+    with pytest.raises(InputError, match=re.escape(words)):
+        Users.of(
+            "here",
+            {"desk": UserSettings(groups=["device"])},
+            {"device": RightsSettings(publish=template)},
+        )
+
+
+def test_a_user_has_its_own_rights_and_those_of_its_groups(tmp_path: Path) -> None:
+    """A group would take rights away, give names of other users, or be forgotten."""
+    users = read(
+        tmp_path,
+        """
+        [groups.reads]
+        subscribe = "a = 1"
+        inspect = true
+        [groups.writes]
+        publish = ["b = {user}", "b = 0"]
+        durable = ["logs/{user}"]
+        [groups.all]
+        publish = true
+        [users.desk]
+        subscribe = "a = 2"
+        groups = ["reads", "writes"]
+        [users.root]
+        groups = ["writes", "all"]
+        [users.plain]
+        """,
+    )
+    desk = users.principals["desk"]
+    assert desk.subscribe == FilterSet("a in (1, 2)")
+    assert desk.publish == FilterSet("b = 'desk' or b = 0")
+    assert (desk.publishers, desk.durable) == (("desk",), ("logs/desk",))
+    assert (desk.may_inspect, desk.narrows, desk.may_link) == (True, False, False)
+    assert users.principals["root"].publish is EVERYTHING
+    assert users.principals["plain"] == Principal(
+        "plain", publishers=("plain",), durable=("plain",)
+    )
+    with pytest.raises(InputError, match=r"users.desk: groups: found 'raeds', .* groups: reads"):
+        read(tmp_path, "[groups.reads]\n[users.desk]\ngroups = ['raeds']")
+    with pytest.raises(InputError, match=r"groups.reads: .*token"):
+        read(tmp_path, "[groups.reads]\ntoken = 'x'")
+
+
+# --- two tokens -----------------------------------------------------------------------------------
+
+
+def test_a_credential_is_known_until_it_is_withdrawn_or_ends() -> None:
+    """A withdrawn token would stay valid, or a new one end the connections of all."""
+    now = datetime.now(UTC)
+    other = new_token("desk")[1]
+
+    def knows(credential: str, **said: Any) -> bool:
+        return Users.of("here", {"desk": UserSettings(**said)}).knows("desk", credential)
+
+    assert knows(RECORD, token=RECORD)
+    assert knows(RECORD, token=other, old_token=RECORD)
+    assert knows(RECORD, token=other, old_token=RECORD, old_token_ends=now + timedelta(hours=1))
+    assert not knows(RECORD, token=other, old_token=RECORD, old_token_ends=now)
+    assert not knows(RECORD, token=other)
+    assert not knows(RECORD, certificate="desk.example")
+    assert knows("desk.example", certificate="desk.example")
+    assert not knows("desk.example", certificate="task.example")

@@ -30,8 +30,8 @@ from tests.asynchronous import on_loop, until
 from tests.commands import here
 from tests.net.conftest import CONTRADA
 from tests.net.networks import network
-from tests.net.processes import publish_until, reading, serving
-from tests.net.test_commands import WAIT_S, contrada
+from tests.net.processes import WAIT_S, contrada, publish_until, reading, serving
+from tests.postgres import Server, needs_postgres
 
 NOWHERE = "contrada://127.0.0.1:1"
 
@@ -194,6 +194,9 @@ async def test_doctor_names_a_full_disk(tmp_path: Path) -> None:
         assert "cannot be written" in fault["found"]
         assert "no room is left" in fault["found"]
         assert fault["todo"].startswith("make room on the disk")
+        (refused,) = (each for each in found if "refused" in each["found"])
+        assert refused["found"] == "1 refused: StoreFullError"
+        assert refused["todo"].startswith("its store did not take them")
         store._db.execute(f"PRAGMA max_page_count = {pages + 1000}")
         await service.publish({"a": 2}, delivery="certified")
         assert not broker.statistics().store_failures
@@ -218,6 +221,37 @@ async def test_doctor_names_a_log_that_is_stuck(tmp_path: Path) -> None:
     (fault,) = (each for each in found if each["level"] == "fault")
     assert fault["found"].startswith("a log cannot be read, and its readers wait: 'log': ")
     assert "contrada store check" in fault["todo"]
+
+
+@pytest.mark.slow
+@needs_postgres
+def test_doctor_names_a_log_whose_database_is_away() -> None:
+    """A person would look for a fault of readers; or records would stay unread afterwards."""
+    server = Server()
+    try:
+        with (
+            serving("--port", "0", "--store", server.url()) as (_, address),
+            connect_sync(address) as service,
+        ):
+            with service.subscribe("n any", durable="log"):
+                pass
+            for n in range(300):
+                service.publish({"n": n}, delivery="certified")
+            server.kill()
+            with service.subscribe("n any", durable="log") as events:
+                status, found = findings(address)
+                while status == 0:  # Until the broker has tried to read it.
+                    status, found = findings(address)
+                (fault,) = (each for each in found if each["level"] == "fault")
+                assert fault["found"].startswith(
+                    "a log cannot be read, and its readers wait: 'log'"
+                )
+                assert "once the store answers" in fault["todo"]
+                server.start()
+                assert [events.next(WAIT_S)["n"] for _ in range(300)] == list(range(300))
+            assert findings(address)[0] == 0
+    finally:
+        server.remove()
 
 
 @pytest.mark.parametrize("ahead_s", [3_600, -3_600])
@@ -322,7 +356,16 @@ def test_inspect_explains_the_route_of_a_notification() -> None:
         assert (nowhere["matching"], nowhere["neighbours"]) == ([], [])
         assert nowhere["filters"] == at_north["matching"]
         plain = contrada("inspect", north, "--notification", '{"a": 2}')
-        assert plain.stdout == "it goes nowhere: no filter matches it\n"
+        assert plain.stdout == "no filter matches it: nobody gets it\n"
+        plain = contrada("inspect", south, "--notification", '{"a": "1", "b": "x"}', "--why")
+        assert plain.stdout.splitlines()[1:] == [
+            "does not match: a = 1",
+            '  fails: `a = 1`: "1" is a text, expected a number; 1 would match',
+        ]
+        told = inspected(south, "--notification", '{"A": 1}', "--why")["why"]
+        assert told == ["does not match: a = 1\n  fails: `a = 1`: 'a' is absent, there is 'A'"]
+        assert inspected(south, "--notification", '{"a": 1}', "--why")["why"] == []
+        assert contrada("inspect", south, "--why").returncode == 2
         plain = contrada("inspect", north, "--notification", '{"a": 1}')
         assert plain.stdout.startswith("it goes to south, and matches 1 filter\n")
         plain = contrada("inspect", south)

@@ -193,6 +193,6 @@ def test_invalid_websocket_addresses_are_refused(end: str) -> None:
 def test_a_missing_library_gives_installation_help(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link would be tried for ever, with an error of an import."""
     monkeypatch.setattr(address, "find_spec", lambda _: None)
-    with pytest.raises(MissingRequirementError, match=r"pip install contrada\[http\]"):
+    with pytest.raises(MissingRequirementError, match=r"pip install 'contrada\[http\]'"):
         parse_address("contrada+ws://desk")
     assert parse_address("contrada://desk") == Address("desk")

@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 
 from contrada.cli import main
 from tests.integrations.feeds.web import answering, website
-from tests.net.processes import serving
-from tests.net.test_commands import WAIT_S
+from tests.net.processes import WAIT_S, serving
 from tests.own_operators import CONTRADA
 
 pytestmark = pytest.mark.slow
@@ -149,7 +148,7 @@ def test_feeds_are_published(tmp_path: Path) -> None:
         assert feed.stderr is not None
         assert feed.stderr.readline() == f"{web}/f: 1 new, 0 changed, 0 unchanged, 0 bad\n"
         number = 1
-        while subscriber.poll() is None:  # The subscription may come later than the first ones.
+        while subscriber.poll() is None:  # The subscription may be later than the first ones.
             number += 1
             page[0] = page[0].replace(b"<item>", b"<item><guid>%d</guid></item><item>" % number, 1)
             line = feed.stderr.readline()

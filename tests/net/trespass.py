@@ -162,7 +162,7 @@ class World:
         self.refused = 0
         self.stack = AsyncExitStack()
 
-    # --- what there is ------------------------------------------------------------------------
+    # --- the network --------------------------------------------------------------------------
 
     def settings(self, name: str) -> UserSettings:
         """Returns random rights of a principal; fewer of a neighbour, so it rarely has all."""
@@ -317,7 +317,7 @@ class World:
         found: FilterSet = self.filters(who, writes=writes)
         return self.chance.choice(found.filters or (Filter({}),))
 
-    # --- what they do -------------------------------------------------------------------------
+    # --- the actions --------------------------------------------------------------------------
 
     async def step(self) -> None:
         """One of them does something."""
@@ -542,11 +542,11 @@ class World:
         )
         who.service.reconnection.send(AboutQuestions([encode_message(said)]))
 
-    # --- what must hold -----------------------------------------------------------------------
+    # --- the checks ---------------------------------------------------------------------------
 
     async def settle(self, ways: Collection[str]) -> None:
         """Waits for deliveries in flight, and for one in each of these ways; for any without."""
-        for who in self.all:  # The reply follows what was sent before it.
+        for who in self.all:  # The reply follows all earlier messages.
             with suppress(ContradaError):
                 await who.service.subscribe("k = 1").open()
         await until(lambda: bool(self.ways()) and self.ways().issuperset(ways))
@@ -578,7 +578,7 @@ class World:
                 writer = self.wrote[n]
                 assert reader.principal.subscribe.matches(it), (reader.principal, way, it)
                 assert may_write(writer.principal, it), (writer.principal, way, it)
-                for bound in writer.held_to[len(reader.held_to) :]:  # The links that it came over.
+                for bound in writer.held_to[len(reader.held_to) :]:  # The links of its path.
                     assert may_write(bound, it), (bound, way, it)
                 for bound in reader.held_to[len(writer.held_to) :]:
                     assert bound.subscribe.matches(it), (bound, way, it)
@@ -597,7 +597,7 @@ def may_write(principal: Principal, it: Notification) -> bool:
 def may_say(may: Principal, is_to_it: bool, message: Message) -> bool:
     """Returns whether a message may cross a link with these rights."""
     if isinstance(message, Subscribe):
-        # What is said to it is about what it may publish; what it wants is looked at as it comes.
+        # Its right to publish decides the announcements to it; its filters are checked on receipt.
         asked = message.filters.filters if is_to_it else ()
         return all(any(product_meets(it, each) for it in may.publish.filters) for each in asked)
     if not isinstance(message, Advertise):

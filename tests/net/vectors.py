@@ -44,6 +44,17 @@ from contrada.delivery.delivery_messages import (
     Transfer,
     Withdraw,
 )
+from contrada.delivery.queue_messages import (
+    AskQueue,
+    AskQueues,
+    PeekedEntries,
+    PeekQueue,
+    PurgeQueue,
+    QueuePage,
+    QueueState,
+    QueueStep,
+    RedriveQueue,
+)
 from contrada.delivery.retention import Retention
 from contrada.errors import ContradaError, DeliveryError, FrameError
 from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Pattern, Query
@@ -94,7 +105,7 @@ from contrada.net.wire.frames import (
     StatisticsRequest,
     encode,
 )
-from contrada.net.wire.inspection import FilterPage, HeldLink, HeldText, Inspection
+from contrada.net.wire.inspection import FilterPage, HeldLink, HeldStep, HeldText, Inspection
 from contrada.net.wire.message_codec import Hopping, decode_request, encode_message
 from contrada.net.wire.payload_codec import encode_values
 from contrada.patterns import Match
@@ -187,6 +198,11 @@ PROMISES: Final[dict[str, tuple[str, Any]]] = {
     "ask log": ("the positions of s, and that of a time", AskLog("s", AT_US)),
     "ask stretch": ("positions 1 and 2 of s, number 1 there", AskRecordBatch("s", 1, 1, 3)),
     "acknowledge": ("all before position 3 is worked off", Acknowledge("s", 1, 3)),
+    "ask queue": ("the counts of s", AskQueue("s")),
+    "ask queues": ("those whose names follow s", AskQueues("s")),
+    "peek queue": ("2 records of s, from position 3 on", PeekQueue("s", 3, 2)),
+    "purge queue": ("the records that s has now", PurgeQueue("s")),
+    "redrive queue": ("the next step, up to position 8", RedriveQueue("s.dead", 2, 4, 9, "s")),
 }
 """The messages in a LogRequest."""
 
@@ -236,6 +252,8 @@ FERRIED: Final[dict[str, tuple[str, Any]]] = {
 """The messages in a LogHop."""
 
 MATCH: Final = (encode_values(("DIS",)), [to_msgpack(A), to_msgpack(B)])
+
+_QUEUE: Final = QueueState("s", 3, 2, 1, AT_US, 900, 1, 2, 4, 0, "s.dead")
 
 FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     "hello of a client": ("the first frame of a client", Hello("client", "example 1")),
@@ -293,6 +311,14 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
         "asks what clients ask for, from durable subscription 4 and filter 300 on",
         InspectRequest(10, page_from=(4, 300)),
     ),
+    "inspect request of an arrival": (
+        "asks what the broker would do with a notification from south, which entered at east",
+        InspectRequest(11, to_msgpack(QUOTE), arrival=("south", "east")),
+    ),
+    "inspect request of a forest": (
+        "asks for the filters below filter 7 in the forest of south, from number 20 on",
+        InspectRequest(12, forest_from=("south", "", 7, 20)),
+    ),
     "inspect reply": (
         "one link, one client with one subscription, which matches",
         InspectReply(
@@ -300,11 +326,13 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
             Inspection(
                 "north",
                 {"links": 1, "clients": 1, "filters": 1, "advertisements": 0, "matching": 1},
-                [HeldLink("south", "peer", 1)],
+                [HeldLink("south", "peer", 1, "", "contrada://south", 3, 1, ["0"])],
                 {"1": 1},
                 [HeldText("price < 100", ["client 1"])],
                 [],
-                [HeldText("price < 100", ["client 1"])],
+                [HeldText("price < 100", ["client 1"], 7, ["south"])],
+                ["south"],
+                steps=[HeldStep("south", "north")],
             ),
         ),
     ),
@@ -364,6 +392,18 @@ FRAMES: Final[dict[str, tuple[str, Frame]]] = {
     "log reply to ask stretch": (
         "one record, and one that is damaged",
         LogReply(8, promised(_STRETCH)),
+    ),
+    "log reply to ask queues": (
+        "one queue, and there are more",
+        LogReply(8, promised(QueuePage([_QUEUE], "s"))),
+    ),
+    "log reply to peek queue": (
+        "a record that one reader got, and the position of the next",
+        LogReply(8, promised(PeekedEntries((LogEntry(3, AT_US, SURE, 1),), 4))),
+    ),
+    "log reply to redrive queue": (
+        "100 records were moved, and the next step",
+        LogReply(8, promised(QueueStep(100, 2, 104, 9_000, "s"))),
     ),
     "log refusal": ("nothing was done", refusal(8, DeliveryError("s is read already"))),
     **{

@@ -129,7 +129,7 @@ def matches_of(stream: Sequence[Notification], pattern: Pattern) -> list[tuple[N
     while first < len(stream):
         run, last = run_from(stream, first, pattern)
         if last is None:
-            first += 1  # no run begins here, or it outlived its span: go on after its first
+            first += 1  # no run begins here, or it outlived its span: continue after its first
             continue
         if len(run) == len(pattern.filters):
             matches.append(run)
@@ -138,7 +138,7 @@ def matches_of(stream: Sequence[Notification], pattern: Pattern) -> list[tuple[N
         elif len(run) == len(pattern.filters):
             first = last + 1  # after a match from the next notification on
         else:
-            break  # one run at a time, and this one goes on
+            break  # one run at a time, and this one continues
     return matches
 
 

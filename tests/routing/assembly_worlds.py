@@ -300,7 +300,7 @@ class World:
                 far[a, b] = min(far.get((a, b), way_us), way_us)
         return max(far.values())
 
-    # --- what happens -------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------
 
     def advertise(self, publisher: Publisher) -> None:
         """Changes a publisher's advertisement; it is silent until that has settled."""
@@ -437,7 +437,7 @@ class World:
             network.servers[server].tell(TimePassed(network.now_us + 1_000_000))
             network.settle()
 
-    # --- what must hold -----------------------------------------------------------------------
+    # --- the checks ---------------------------------------------------------------------------
 
     def check(self) -> int:
         """Compares with a central matcher. Returns the number of matches."""

@@ -199,7 +199,7 @@ def test_convergence_is_bounded(seed: int, strategy: Strategy) -> None:
         count = 0
         while world.network.round():
             count += 1
-        return count - 1  # The last says only that what was told was taken.
+        return count - 1  # The last only acknowledges the others.
 
     for edge in world.all_edges:
         world.cut(edge)

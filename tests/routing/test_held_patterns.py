@@ -199,6 +199,43 @@ def test_work_is_done_in_turns_of_the_clock_and_charged() -> None:
     assert 0 < sum(each.client == costly for each in got) < 20 * 50
 
 
+def test_split_patterns_are_advanced_in_turns_and_charged() -> None:
+    """Costly patterns of a network would slow all publishers, or cost their subscriber nothing."""
+    limits = PatternLimits(turn_work_max=10, client_work_max=500)
+    it = Assembler(FixedSources(is_known=True), slack_us=10, limits=limits)
+    costly, modest = Client("costly"), Client("modest")
+    it.subscribe(modest, "ab", AB)
+    for number in range(20):
+        it.subscribe(costly, str(number), Pattern("every kind = 'a' -> kind = 'b'"))
+    assert len(it._split) == 21
+    one = 4 * 50 + 10  # The work of one pattern, which is not cut.
+    found: list[Action] = []
+    it.begin_turn(0)
+    for time_us in range(50):
+        found += push(it, "a", time_us)
+    found += push(it, "b", 60)
+    turns = 0
+    while it.due_us is not None and it.due_us < 100:
+        before = sum(each.runs.work for each in it._split.values())
+        it.begin_turn(110)
+        found += push(it, "c", 100)
+        assert sum(each.runs.work for each in it._split.values()) - before <= 10 + one
+        before = sum(each.runs.work for each in it._split.values())
+        found += it.pass_time(110)
+        assert sum(each.runs.work for each in it._split.values()) - before <= 10 + one
+        turns += 1
+        for each in [each for each in found if isinstance(each, PatternEnded)]:
+            if it.knows(each.client, each.subscription):
+                it.unsubscribe(each.client, each.subscription)
+    it.validate()
+    assert turns > 2
+    ended = [each for each in found if isinstance(each, PatternEnded)]
+    assert {each.client for each in ended} == {costly}
+    got = [each for each in found if isinstance(each, DeliverMatch)]
+    assert sum(each.client == modest for each in got) == 1
+    assert sum(each.client == costly for each in got) == 20 * 50, "they ended afterwards"
+
+
 def test_a_charge_is_forgotten_with_time() -> None:
     """A subscriber that is costly for a moment, now and then, would be ended in the end."""
     limits = PatternLimits(turn_work_max=10, client_work_max=500)

@@ -153,24 +153,6 @@ def test_expired_notifications_are_dropped_and_counted() -> None:
     assert router.statistics().expired == 2
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8), st.integers(0, 5))
-def test_an_inspection_shows_the_real_recipients(
-    subscriptions: list[tuple[int, int]], value: int
-) -> None:
-    """An inspection would show other recipients than the delivery."""
-    router = router_with(subscriptions)
-    notification = Notification({"a": value}, envelope=Envelope(id="n", publisher="p"))
-    matching, neighbours = router.recipients_of(notification)
-    assert router.statistics().received.get("Publish", 0) == 0
-    got = received_by(router.handle(Received(PUBLISHER, Publish((notification,))), 0))
-    assert neighbours == sorted(each for each in got if isinstance(each, Neighbour))
-    asking = {party for _, parties in matching for party in parties if isinstance(party, Client)}
-    assert asking == {each[0] for each in got if isinstance(each, tuple)}
-    assert {str(each) for each, _ in matching} == {
-        f"a <= {n}" for _, n in subscriptions if value <= n
-    }
-
-
 def test_the_disuse_of_a_link_has_a_reason() -> None:
     """The disuse of a link would have no visible reason."""
     assert router_with([], "here").links() == [

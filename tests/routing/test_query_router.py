@@ -590,7 +590,7 @@ def test_a_client_speaks_for_its_own_sources_only() -> None:
     effects_of(router, BOB, ask(WARM))
     assert effects_of(router, ANN, answer(reports=(report("2", EMPTY), report("3", ASKED)))) == []
     assert effects_of(router, ANN, answer(is_last=True)) == [
-        NotifyClient(BOB, answer(reports=(report("1", FAILED, 0, "nothing was said of its end"),)))
+        NotifyClient(BOB, answer(reports=(report("1", FAILED, 0, "it ended without a report"),)))
     ]
 
 

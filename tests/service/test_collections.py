@@ -336,7 +336,7 @@ async def test_each_removed_element_goes_to_one(serve: Serve, tmp_path: Path) ->
                 while True:
                     got.append((await consumer.get()).price)
 
-            # How many go to each of them is not said.
+            # Their shares are unspecified.
             pulling = [asyncio.create_task(pull(each)) for each in (one, two)]
             await until(lambda: len(got) == 6)
             for each in pulling:

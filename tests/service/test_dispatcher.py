@@ -27,6 +27,7 @@ from contrada.service.dispatcher import (
     Dispatcher,
     Turn,
 )
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue, size_of
 from tests.asynchronous import on_loop, until
 
@@ -84,10 +85,9 @@ async def test_dead_readers_do_not_hold_up_the_others() -> None:
 
 
 @on_loop
-async def test_many_deliveries_are_queued_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_deliveries_are_queued_in_turns() -> None:
     """One publication to very many subscriptions would stop the loop for all others."""
-    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 10)
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(limits=ServiceLimits(deliveries_per_turn=10))
     queues: list[SubscriptionQueue[Notification]] = [SubscriptionQueue() for _ in range(99)]
     clients = [dispatcher.client() for _ in range(3)]
     for client, queue in zip(itertools.cycle(clients), queues, strict=False):
@@ -112,12 +112,9 @@ async def test_many_deliveries_are_queued_in_turns(monkeypatch: pytest.MonkeyPat
 
 
 @on_loop
-async def test_a_queue_without_room_keeps_its_order_over_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_queue_without_room_keeps_its_order_over_turns() -> None:
     """What waits for room would be overtaken by the deliveries of a later turn."""
-    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 1)
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(limits=ServiceLimits(deliveries_per_turn=1))
     (full,) = full_outlets(dispatcher, 1)
     other: SubscriptionQueue[Notification] = SubscriptionQueue()
     publisher = dispatcher.client()
@@ -140,12 +137,9 @@ async def test_a_queue_without_room_keeps_its_order_over_turns(
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 @on_loop
-async def test_deliveries_of_later_turns_are_made_or_counted(
-    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
-) -> None:
+async def test_deliveries_of_later_turns_are_made_or_counted(is_cancelled: bool) -> None:
     """A client that leaves would end the publication of others; a stop would lose uncounted."""
-    monkeypatch.setattr("contrada.service.dispatcher.DELIVERIES_PER_TURN", 1)
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(limits=ServiceLimits(deliveries_per_turn=1))
     full_outlets(dispatcher, 3)
     gone, stays, publisher = (dispatcher.client() for _ in range(3))
     queues: list[SubscriptionQueue[Notification]] = [SubscriptionQueue() for _ in range(2)]

@@ -70,8 +70,22 @@ async def test_losses_are_counted_by_reason(caplog: pytest.LogCaptureFixture) ->
         assert service.statistics().matched == total
         assert (await anext(events))["n"] == 0, "the newest are dropped, not the oldest"
     assert [each.getMessage() for each in caplog.records] == [
-        "subscription 1 of client 1 does not keep up: what finds no room is dropped"
+        "subscription 1 of client 1 does not keep up: further notifications are dropped"
     ]
+
+
+@on_loop
+async def test_losses_are_logged_once_for_a_client(caplog: pytest.LogCaptureFixture) -> None:
+    """A client with 10,000 subscriptions would write as many lines at once, and hold the loop."""
+    total = SMALL.service.queue_notifications_max + 1
+    async with (
+        EmbeddedService(publish_wait_s=0, limits=SMALL) as service,
+        service.subscribe("n >= 0"),
+        service.subscribe("n any"),
+    ):
+        await service.publish_batch({"n": n} for n in range(total))
+        assert service.statistics().dropped == {"queue full": 2}
+    assert len(caplog.records) == 1
 
 
 @on_loop

@@ -23,6 +23,7 @@ from contrada.integrations.dialects import cesql
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.service import ConnectionState, DurableRecord, Subscription
 from contrada.service.clock import wall_clock_us
+from contrada.service.requests import notification_of, publication_of
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import EXPIRED
 from contrada.typed import Obvent, type_name_of
@@ -90,6 +91,14 @@ async def test_a_record_reads_like_its_obvent(name: str) -> None:
         with pytest.warns(DeprecationWarning, match=r"give_back is nack now"):
             await records.give_back(record.position)  # type: ignore[attr-defined]
         assert (await records.next(20)).attempt == 2
+
+
+def test_a_record_is_published_like_its_item() -> None:
+    """A program that passes on what it gets would publish positions and attempts in its place."""
+    for item in (Notification({"price": 5}), {"price": 5}, Quote("Telco", 6.0)):
+        record = DurableRecord(item, 7, 1, 2)
+        assert notification_of(record) == notification_of(item)
+        assert publication_of(record, {"priority": 3}) == notification_of(item)
 
 
 @on_loop
@@ -272,21 +281,31 @@ async def test_a_slow_reader_loses_nothing(name: str) -> None:
         assert events.statistics().dropped == {}
 
 
-@pytest.mark.parametrize("name", ["embedded", "broker"])  # Beyond a link publishers are not told.
+@pytest.mark.parametrize("name", ["embedded", "broker"])
 @on_loop
-async def test_a_dead_reader_loses_the_newest_and_it_is_counted(name: str) -> None:
+async def test_a_dead_reader_loses_what_it_does_not_read_and_it_is_counted(name: str) -> None:
     """A stopped subscriber would block publishers, or lose notifications uncounted."""
     async with (
         way_of(name) as way,
         way.connect(publish_wait_s=0.05) as publisher,
         way.connect() as other,
-        (publisher if name == "embedded" else other).subscribe("dead = 1") as events,
+        (publisher if name == "embedded" else other).subscribe("dead = 1 or end = 1") as events,
     ):
         total = 3 * QUEUE_NOTIFICATIONS_MAX
         await publisher.publish_batch({"dead": 1, "n": n} for n in range(total))
-        lost = publisher.statistics().dropped["queue full"]
-        got = await first(events, total - lost)
-        assert [n["n"] for n in got] == list(range(total - lost))
+        if name == "embedded":  # The newest are lost, and the publisher gets an error.
+            lost = publisher.statistics().dropped["queue full"]
+            got = [each["n"] for each in await first(events, total - lost)]
+            assert got == list(range(total - lost))
+        else:  # The oldest are lost that the broker has not sent yet.
+            await publisher.publish({"end": 1})
+            left = list[int]()
+            while "n" in (each := await anext(events)):
+                left.append(int(str(each["n"])))
+            lost = total - len(left)
+            assert left == sorted(left)
+            assert left[-1] == total - 1
+        assert lost > 0
         await events.unsubscribe()
         assert events.statistics().dropped == {"queue full": lost}
 

@@ -319,7 +319,7 @@ def test_the_blocking_face_promises_the_same(place: Place) -> None:
             service.unsubscribe("s")
             with pytest.raises(DeliveryError):
                 service.unsubscribe("s")
-            service.close()  # A reader of what has ended has nothing to keep.
+            service.close()  # A reader of an ended subscription has nothing to keep.
             again.close()
     with ct.connect_sync() as service, service.subscribe("n any", reliable=True) as events:
         service.publish({"n": 1}, delivery="reliable")

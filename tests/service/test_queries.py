@@ -348,7 +348,7 @@ async def test_a_source_waits_for_who_reads_slowly(name: str) -> None:
         async with service.query("a any") as answers:
             await anext(answers)
             rest = -1
-            while rest != source.given:  # Until it stands still.
+            while rest != source.given:  # Until it waits.
                 rest = source.given
                 for _ in range(200):
                     await asyncio.sleep(0)
@@ -423,7 +423,7 @@ async def test_what_makes_no_sense_is_refused(name: str) -> None:
         ):
             with pytest.raises(error):
                 wrong()
-        with pytest.raises(ServiceError, match="say by a description"):
+        with pytest.raises(ServiceError, match="add a description"):
             await service.offer(None, lambda _: []).open()
 
 

@@ -146,11 +146,14 @@ async def test_types_are_verified_and_narrowed_as_ever() -> None:
     async with (
         ct.connect(publisher=DESK) as service,
         service.subscribe(VERIFIER.only(Price), lambda of: of.price > 1) as prices,
+        service.subscribe(VERIFIER.only(ct.Obvent)) as obvents,
     ):
         await service.publish(FORGER.signed(_stamped("desk", {"n": 2})))
         for price in (0.5, 1.5):
             await service.publish(Price("DIS", price))
         assert await anext(prices) == Price("DIS", 1.5)
+        assert [await anext(obvents) for _ in range(2)] == [Price("DIS", 0.5), Price("DIS", 1.5)]
+        assert not any(obvents.statistics().dropped.values()), "untyped ones are skipped"
     with pytest.raises(ServiceError, match="narrows a type of obvents"):
         ct.connect().subscribe(VERIFIER.only("n any"), lambda of: of.n)
 

@@ -291,3 +291,17 @@ def test_who_is_cut_off_keeps_what_is_held() -> None:
     assert queue.finished
     assert queue.offer_all([(9, 1, None)]) == 0
     assert [taken(queue) for _ in range(4)] == [[0], [1], [2], []]
+
+
+@on_loop
+async def test_a_queue_that_is_full_for_its_budget_stays_behind_when_it_drops() -> None:
+    """Each publisher in line would wait again, for each of thousands of queues of one client."""
+    budget = Budget(10_000)
+    assert SubscriptionQueue[str](budget=budget).offer(("other", 9_000, None))
+    queue = SubscriptionQueue[str](budget=budget, when_full="drop-oldest")
+    for name in ("first", "second"):
+        assert await queue.put((name, 600, None), 0.0)
+    queue.fall_behind()
+    for name in ("third", "fourth"):
+        assert await queue.put((name, 600, None), 1e9)
+    assert queue.take() == ("fourth", 600)

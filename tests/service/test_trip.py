@@ -20,10 +20,10 @@ CALLS_MAX: Final = 39 if pack_plain is None else 28
 """Without and with the compiled codec, as those of the broker."""
 
 QUERY_MODULES_MAX: Final = 23
-QUERY_CALLS_MAX: Final = 205
+QUERY_CALLS_MAX: Final = 202
 
 BROKER_MODULES_MAX: Final = 33 if pack_plain is None else 27
-BROKER_CALLS_MAX: Final = 182 if pack_plain is None else 130
+BROKER_CALLS_MAX: Final = 202 if pack_plain is None else 130
 
 WARM: Final = 40
 """Publications after which what is made at first use is there."""
@@ -48,7 +48,7 @@ def noting(calls: list[str]) -> Iterator[None]:
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         file = frame.f_code.co_filename
-        # Compiled kernels tell of their calls, too; they are no Python to pass through.
+        # Compiled kernels report their calls, too; they are no Python to pass through.
         if event == "call" and file.startswith(PACKAGE) and "/kernels/" not in file:
             calls.append(file.removeprefix(PACKAGE))
 

@@ -408,7 +408,7 @@ async def test_a_handler_deactivates_its_own_handle(name: str) -> None:
         held[-1].deactivate()
 
     for handler in (once, once_on_a_thread):
-        # A service of its own: in a network, what was published before may still be on its way.
+        # A service of its own: in a network, earlier publications may still be in flight.
         async with service_of(name) as service:
             got.clear()
             held.append(Handle(service, Quote, handler, threads=ThreadPolicy.single()))

@@ -1,14 +1,12 @@
 """Patterns: matches of consecutive notifications, delivered when time has passed them."""
 
 import asyncio
-from unittest import mock
 
 import pytest
 
 import contrada as ct
-from contrada.errors import LimitError, ServiceError, UnsatisfiableFilterError
+from contrada.errors import ServiceError, UnsatisfiableFilterError
 from contrada.model.domains.values import TIME_MAX_US
-from contrada.routing.assembly import assembler
 from contrada.routing.router import Strategy
 from contrada.service import Service
 from contrada.service.sync import SyncService
@@ -126,11 +124,6 @@ async def test_what_is_refused_says_why(name: str) -> None:
         empty = ct.Pattern([ct.Filter("a = 1"), ct.Filter("a > 1 and a < 1")])
         with pytest.raises(UnsatisfiableFilterError):
             service.subscribe(empty)
-        with (
-            mock.patch.object(assembler, "PATTERNS_MAX", 0),
-            pytest.raises((LimitError, ServiceError), match="PATTERNS_MAX"),
-        ):
-            await service.subscribe(AB).open()
         async with service.subscribe(AB) as matches:
             with pytest.raises(ServiceError, match="other objects"):
                 await matches.update("a = 1")

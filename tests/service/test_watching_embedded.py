@@ -53,7 +53,7 @@ async def test_what_has_one_stamp_is_matched_as_by_one_matcher(turn: int, identi
         await service.publish_batch([*given, *given] if identity else given)
         await service.aclose()
         matched = [[*each] async for match in matches for each in match.notifications]
-        # Without an identity the service numbers them as they come.
+        # Without an identity the service numbers them in order of arrival.
         assert matched == ([] if not identity and turn < 0 else [["a"], ["b"]])
         assert service.statistics().dropped == ({"duplicate": 2} if identity else {})
 

@@ -36,7 +36,7 @@ async def publish_all(service: Service) -> None:
 async def read_all(events: Subscription[T], into: list[T]) -> None:
     """Reads to the end."""
     async for each in events:
-        into.append(each)  # noqa: PERF401 - what came before the end is kept
+        into.append(each)  # noqa: PERF401 - notifications before the end are kept
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from contrada.routing.router_messages import Offer
 from contrada.service import Advertisements, Service, SourceOffer
 from contrada.service.embedded_service import EmbeddedService, EmbeddedSubscription
 from contrada.service.offers import LocalOfferBoard
+from contrada.service.queues import Queues
 from tests.asynchronous import until
 from tests.net.networks import FIVE, Network, network
 
@@ -142,6 +143,10 @@ class Apart(Service):
 
     def subscribe(self, *arguments: Any, **options: Any) -> Any:
         return self.far.subscribe(*arguments, **options)
+
+    @property
+    def queues(self) -> Queues:
+        return self.far.queues
 
     def advertisements(self) -> Advertisements:
         return self.far.advertisements()

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from contrada import connect_sync
-from contrada.errors import InvalidObventError
+from contrada.errors import InvalidObventError, LimitError
 from contrada.model import Filter, Notification
 from contrada.typed import Alias, Obvent, obvent
 from contrada.typed.shapes import shape_of
@@ -54,6 +54,15 @@ def test_a_filter_finds_a_field_under_each_of_its_names(
     for attributes in VISITS:
         given = Notification.with_marks(attributes, marks=["declared.Visit"])
         assert narrowed.matches(given) is holds(Visit.from_notification(given)), attributes
+
+
+def test_filters_on_very_many_fields_with_aliases_are_refused() -> None:
+    """A short filter would become more filters than memory holds."""
+    names = [f"f{number}" for number in range(40)]
+    fields = [(name, Annotated[int, Alias(f"old_{name}")]) for name in names]
+    kind: Any = make_dataclass("Wide", fields, bases=(Obvent,), namespace=IN_MODULE)
+    with pytest.raises(LimitError, match="CONJUNCTIONS_MAX"):
+        kind.check_where(Filter(dict.fromkeys(names, 1)))
 
 
 def test_a_predicate_on_a_field_with_an_alias_is_a_subscription() -> None:
@@ -159,7 +168,10 @@ def test_what_is_unset_is_absent(sent: Any) -> None:
 
 
 def test_another_default_than_unset_is_refused() -> None:
-    """An unset field would be received with this default."""
+    """An unset field would be received with this default, or the first publication refused."""
+    odd = msgspec.defstruct("Odd", [("a", int | msgspec.UnsetType, 5)])
+    with pytest.raises(InvalidObventError, match="has to be its default"):
+        obvent(name="declared.Odd")(odd)
     with pytest.raises(InvalidObventError, match="has to be its default"):
         shape_of(msgspec.defstruct("Odd", [("a", int | msgspec.UnsetType, 5)]))
 
@@ -211,6 +223,27 @@ def test_generic_classes_hold_objects_of_classes(annotation: Any, value: Any) ->
     got = kind.from_notification(kind(value).to_notification())
     assert got == kind(value)
     assert type(got.box) is type(value)
+
+
+class Message(Obvent, pydantic.BaseModel, Generic[T], name="fields.Message"):
+    content: T
+
+
+class NumberMessage(Message[int], name="fields.NumberMessage"):
+    pass
+
+
+def test_generic_events_are_published() -> None:
+    """An event class with arguments would have no name that another process knows."""
+    for sent in (
+        Message[int](content=3),
+        NumberMessage(content=4),
+        Message[Cat](content=Cat(name="a")),
+    ):
+        assert Message.from_notification(sent.to_notification()) == sent
+    assert "@is.fields.Message[int]" in NumberMessage(content=4).to_notification()
+    assert Message[int].to_filters().matches(NumberMessage(content=4).to_notification())
+    assert not Message[int].to_filters().matches(Message[str](content="a").to_notification())
 
 
 def test_content_of_another_class_is_refused() -> None:

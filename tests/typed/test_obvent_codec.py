@@ -352,6 +352,22 @@ class Loose(Obvent, name="carry.Loose"):
     anything: Any = None
 
 
+@dataclass
+class Venue(Obvent, name="carry.Venue"):
+    place: str | Address | None
+    number: int | Party = 0
+
+
+@pytest.mark.parametrize("place", ["Zug", Address("Zug"), None])
+@pytest.mark.parametrize("number", [7, Party("a")])
+def test_a_field_may_hold_a_value_or_an_object(place: Any, number: Any) -> None:
+    """The values would be refused as none of the types that the field declares."""
+    venue = Venue(place, number)
+    assert Venue.from_notification(venue.to_notification()) == venue
+    with pytest.raises(InvalidObventError, match="place = 5: expected str"):
+        Venue(5).to_notification()  # type: ignore[arg-type]
+
+
 def test_alternatives_of_one_name_are_distinguished() -> None:
     """A value would be read as the other alternative, or not at all."""
     for either in ([1, 2], ["a"], []):

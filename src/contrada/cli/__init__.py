@@ -3,7 +3,7 @@
 Exit status: 0 success; 1 a service cannot be reached or closed the connection, Spark ended a run,
 the output cannot be written, or a simulated world has a violation; 2 bad input, a bad address or
 wrong usage; 3 a name in an option is not in the input; 4 answers to a question are missing; 130
-ended by Ctrl-C. Every error is one line on standard error.
+ended by Ctrl-C; 143 ended early by SIGTERM. Every error is one line on standard error.
 """
 
 import click
@@ -24,16 +24,21 @@ COMMANDS = {
     "stats": ("contrada.cli.stats:stats", "Show the counters of a broker."),
     "top": ("contrada.cli.top:top", "Show the rates of brokers."),
     "inspect": ("contrada.cli.inspect:inspect", "Show the state and routes of a broker."),
+    "queue": ("contrada.cli.queue:queue", "Show and change the queues of a broker."),
     "store": ("contrada.cli.store:store", "Back up stores, and restore them."),
     "doctor": ("contrada.cli.doctor:doctor", "Find faults, and suggest remedies."),
     "match": ("contrada.cli.match:match", "Match files against subscriptions, offline."),
+    "console": ("contrada.cli.console:console", "Try filters in a browser."),
     "translate": ("contrada.cli.translate:translate", "Translate rules to filters."),
+    "asyncapi": ("contrada.cli.asyncapi:asyncapi", "Print the AsyncAPI document of an app."),
     "feed": ("contrada.cli.feed:feed", "Poll feeds for new entries."),
+    "bridge": ("contrada.cli.bridge:bridge", "Bridge NATS, JetStream or Redis."),
     "mqtt": ("contrada.cli.mqtt:mqtt", "Bridge topics of MQTT."),
     "xml": ("contrada.cli.xml:xml", "Send and receive documents."),
     "pipeline": ("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
     "spark": ("contrada.cli.spark:spark", "Run a cluster of Spark here."),
     "simulate": ("contrada.cli.simulate:simulate", "Simulate networks of brokers."),
+    "help": ("contrada.cli.manual:manual", "Print a page of the documentation."),
 }
 __all__ = ["main"]
 

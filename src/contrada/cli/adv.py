@@ -16,7 +16,7 @@ from contrada.service.loop_guards import checked_timeout, next_of
 
 @click.command()
 @click.argument("advertisements", metavar="[ADVERTISEMENT]...", nargs=-1)
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @options.flag("--follow", "List advertisements and their changes.")
 @options.typed(
     "--timeout", options.SECONDS, "S", "With --follow: end after S seconds without a change."
@@ -46,8 +46,9 @@ def adv(
         raise click.UsageError("give a filter to advertise, or --follow")
     if timeout is not None and not follow:
         raise click.UsageError("--timeout needs --follow")
-    service = connect(to, approach, reconnect=False)
-    run(_advertise(service, advertisements, follow, checked_timeout(timeout), as_json))
+    service = connect(to, approach)
+    advertising = _advertise(service, advertisements, follow, checked_timeout(timeout), as_json)
+    run(advertising, is_endless=timeout is None)
 
 
 async def _advertise(

@@ -10,8 +10,9 @@ import click
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
-from contrada.cli.notification_output import group_text, json_group, json_line, parts_of
+from contrada.cli.notification_output import group_text, json_line, parts_of
 from contrada.cli.table_output import output, table
+from contrada.integrations.files.json_objects import json_group
 from contrada.model import Notification
 from contrada.routing.aggregation import Aggregate, AggregateKind
 from contrada.routing.router_messages import SourceReport, SourceState
@@ -64,7 +65,7 @@ def _best(kind: str, text: str) -> Aggregate:
 
 @click.command()
 @click.argument("question", metavar="QUESTION")
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @aggregate_options
 @options.text("--by", "ATTR", "One result for each value of ATTR.", default="")
 @click.option("--limit", type=options.COUNT, metavar="N", help="End after N answers.")
@@ -141,7 +142,6 @@ async def _ask(service: Service, answers: Answers[Any], show: Show) -> int:
 
 
 def _print_reports(reports: Iterable[SourceReport]) -> None:
-    """Prints a table of the sources and their states."""
     made = table("source", "state", right=("answers",), box=None, pad_edge=False)
     made.add_column("reason", overflow="fold")
     for each in reports:

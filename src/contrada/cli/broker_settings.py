@@ -14,11 +14,12 @@ from msgspec import Meta, Struct, field, structs
 
 from contrada.errors import AddressError, ContradaError, InputError, ServiceError
 from contrada.limits import Limits, read_limits
+from contrada.net.broker.jwt_verifier import JwtSettings
 from contrada.net.broker.neighbours import LinkSettings, NetworkSettings
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback, parse_address
 from contrada.net.wire.tls import Tls
 from contrada.service.settings import checked, read_toml
-from contrada.service.stores.store_location import check_store
+from contrada.service.stores.store_location import check_store, is_url
 
 MEMORY: Final = "memory:"  # The value of `store` that keeps nothing on disk
 
@@ -26,7 +27,7 @@ EVERYWHERE: Final = ("0.0.0.0", "::")
 """Hosts that no other machine can reach."""
 
 _PORT_MAX: Final = 65_535
-_PATHS: Final = ("store", "users", "token_file")
+_PATHS: Final = ("store", "users", "token_file", "audit_log")
 
 LEVELS: Final = ("warning", "info", "debug")
 """Log levels; each `-v` selects the next one."""
@@ -48,12 +49,13 @@ class TlsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     key: str | None = None
     authority: str | None = None
     require_certificate: bool = False
+    crl: str | None = None
 
     def tls(self) -> Tls | None:
         """Returns the TLS configuration of a broker, or None where nothing is set."""
         if self == TlsSettings():
             return None
-        return Tls(self.certificate, self.key, self.authority, self.require_certificate)
+        return Tls(*structs.astuple(self))
 
 
 class HttpSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +63,10 @@ class HttpSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     listen: str = ""
     origins: list[str] = field(default_factory=list)
-    private_sinks: bool = False
+    sinks: list[str] = field(default_factory=lambda: ["public"])
+    unasked_sinks: list[str] = field(default_factory=list)
+    webhook_origin: str = "contrada"
+    brokers: list[str] = field(default_factory=lambda: ["127.0.0.0/8", "::1"])
 
     def place(self) -> tuple[str, int]:
         """Returns host and port. Raises AddressError."""
@@ -79,10 +84,13 @@ class BrokerSettings(NetworkSettings, frozen=True, forbid_unknown_fields=True, k
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = PORT_DEFAULT
     store: str | None = None
+    standby: bool = False
     extensions: list[str] = field(default_factory=list)
     log: LogSettings = LogSettings()
     tls: TlsSettings = TlsSettings()
     users: str | None = None
+    jwt: JwtSettings | None = None
+    audit_log: str | None = None
     anyone: bool = False
     token_file: str | None = None
     http: HttpSettings = HttpSettings()
@@ -117,6 +125,7 @@ def settings_of(path: Path | None, flags: _FileSettings) -> BrokerSettings:
     if path is None:
         settings = checked("flags", flags, BrokerSettings)
         _check_reach(settings)
+        _check_standby(settings)
         return settings
     common, brokers = _read(path)
     if not brokers:
@@ -160,6 +169,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         each.update({key: beside(each[key]) for key in _PATHS if key in each})
         if isinstance(tls := each.get("tls"), dict):
             each["tls"] = {key: beside(value) for key, value in tls.items()}
+        if isinstance(jwt := each.get("jwt"), dict) and jwt.get("keys"):
+            each["jwt"] = {**jwt, "keys": beside(jwt["keys"])}
     return common, brokers
 
 
@@ -174,8 +185,17 @@ def _check_reach(settings: BrokerSettings) -> None:
         return
     if settings.users is None and not settings.tls.require_certificate:
         raise ServiceError(
-            f"at {host} others than this machine reach it, and it asks nobody who he is: "
+            f"at {host} other machines reach it, and it authenticates nobody: "
             "add --users FILE (see contrada user), or --anyone"
+        )
+
+
+def _check_standby(settings: BrokerSettings) -> None:
+    """Raises ServiceError for a standby without a database."""
+    if settings.standby and not is_url(settings.place() or ""):
+        raise ServiceError(
+            "a standby shares its store with the broker that leads: "
+            "add --store postgresql://user@host/database"
         )
 
 
@@ -191,7 +211,6 @@ def _joined(below: _FileSettings, above: _FileSettings) -> dict[str, Any]:
 def _resolved(
     source: str, given: _FileSettings, brokers: Mapping[str, _FileSettings]
 ) -> BrokerSettings:
-    """Replaces the names of neighbours by their addresses."""
     found = checked(source, given, BrokerSettings)
     links: dict[str, LinkSettings] = {}
     for key, link in found.links():
@@ -216,7 +235,10 @@ def _resolved(
     resolved = structs.replace(found, neighbours=list(links.values()), parent=None)
     try:  # Checks the settings before a broker is created.
         _check_reach(resolved)
+        _check_standby(resolved)
         resolved.tls.tls()
+        if resolved.jwt is not None:
+            resolved.jwt.check()
         resolved.membership()
         resolved.all_limits()
         check_store(resolved.place())

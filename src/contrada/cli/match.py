@@ -1,50 +1,53 @@
 """`contrada match`: match records of files against subscriptions, without Spark."""
 
-import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final
 
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
+from contrada.cli import read_flags
 from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNMET
-from contrada.cli.read_flags import (
-    cell_options,
-    document_options,
-    hint_for,
-    naming_options,
-    reading_of,
-    stamp_options,
-)
+from contrada.cli.rule_alerts import heading_of, report_rules, sigma_options
 from contrada.cli.table_output import progress_of, table
 from contrada.errors import InputError
+from contrada.integrations.dialects.correlation_matcher import CorrelationMatcher
+from contrada.integrations.documents.name_patterns import PATTERN
 from contrada.integrations.files import (
     FORMATS,
     BadRecord,
     Matcher,
     Outcomes,
     ReadOptions,
+    Record,
     check_name_of,
     format_of,
-    plain_attributes,
-    plain_time,
+    read_file,
 )
 from contrada.integrations.files.json_objects import WHOLE_DOCUMENT
+from contrada.integrations.files.lines import unpacked_name
+from contrada.integrations.files.match_diagnosis import (
+    RECORDS_EXPLAINED_MAX,
+    missing_attributes,
+    nearest_records,
+)
+from contrada.integrations.files.record import correlation_object, match_object
 from contrada.integrations.files.record_matcher import RecordFilter
 from contrada.integrations.files.subscription_files import (
     DIALECTS,
     STANDARD_INPUT,
     about_of,
-    load_rules,
     load_subscriptions,
 )
-from contrada.model.rule import Rule
+from contrada.model import Notification
+from contrada.model.rule import CorrelationRule, Rule
+from contrada.service.loop_guards import uncollected
 
 PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)
 INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
@@ -62,30 +65,37 @@ ERRORS_SHOWN_MAX: Final = 20
 @options.typed(
     "--from dialect", click.Choice([*DIALECTS]), None, "SUBSCRIPTIONS are rules of this dialect."
 )
+@sigma_options
 @options.typed(
     "--format format_name", click.Choice(FORMATS), None, "Format; default: by the suffix."
 )
 @options.text(
     "--entries", "NAME", "XML: elements NAME; JSON: array NAME, or `.` for the whole document."
 )
-@cell_options
-@naming_options
-@document_options
-@stamp_options
+@options.text("--pattern", "REGEX", "Format lines: its named groups are attributes.")
+@read_flags.cell_options
+@read_flags.naming_options
+@read_flags.document_options
+@read_flags.stamp_options
 @options.repeated("--mark", "TYPE", "Type mark; most general first.")
 @click.option("--output", type=click.File("w"), default="-", help="File for the matches.")
 @options.flag("--count", "Print only a table of matches per subscription.")
+@options.flag("--all show_all", "With --count and --from: also rules without a match.")
 @options.flag("--json as_json", "With --count: as JSON.")
+@options.flag("--why", "Explain the nearest record of each subscription without a match.")
 @options.extension_option
 def match(
     subscriptions: Path,
     files: tuple[Path, ...],
     dialect: str | None,
+    rules: dict[str, Any],
     format_name: str | None,
     mark: tuple[str, ...],
     output: IO[str],
     count: bool,
+    show_all: bool,
     as_json: bool,
+    why: bool,
     **given: Any,
 ) -> None:
     """Match the records of FILES against a file of SUBSCRIPTIONS.
@@ -93,18 +103,25 @@ def match(
     A subscription is a line `name: filter`; lines that begin with # are comments. A record is a row
     of CSV (csv, tsv), a line of JSON (json, jsonl, ndjson), an XML document or, with --entries, one
     repeated element of it, or of an array in a JSON document (json, and geojson, which needs it). A
-    suffix .gz is unpacked. The file `-` is standard input, and needs --format. Each match is one
-    line of JSON.
+    log is read line by line: --format access, syslog, journald, or lines with --pattern; the first
+    line of a .log tells which. A record of evtx, an event log of Windows, is an event. Files that
+    end in .gz, .bz2, .xz or .zst are unpacked. The file `-` is standard input, and needs --format.
+    Each match is one line of JSON.
 
-    --strategy chooses the treatment of repeated elements of a document: docs/documents.md.
+    --strategy chooses the treatment of repeated elements of a document: `contrada help documents`.
 
     With --from, SUBSCRIPTIONS is a file of rules as for `contrada translate`, or a directory of
     such files. They are matched exactly, including residues, and each match has the title, author,
-    level and tags of its rule.
+    level and tags of its rule. --count then lists the rules with a match. Correlations of Sigma
+    need --time; a match of one lists its events.
 
     Unreadable records and rules are reported on standard error, with place and reason, the first
     ones one by one; the others are matched. The exit status is then 2. It is 3 if a name in an
     option is not in the files.
+
+    If nothing matches, the attributes in filters that none of the first records has, or only with
+    values of other types, are named on standard error; with --why, also the constraints that the
+    nearest record of each subscription fails. Standard input is not read again.
 
     \b
     contrada match desk.filters flights.csv --types tailnum=text,time_hour=time --absent NA
@@ -113,46 +130,26 @@ def match(
     """  # noqa: D301 - click reads the escape
     if as_json and not count:
         raise click.UsageError("--json is for --count; matches are JSON always")
-    reading = reading_of(marks=mark, **given)
-    with _uncollected():
-        wanted, refused = _wanted(subscriptions, dialect)
+    reading = read_flags.reading_of(marks=mark, **given)
+    with uncollected():
+        wanted, correlations, refused = _wanted(subscriptions, dialect, rules)
         inputs = [_input(path, format_name, reading) for path in files]
-        matcher = Matcher(wanted.values(), reading)
-    report = _MatchReport(wanted, output, quiet=count)
+        asked = (each.asked for each in correlations.values())
+        matcher = Matcher([*wanted.values(), *asked], reading)
+    only_matching = bool(dialect) and not show_all
+    report = _MatchReport(wanted, correlations, output, quiet=count, only_matching=only_matching)
     report.take_all(inputs, matcher)
-    report.unmet += [
-        f"{source} is a JSON array; {_READS_ARRAY[format_]} its objects"
-        for _, format_, source in inputs
-        if source in report.arrays and format_ in _READS_ARRAY and reading.entries != WHOLE_DOCUMENT
-    ]
-    if reading.entries:
-        report.unmet += [f"{each}: found no entry {reading.entries!r}" for each in report.empty]
-    if report.read:
-        report.unmet += [
-            f"no record has {name!r}, which an option names" for name in sorted(matcher.unmet)
-        ]
+    report.note_unmet(inputs, matcher, reading)
     report.end(as_json=as_json)
+    report.explain(inputs, reading, why=why)
     if report.bad or refused or report.unmet:
         raise click.exceptions.Exit(EXIT_BAD_INPUT if report.bad or refused else EXIT_UNMET)
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pauses the garbage collector: its passes over the new objects would free nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 def _input(path: Path, format_name: str | None, reading: ReadOptions) -> tuple[Path, str, str]:
-    """Returns the path, the format and the displayed name of a file."""
     check_name_of(path)
     if str(path) != STANDARD_INPUT:
-        is_geojson = path.name.lower().removesuffix(".gz").endswith(".geojson")
+        is_geojson = unpacked_name(path.name).lower().endswith(".geojson")
         if is_geojson and format_name is None and not reading.entries:
             reason = (
                 "its records are in an array: --entries features reads them, --format jsonl lines"
@@ -164,22 +161,29 @@ def _input(path: Path, format_name: str | None, reading: ReadOptions) -> tuple[P
     return Path("/dev/stdin"), format_name, "standard input"
 
 
-def _wanted(place: Path, dialect: str | None) -> tuple[Mapping[str, RecordFilter], bool]:
-    """Returns the subscriptions by name, and whether rules were refused; reports the refusals."""
-    if dialect is None:
-        return load_subscriptions(place), False
-    found, refused = load_rules(place, dialect)
-    for each in refused:
-        click.echo(each, err=True)
-    if refused:
-        click.echo(f"{len(refused)} refused of {len(refused) + len(found)} rules", err=True)
-    return found, bool(refused)
+def _wanted(
+    place: Path, dialect: str | None, rules: Mapping[str, Any]
+) -> tuple[Mapping[str, RecordFilter], Mapping[str, CorrelationRule], bool]:
+    """Returns the subscriptions and the correlations by name, and whether rules were refused;
+    reports the refusals.
+    """
+    if dialect is not None:
+        return report_rules(place, dialect, **rules)
+    return load_subscriptions(place), {}, False
 
 
 class _MatchReport:
     """Writes and counts the matches."""
 
-    def __init__(self, wanted: Mapping[str, RecordFilter], output: IO[str], *, quiet: bool) -> None:
+    def __init__(
+        self,
+        wanted: Mapping[str, RecordFilter],
+        correlations: Mapping[str, CorrelationRule],
+        output: IO[str],
+        *,
+        quiet: bool,
+        only_matching: bool,
+    ) -> None:
         self.read = 0
         self.bad = 0
         self.matches: Counter[str] = Counter()
@@ -189,11 +193,13 @@ class _MatchReport:
         self._hints: set[str] = set()  # each is given once
         self._wanted = wanted
         self._names = list(wanted)
+        self._correlations = correlations
+        self._matcher = CorrelationMatcher(correlations, is_live=False)
         self._output = output
         self._quiet = quiet
+        self._only_matching = only_matching
 
     def take_all(self, inputs: Iterable[tuple[Path, str, str]], matcher: Matcher) -> None:
-        """Matches all records of the inputs, and shows the progress."""
         self._output.write("")  # Creates the file, also without a match.
         with progress_of("records") as show:
             for path, format_, source in inputs:
@@ -203,9 +209,46 @@ class _MatchReport:
                     show(self.read + self.bad, each.source)
                 if self.read + self.bad == before:
                     self.empty.append(source)
+        if not self._correlations:
+            return
+        self._take_correlated(self._matcher.end())
+        for reason, number in self._matcher.dropped.items():
+            click.echo(f"{number} dropped of correlations: {reason}", err=True)
+
+    def _correlate(self, record: Record) -> None:
+        """Gives a record to the correlations. Raises InputError for one without a time."""
+        if record.notification.envelope.time_us is None:
+            reason = f"record {record.number} has no time, which correlations need: --time NAME"
+            raise InputError(record.source, reason)
+        self._take_correlated(self._matcher.push(record.notification))
+
+    def _take_correlated(self, found: Iterable[tuple[str, Sequence[Notification]]]) -> None:
+        for name, events in found:
+            self.matches[name] += 1
+            if not self._quiet:
+                about = about_of(self._correlations[name])
+                line = msgspec.json.encode(correlation_object(name, about, events))
+                self._output.write(line.decode() + "\n")
+
+    def note_unmet(
+        self, inputs: Iterable[tuple[Path, str, str]], matcher: Matcher, reading: ReadOptions
+    ) -> None:
+        """Adds the options that the inputs do not meet."""
+        self.unmet += [
+            f"{source} is a JSON array; {_READS_ARRAY[format_]} its objects"
+            for _, format_, source in inputs
+            if source in self.arrays
+            and format_ in _READS_ARRAY
+            and reading.entries != WHOLE_DOCUMENT
+        ]
+        if reading.entries:
+            self.unmet += [f"{each}: found no entry {reading.entries!r}" for each in self.empty]
+        if self.read:
+            self.unmet += [
+                f"no record has {name!r}, which an option names" for name in sorted(matcher.unmet)
+            ]
 
     def end(self, *, as_json: bool) -> None:
-        """Writes the counts, and reports the faults."""
         if self._quiet and as_json:
             self._output.write(self.counts() + "\n")
         elif self._quiet:
@@ -217,8 +260,36 @@ class _MatchReport:
         for each in self.unmet:
             click.echo(f"contrada: error: {each}", err=True)
 
+    def explain(
+        self, inputs: Iterable[tuple[Path, str, str]], reading: ReadOptions, *, why: bool
+    ) -> None:
+        """Names attributes that the first records lack, if nothing matched; with `why` explains the
+        subscriptions without a match. Reads these records again.
+        """
+        wanted = {name: each for name, each in self._wanted.items() if not self.matches[name]}
+        is_needed = self.read and wanted and (why or not self.matches)
+        if not is_needed or reading.strategy == PATTERN:  # Names are patterns of names there.
+            return
+        files = (
+            read_file(path, format_, reading, source)
+            for path, format_, source in inputs
+            if path.is_file()
+        )
+        records = [
+            each
+            for each in islice(chain.from_iterable(files), RECORDS_EXPLAINED_MAX)
+            if isinstance(each, Record)
+        ]
+        read = [each.notification for each in records]
+        found = missing_attributes(wanted.values(), read) if records else []
+        if why and records:
+            found += nearest_records(wanted, records)
+        if found:
+            click.echo(f"of the first {len(records)} records, without a match:", err=True)
+        for each in found:
+            click.echo(each, err=True)
+
     def take(self, outcomes: Outcomes) -> None:
-        """Adds the outcomes of some records."""
         self.read += outcomes.read
         for each in outcomes.records:
             if isinstance(each, BadRecord):
@@ -226,39 +297,44 @@ class _MatchReport:
                 if each.line == 1 and each.text.lstrip().startswith("["):
                     self.arrays.add(each.source)
                 if self.bad <= ERRORS_SHOWN_MAX:
-                    hint = hint_for(each)
+                    hint = read_flags.hint_for(each)
                     hint = "" if hint in self._hints else hint
                     self._hints.add(hint)
                     click.echo(f"{each.error()}{hint}", err=True)
                 continue
+            if each.positions[-1] >= len(self._names):
+                self._correlate(each.record)
             for position in each.positions:
+                if position >= len(self._names):
+                    break  # The others are of correlations.
                 name, record = self._names[position], each.record
                 self.matches[name] += 1
                 if self._quiet:
                     continue
-                match_: dict[str, Any] = {
-                    "subscription": name,
-                    "file": record.source,
-                    "record": record.number,
-                    "time": plain_time(record.notification),
-                    "attributes": plain_attributes(record.notification),
-                }
-                if isinstance(rule := self._wanted[name], Rule) and rule.about:
-                    match_["rule"] = about_of(rule)
-                self._output.write(msgspec.json.encode(match_).decode() + "\n")
+                place = {"file": record.source, "record": record.number}
+                asked = self._wanted[name]
+                about = about_of(asked) if isinstance(asked, Rule) else {}
+                found = match_object(name, about, record.notification, **place)
+                self._output.write(msgspec.json.encode(found).decode() + "\n")
         if outcomes.records and not self._quiet:
             self._output.flush()  # A reader of the pipe gets the first matches early.
 
     def counts(self) -> str:
-        """Returns the counts as JSON."""
-        counted = {name: self.matches[name] for name in self._names}
+        counted = {name: self.matches[name] for name in (*self._names, *self._correlations)}
         counts = {"read": self.read, "bad": self.bad, "matches": counted}
         return msgspec.json.encode(counts).decode()
 
     def table(self) -> Table:
-        """Returns a table of the matches of each subscription."""
-        made = table("subscription", "filter", right=("matches",), title=f"{self.read} records")
-        for name, wish in self._wanted.items():
-            shown = str(wish.filters if isinstance(wish, Rule) else wish)
-            made.add_row(name, shown, str(self.matches[name]))
+        title = f"{self.read} records"
+        rules: dict[str, RecordFilter | CorrelationRule] = {**self._wanted, **self._correlations}
+        if not any(isinstance(each, Rule | CorrelationRule) for each in rules.values()):
+            made = table("subscription", "filter", right=("matches",), title=title)
+            for name, wish in self._wanted.items():
+                made.add_row(name, str(wish), str(self.matches[name]))
+            return made
+        named = Column("rule", no_wrap=True, overflow="ignore")
+        made = table(named, "title", "level", right=("matches",), title=title)
+        for name, rule in rules.items():
+            if self.matches[name] or not self._only_matching:
+                made.add_row(name, *heading_of(name, rule), str(self.matches[name]))
         return made

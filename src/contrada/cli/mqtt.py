@@ -11,9 +11,9 @@ from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.log_output import log
 from contrada.errors import InputError
-from contrada.integrations.mqtt.mqtt_bridge import MqttBridge
-from contrada.integrations.mqtt.mqtt_messages import TopicTemplate
-from contrada.integrations.mqtt.mqtt_session import MqttAddress, MqttSession, parse_mqtt_address
+from contrada.integrations.bridges.mqtt_bridge import MqttBridge
+from contrada.integrations.bridges.mqtt_messages import TopicTemplate
+from contrada.integrations.bridges.mqtt_session import MqttAddress, MqttSession, parse_mqtt_address
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from contrada.service.requests import filters_of
@@ -30,7 +30,7 @@ PASSWORD_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
 @click.option(
     "--broker", required=True, metavar="ADDRESS", help="The MQTT broker: mqtt(s)://[USER@]HOST."
 )
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @options.repeated("--in filters", "TOPICS", "MQTT topic filter for incoming messages.")
 @options.text("--out", "FILTER", "Contrada filter for outgoing notifications.")
 @click.option(

@@ -1,56 +1,57 @@
 """Output of notifications and aggregates, one line each."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from contrada.integrations.files import plain_time, shown_text
 from contrada.model import Notification
-from contrada.model.algebra.nested_objects import json_values
 from contrada.model.domains.values import key_of
 from contrada.model.syntax import name_text, value_text
+from contrada.service import DurableRecord
+
+Found: TypeAlias = Notification | DurableRecord[Notification]
+"""What a plain or a durable subscription gives."""
 
 ENVELOPE: Final = ("@id", "@publisher", "@time")
 """The members of an envelope that filters can match."""
 
 
-def json_line(notification: Notification, members: Iterable[str] = ()) -> str:
+def item_of(found: Found) -> Notification:
+    """Returns the notification, also that of a record."""
+    return found.item if isinstance(found, DurableRecord) else found
+
+
+def json_line(found: Found, members: Iterable[str] = ()) -> str:
     """Returns a line of JSON, with these members of the envelope before the attributes."""
-    shown = shown_text(notification)
-    named = _members(notification, members)
+    shown = shown_text(item_of(found))
+    named = _members(found, members)
     if not named:
         return shown
     rest = shown.strip()[1:].lstrip()
     return f"{msgspec.json.encode(named).decode()[:-1]}{'' if rest == '}' else ','}{rest}"
 
 
-def parts_of(notification: Notification, members: Iterable[str] = ()) -> list[str]:
+def parts_of(found: Found, members: Iterable[str] = ()) -> list[str]:
     """Returns these members of the envelope, and the attributes, each as `name=value`."""
-    named = _members(notification, members)
+    named = _members(found, members)
     parts = [f"{name}={value_text(key_of(value))}" for name, value in named.items()]
-    for name, held in notification.attributes.items():
+    for name, held in item_of(found).attributes.items():
         each = held if isinstance(held, tuple) else (held,)
         parts.extend(f"{name_text(name)}={value_text(key_of(value))}" for value in each)
     return parts
 
 
-def _members(notification: Notification, names: Iterable[str]) -> dict[str, str | None]:
-    """Returns members of the envelope, by their names in filters."""
+def _members(found: Found, names: Iterable[str]) -> dict[str, Any]:
+    """Returns these members, and of a record its position and attempt with them."""
+    notification = item_of(found)
     held = notification.envelope
-    found = {"@id": held.id, "@publisher": held.publisher, "@time": plain_time(notification)}
-    return {name: found[name] for name in names}
-
-
-def json_group(group: Mapping[str, Any]) -> str:
-    """Returns a line of JSON for the aggregates of a group; list items are notifications."""
-    return msgspec.json.encode({name: _shown(value) for name, value in group.items()}).decode()
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, list):
-        return [msgspec.Raw(json_line(each).encode()) for each in value]
-    return value if isinstance(value, dict) else json_values(value)
+    members = {"@id": held.id, "@publisher": held.publisher, "@time": plain_time(notification)}
+    named: dict[str, Any] = {name: members[name] for name in names}
+    if named and isinstance(found, DurableRecord):
+        named |= {"@position": found.position, "@attempt": found.attempt}
+    return named
 
 
 def group_text(group: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ _EVERYTHING: Final = SourceQuery("everything")
 
 
 @click.command()
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @click.option(
     "--table",
     nargs=2,
@@ -98,13 +98,14 @@ def offer(
         source = TableSource(table[0], table[1].split(".", 1), fresh_s=0)
     else:
         source = FileSource(files, file_format, fresh_s=0)
-    service = connect(at, approach, reconnect=False)
+    service = connect(at, approach)
     reported = _ReportingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, reported, name=name)
     rows: Any = source.answer(_EVERYTHING)
     with closing(rows):  # Reads the first row: a wrong name is an error before the offer.
         next(rows, None)
-    run(_offer(service, offered, reported, checked_timeout(seconds, "seconds"), as_json))
+    offering = _offer(service, offered, reported, checked_timeout(seconds, "seconds"), as_json)
+    run(offering, is_endless=seconds is None)
 
 
 class _ReportingSource:
@@ -118,7 +119,6 @@ class _ReportingSource:
         self.asked: asyncio.Queue[SourceQuery] = asyncio.Queue(1)
 
     async def answer(self, question: SourceQuery) -> Any:
-        """See `DataSource`."""
         self.count += 1
         await self.asked.put(question)
         return self._source.answer(question)

@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,8 +32,6 @@ from contrada.integrations.spark.spark_session import (
 from contrada.net.wire.address import parse_addresses
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from contrada.integrations.spark.pipeline.job_progress import ProgressListener
     from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
     from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary
@@ -56,6 +54,11 @@ def pipeline() -> None:
 @options.flag("--resume", "Continue an interrupted run.")
 @options.flag("--dry-run", "Check everything and print the plan.")
 @options.typed("--report", options.FOLDER, "DIR", "Write the report to this folder too.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "local"]),
+    help="Where to run; default: local for small local files, without Java.",
+)
 @click.option("--cores", type=options.COUNT, help="Cores to use; default: all.")
 @options.text("--master", "URL", "Master of a cluster, such as spark://host:7077.")
 @options.text("--remote", "URL", "Server of Spark Connect, such as sc://host:15002.")
@@ -64,16 +67,16 @@ def pipeline() -> None:
 @options.extension_option
 @log_option
 def run(description: Path, settings: tuple[str, ...], as_json: bool, **given: Any) -> None:
-    """Run the pipeline of a TOML file DESCRIPTION, over present data or as a stream.
+    """Run the pipeline of a TOML file. It runs over present data or as a stream.
 
     Writes matches, matches of patterns and unreadable records as Parquet, which replace those of
     the previous run after a complete run, and publishes each matched notification once. Unreadable
     records do not end a run: they are counted and written to the quarantine with their reason. The
     exit status is 3 if all records of a source are bad, or a name in an option is in none of them.
 
-    --resume continues an interrupted run after its completed sources. After an interruption of the
-    publication, it publishes the remaining matches, each once. A stream continues by itself,
-    without loss or duplicates; Ctrl-C ends it in order.
+    --resume continues an interrupted run after its completed sources, or begins one if nothing was
+    written yet. After an interruption of the publication, it publishes the remaining matches, each
+    once. A stream continues by itself, without loss or duplicates; Ctrl-C ends it in order.
 
     \b
     contrada pipeline run examples/pipelines/operations.toml --set out=/data/out
@@ -86,8 +89,7 @@ def run(description: Path, settings: tuple[str, ...], as_json: bool, **given: An
         raise click.UsageError("--master and --remote are two places: expected one of them")
     check_form(asked.master, asked.remote)
     conf = parse_conf((named_text(text, "--conf") for text in asked.conf), "--conf")
-    if not asked.remote:
-        check_requirements()
+    check_requirements(needs_java=False)
     from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
 
     described = read_pipeline(description, dict(named_text(text, "--set") for text in settings))
@@ -95,8 +97,26 @@ def run(description: Path, settings: tuple[str, ...], as_json: bool, **given: An
     address = asked.publish or described.publish
     if address:
         parse_addresses(address)  # A wrong address is reported now, not after Spark's start.
+    asked = replace(asked, is_local=_is_local(described, asked, address))
+    if not asked.is_local and not asked.remote:
+        check_requirements()
     with _progress() as show:
         _run(described, asked, show, as_json=as_json)
+
+
+def _is_local(described: "Pipeline", asked: "_RunOptions", address: str | None) -> bool:
+    """Whether to run without Spark, which is chosen in one line for small local files. Raises
+    InputError if that is asked for and impossible.
+    """
+    from contrada.integrations.spark.pipeline.local_run import why_spark
+
+    reason = why_spark(described, address)
+    if asked.engine == "local" and reason:
+        raise InputError("--engine", f"a local run is impossible: {reason}")
+    if asked.engine or reason or asked.dry_run or asked.cores or asked.master or asked.remote:
+        return asked.engine == "local" and not asked.dry_run
+    click.echo("small local files: run without Spark (--engine spark for Spark)", err=True)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +126,39 @@ class _RunOptions:
     publish: str | None
     resume: bool
     dry_run: bool
+    engine: str | None
     report: Path | None
     cores: int | None
     master: str | None
     remote: str | None
     conf: tuple[str, ...]
+    is_local: bool = False
 
-    def session(self, described: "Pipeline") -> AbstractContextManager["SparkSession"]:
-        """Returns a session of Spark at its master or server."""
-        conf = described.spark
-        return spark_session(self.cores, "contrada", self.master, self.remote, conf=conf)
+    def session(self, described: "Pipeline") -> AbstractContextManager[Any]:
+        """Returns a session of Spark at its master or server; None for a local run."""
+        if self.is_local:
+            return nullcontext()
+        from contrada.integrations.spark.pipeline.local_run import is_small
+
+        return spark_session(
+            self.cores,
+            "contrada",
+            self.master,
+            self.remote,
+            conf=described.spark,
+            is_short=not described.is_stream and is_small(described),
+        )
 
 
 def _run(
     described: "Pipeline", asked: _RunOptions, show: "ProgressListener", *, as_json: bool
 ) -> None:
-    """Runs the pipeline, and reports."""
     from contrada.integrations.spark.pipeline import preflight
     from contrada.integrations.spark.pipeline.match_publisher import publish_rest
     from contrada.integrations.spark.pipeline.pipeline_results import write_report
     from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
     from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
-    from contrada.integrations.spark.pipeline.run_folder import unfinished_run
+    from contrada.integrations.spark.pipeline.run_folder import current_run, unfinished_run
 
     address = asked.publish or described.publish
     given: dict[str, Any] = {"publish": asked.publish, "on_progress": show}
@@ -139,21 +170,23 @@ def _run(
 
     def is_done() -> bool:
         """Whether the run to resume has ended. Raises InputError if nothing is left to do."""
-        is_ended = unfinished_run(described.output) is None
+        output = described.output
+        is_ended = unfinished_run(output) is None and current_run(output) is not None
         if is_ended and not address:
-            raise InputError(str(described.output), "found no run to go on with")
+            raise InputError(str(output), "the last run has ended")
         return is_ended
 
     def work(stop: threading.Event) -> "PipelineSummary | dict[str, int]":
         with asked.session(described) as session:
             if described.is_stream:
                 return run_stream(session, described, **given, stop=stop)
-            if asked.resume:
+            if asked.resume and session is not None:
                 preflight.check_places(session, described)
                 if is_done():
                     assert address is not None
                     return publish_rest(session, described, address, show, stop)
-            return run_pipeline(session, described, **given, stop=stop, resume=asked.resume)
+            given.update(resume=asked.resume, is_short=True)
+            return run_pipeline(session, described, **given, stop=stop)
 
     if asked.dry_run:
         lines, found = run_interruptibly(check)
@@ -182,6 +215,8 @@ def _print_summary(summary: "PipelineSummary", *, as_json: bool) -> None:
         for each in _tables(summary):
             Console(markup=False, emoji=False).print(each)
         click.echo(f"matches and quarantine: {summary.output}")
+    for missing in summary.missing:
+        click.echo(f"without a match: {missing}", err=True)
     _exit_with_problems([*_problems(summary)])
 
 

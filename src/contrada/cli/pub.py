@@ -1,51 +1,62 @@
 """`contrada pub`: publish from the command line."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from contrada.cli import read_flags
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.publication_source import (
     LineRecords,
-    Make,
     RecordingSource,
     RowRecords,
+    Timed,
     arriving,
     size_of_stream,
 )
-from contrada.cli.read_flags import (
-    attributes_of,
-    cell_options,
-    hint_for,
-    naming_options,
-    reading_of,
-)
 from contrada.cli.table_output import progress_of_bytes
+from contrada.errors import ConnectionFailedError
 from contrada.integrations.files import (
     BadRecord,
     ReadOptions,
+    Record,
     notification_of_object,
     notification_of_shown,
 )
-from contrada.integrations.files.lines import Block, open_blocks
+from contrada.integrations.files.event_logs import EVTX, read_event_log
+from contrada.integrations.files.lines import PACKED, Block, open_blocks
+from contrada.integrations.files.log_lines import LOG_FORMATS, log_reader
+from contrada.integrations.files.read_options import plain_format
+from contrada.integrations.files.record import Make
 from contrada.integrations.files.subscription_files import STANDARD_INPUT
 from contrada.model import Notification
 from contrada.service import Service, ServiceStatistics, with_transmission
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 from contrada.service.security.signatures import Signer
 
+EVENTS_AT_ONCE: Final = 256
+"""Events of an event log that are published together. Beyond it: the next follow."""
+
 
 @click.command()
 @click.argument("attributes", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @options.text("--json objects", "FILE", "Publish a file of JSON lines.")
 @options.text("--csv rows", "FILE", "Publish the rows of a CSV file with a header.")
+@options.typed(
+    "--log",
+    (click.Choice([*LOG_FORMATS, EVTX]), str),
+    "FORMAT FILE",
+    "Publish a log: access, syslog, journald, evtx, or lines with --pattern.",
+)
+@options.text("--pattern", "REGEX", "--log lines: its named groups are attributes.")
 @options.text("--publisher", "NAME", "Name of the publisher; default: random.")
 @options.file(
     "--sign",
@@ -57,14 +68,15 @@ from contrada.service.security.signatures import Signer
 @options.typed(
     "--priority", click.IntRange(0, PRIORITY_MAX), None, "Priority in queues; higher first."
 )
-@cell_options
-@naming_options
+@read_flags.cell_options
+@read_flags.naming_options
 @approach_options
 def pub(
     attributes: tuple[str, ...],
     to: str,
     objects: str | None,
     rows: str | None,
+    log: tuple[str, str] | None,
     publisher: str | None,
     sign: str | None,
     keep: bool,
@@ -73,15 +85,16 @@ def pub(
     approach: Approach,
     **given: Any,
 ) -> None:
-    """Publish one notification, or one for each JSON line or CSV row of a file.
+    """Publish one notification, or one for each JSON line, CSV row or entry of a log.
 
     A VALUE is parsed as in a filter if possible (12.5, true, null, "12", @2026-11-20T09:30:00Z) and
     is text otherwise; a repeated NAME has several values. In a file (`-` is standard input) nested
     objects become dotted names, and arrays become several values, each once and in the order of
     values. --keep keeps the original order in the body; a line with objects in arrays is always
     kept there. Output of `sub --json` is published unchanged. Lines of a pipe or terminal are
-    published one by one. A bad line ends the command after the lines before it were published. A
-    suffix .gz is unpacked. On a terminal a progress bar is shown on standard error.
+    published one by one, and a lost connection is made again; lines whose fate is unknown then are
+    counted on standard error. A bad line ends the command after the lines before it were published.
+    Files that end in .gz, .bz2, .xz or .zst are unpacked. A terminal shows the progress.
 
     \b
     contrada pub symbol=DIS price=61.5 tag=media tag=parks
@@ -92,38 +105,67 @@ def pub(
     contrada pub alarm=fire --ttl 30 --priority 9
     contrada pub --publisher desk --sign desk.pem symbol=DIS price=61.5
     tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time
+    tail -f /var/log/nginx/access.log | contrada pub --log access -
     """  # noqa: D301 - click reads the escape
-    source = rows if objects is None else objects
-    if bool(attributes) + (objects is not None) + (rows is not None) != 1:
-        raise click.UsageError("give NAME=VALUE arguments, --json FILE or --csv FILE, one of them")
+    format_name, in_log = log or ("", None)
+    sources = [each for each in (objects, rows, in_log) if each is not None]
+    if bool(attributes) + len(sources) != 1:
+        raise click.UsageError("give NAME=VALUE, --json, --csv or --log, one of them")
     if keep and objects is None:
         raise click.UsageError("--keep is for --json FILE")
-    reading = reading_of(**given)
-    if source is None and reading != ReadOptions():
-        raise click.UsageError("options of reading are for --json FILE and --csv FILE")
+    reading = read_flags.reading_of(**given)
+    if not sources and reading != ReadOptions():
+        raise click.UsageError("options of reading are for files")
     is_timed = ttl is not None or priority is not None
     timed = partial(with_transmission, ttl_s=ttl, priority=priority) if is_timed else None
-    identity: str | Signer | None = publisher
-    if sign is not None:
-        if publisher is None:
-            raise click.UsageError("--sign signs for a name: give it with --publisher NAME")
-        identity = Signer.of_file(publisher, sign)
-    service = connect(to, approach, publisher=identity, reconnect=False)
-    if source is None:
-        one = Notification(attributes_of(attributes))
+    is_live = sources == [STANDARD_INPUT] and size_of_stream(sys.stdin.buffer) is None
+    service = connect(to, approach, publisher=_identity(publisher, sign), reconnect=is_live)
+    if not sources:
+        one = Notification(read_flags.attributes_of(attributes))
         counts = run(_publish_one(service, timed(one) if timed else one))
     else:
-        named = "standard input" if source == STANDARD_INPUT else source
-        recording: RecordingSource = LineRecords(named, _maker(reading, keep=keep), timed)
-        if rows is not None:
-            recording = RowRecords(named, reading, timed)
-        counts = run(_publish_records(service, source, recording))
+        form = "csv" if rows is not None else format_name or "json"
+        publishing = _publish_file(service, sources[0], form, reading, timed, keep=keep)
+        counts = run(publishing, is_endless=is_live)
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-def _maker(reading: ReadOptions, *, keep: bool) -> Make:
-    """Converts a line of JSON: with options of another program, else perhaps of `sub --json`."""
+def _identity(publisher: str | None, sign: str | None) -> str | Signer | None:
+    if sign is None:
+        return publisher
+    if publisher is None:
+        raise click.UsageError("--sign signs for a name: give it with --publisher NAME")
+    return Signer.of_file(publisher, sign)
+
+
+def _publish_file(
+    service: Service,
+    source: str,
+    format_name: str,
+    reading: ReadOptions,
+    timed: Timed,
+    *,
+    keep: bool,
+) -> Coroutine[Any, Any, ServiceStatistics]:
+    named = "standard input" if source == STANDARD_INPUT else source
+    if format_name == EVTX:
+        plain_format(EVTX, reading)
+        path = Path("/dev/stdin" if source == STANDARD_INPUT else source)
+        return _publish_events(service, read_event_log(path, named, reading), timed)
+    recording: RecordingSource = RowRecords(named, reading, timed)
+    if format_name != "csv":
+        recording = LineRecords(named, _maker(reading, format_name, keep=keep), timed)
+    return _publish_records(service, source, recording)
+
+
+def _maker(reading: ReadOptions, format_name: str, *, keep: bool) -> Make:
+    """Converts a line of a log, or of JSON: with options of another program, else perhaps of `sub
+    --json`. Raises InputError for a pattern without the format `lines`, or the reverse.
+    """
+    plain_format(format_name, reading)
+    if format_name in LOG_FORMATS:
+        return log_reader(format_name, reading)
     if reading == ReadOptions():
         return partial(notification_of_shown, keep=keep)
     return partial(notification_of_object, options=reading, keep=keep)
@@ -139,15 +181,21 @@ async def _publish_records(
     service: Service, source: str, recording: RecordingSource
 ) -> ServiceStatistics:
     size, blocks = _opened(source)
+    publish = partial(
+        _publish_some,
+        service,
+        is_live=source == STANDARD_INPUT and size is None,
+        has_objects=isinstance(recording, LineRecords),
+    )
     async with service:
         try:
             with progress_of_bytes(size, "published") as show:
                 read = 0
                 async for block in blocks:
-                    await _publish_some(service, recording, block)
+                    await publish(recording.records(block))
                     read += len(block.data)
                     show(read, service.statistics().published)
-                await _publish_some(service, recording, None)
+                await publish(recording.records(None))
         finally:
             click.echo(f"published {service.statistics().published}")
         return service.statistics()
@@ -163,21 +211,57 @@ def _opened(source: str) -> tuple[int | None, AsyncIterator[Block]]:
         for block in open_blocks(path):
             yield block
 
-    is_known = path.is_file() and path.suffix != ".gz"
+    is_known = path.is_file() and path.suffix not in PACKED
     return path.stat().st_size if is_known else None, blocks()
 
 
-async def _publish_some(service: Service, recording: RecordingSource, block: Block | None) -> None:
+async def _publish_events(
+    service: Service, events: Iterable[Record | BadRecord], timed: Timed
+) -> ServiceStatistics:
+    each = iter(events)
+    async with service:
+        try:
+            while some := list(islice(each, EVENTS_AT_ONCE)):
+                await _publish_some(service, some, timed)
+        finally:
+            click.echo(f"published {service.statistics().published}")
+        return service.statistics()
+
+
+async def _publish_batch(service: Service, left: list[Notification], *, is_live: bool) -> None:
+    """Publishes notifications; of a live input also those that a lost connection left unsent."""
+    while True:
+        before = service.statistics().published
+        try:
+            await service.publish_batch(left)
+            return
+        except ConnectionFailedError as error:
+            if not is_live:
+                raise
+            left = left[service.statistics().published - before :]
+            if error.may_be_published:  # Once more might be twice.
+                click.echo(f"up to {len(left)} may be lost with the connection", err=True)
+                return
+
+
+async def _publish_some(
+    service: Service,
+    records: Iterable[Record | BadRecord],
+    timed: Timed = None,
+    *,
+    is_live: bool = False,
+    has_objects: bool = False,
+) -> None:
     """Publishes some records. Raises InputError for the first bad one, after those before it."""
     found: list[Notification] = []
     bad: BadRecord | None = None
-    for record in recording.records(block):
+    for record in records:
         if isinstance(record, BadRecord):
             bad = record
             break
-        found.append(record.notification)
-    await service.publish_batch(found)
+        found.append(timed(record.notification) if timed else record.notification)
+    await _publish_batch(service, found, is_live=is_live)
     if bad is not None:
-        is_array = isinstance(recording, LineRecords) and bad.text.lstrip().startswith("[")
-        hint = "; a file has one object per line" if is_array else hint_for(bad)
+        is_array = has_objects and bad.text.lstrip().startswith("[")
+        hint = "; a file has one object per line" if is_array else read_flags.hint_for(bad)
         raise replace(bad, reason=f"{bad.reason}{hint}").error()

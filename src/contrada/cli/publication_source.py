@@ -11,12 +11,8 @@ from contrada.errors import ContradaError
 from contrada.integrations.files import BadRecord, FileLimits, ReadOptions, Record
 from contrada.integrations.files.csv_rows import RowJoiner, is_blank
 from contrada.integrations.files.lines import Block, LineCutter, readable
-from contrada.integrations.files.record import bad_record, record_of
+from contrada.integrations.files.record import Make, bad_record, record_of
 from contrada.model import Notification
-
-Make: TypeAlias = Callable[[str], Notification]
-"""Converts a line to a notification."""
-
 
 Timed: TypeAlias = Callable[[Notification], Notification] | None
 """Sets time to live and priority of a notification, where the options have them."""

@@ -15,7 +15,8 @@ from contrada.cli import shared_options as options
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
 from contrada.integrations.files import BadRecord, ReadOptions
-from contrada.integrations.files.read_options import CONVERTERS, TIME_WITH_ZONE
+from contrada.integrations.files.read_options import CONVERTERS
+from contrada.integrations.files.time_formats import TIME_WITH_ZONE
 from contrada.model import Filter, Value
 from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED, value_of
 from contrada.service.settings import read_bytes
@@ -24,7 +25,7 @@ _DATED: Final = re.compile(r"@\d{4}-\d")
 _TYPES: Final = ", ".join(CONVERTERS)
 
 naming_options: Final = options.joined(
-    options.text("--types", "NAME=TYPE,…", f"Types of attributes: {_TYPES}."),
+    options.text("--types", "NAME=TYPE,…", f"Types of attributes: {_TYPES}, time:PATTERN."),
     options.text("--rename", "NAME=NEW,…", "New names of attributes."),
     options.text("--drop", "NAME,…", "Attributes to leave out, with those below them."),
     options.text("--zone", "ZONE", "Zone of times without one, such as Europe/Rome."),

@@ -5,11 +5,11 @@ import logging
 import os
 import resource
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,12 +21,14 @@ from msgspec import structs
 
 from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import LEVELS, BrokerSettings, settings_of
-from contrada.cli.client_command import tls_files, token_from
+from contrada.cli.client_command import tls_files, token_of
 from contrada.cli.lazy_group import EXIT_INTERRUPTED
 from contrada.cli.log_output import log, log_line
 from contrada.cli.publication_source import arriving
-from contrada.errors import ContradaError
+from contrada.cli.standby import WaitingBroker, notify_manager, running, started, turn
+from contrada.errors import ContradaError, InputError
 from contrada.model.extensions.extended_type import load
+from contrada.net.broker.audit_log import AuditLog
 from contrada.net.broker.broker import Broker, BrokerStatistics
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.users import Users
@@ -86,11 +88,14 @@ _LOG: Final = logging.getLogger(__name__)
     "postgresql://user@host/database, or memory:. Default: contrada.db, or "
     "contrada-NAME.db with a name, created at first use.",
 )
+@options.flag(
+    "--standby", "Lead only while no other broker does, of those with --standby on this store."
+)
 @options.flag("--merging", "Merge forwarded subscriptions when the result is exact.")
 @options.text(
     "--http",
     "[HOST:]PORT",
-    "Port for CloudEvents over HTTP; see docs/http.md. Default host: 127.0.0.1.",
+    "Port for CloudEvents over HTTP; see `contrada help http`. Default host: 127.0.0.1.",
 )
 @tls_files
 @options.flag(
@@ -98,7 +103,20 @@ _LOG: Final = logging.getLogger(__name__)
     "Require a certificate of the authority from clients and neighbours.",
 )
 @options.file(
+    "--tls-crl",
+    "PEM",
+    "Revocation lists of the authority; a revoked certificate is refused. Read again at SIGHUP.",
+)
+@options.file(
     "--users", "FILE", "Users that may connect, with their permissions; see contrada user --help."
+)
+@options.text("--jwt-issuer", "URL", "Issuer of tokens from outside (JWT, OpenID Connect).")
+@options.text("--jwt-audience", "NAME", "Audience that these tokens have to name.")
+@options.text(
+    "--jwt-keys", "PLACE", "File or URL of the issuer's keys (JWKS); default: discovered there."
+)
+@options.file(
+    "--audit-log", "FILE", "Append admissions, refusals and changed rights, as JSON lines."
 )
 @options.flag("--anyone", "Allow all clients to do everything, also from other machines.")
 @options.file("--token-file", "FILE", "Token to present to neighbours that have users.")
@@ -118,14 +136,12 @@ def serve(
     """Run a broker, alone or in a network.
 
     Prints its address as one line when it is ready. SIGTERM ends it with status 0, Ctrl-C with 130;
-    both deliver the queues for some seconds, close all connections, and print statistics on
-    standard error. A second Ctrl-C ends it at once. The log is on standard error too: faults
-    always, connections and refusals with -v. Durable subscriptions and certified notifications
-    survive a crash in the store.
+    both deliver the queues for some seconds and print statistics on standard error. A second Ctrl-C
+    ends it at once. The log is on standard error too. Durable subscriptions and certified
+    notifications survive a crash in the store.
 
     Brokers of a network have names. One of its two ends opens a link, and restores it when it
-    breaks; an absent neighbour is tried until it answers. --general, --trees and --advertisements
-    must be the same on all brokers; with -v a difference is logged.
+    breaks. --general, --trees and --advertisements must be the same on all brokers.
 
     A broker that other machines reach needs --users (see contrada user --help). With
     --tls-certificate it uses TLS with clients and neighbours: contradas://host:port, and https://.
@@ -156,9 +172,8 @@ def serve(
     tls = { certificate = "south.pem", key = "south.key", authority = "ours.pem" }
     limits.broker = { connections_max = 1000 }
 
-    The environment overrides limits: CONTRADA_LIMITS_BROKER_CONNECTIONS_MAX=1000. They are in
-    docs/limits.md. A file may describe several brokers (see contrada network --help); --name
-    selects this one.
+    The environment overrides limits: CONTRADA_LIMITS_BROKER_CONNECTIONS_MAX=1000. `contrada help
+    limits` lists them. A file may have several brokers (`contrada network`); --name selects one.
     """  # noqa: D301 - click reads the escape
     flags = _flags(ctx)
     path = None if config is None else Path(config)
@@ -169,8 +184,7 @@ def serve(
     if tracing:
         start_by_environment()
     _allow_files((settings.all_limits().broker or BrokerLimits()).connections_max)
-    status, counts = _run(_serve(settings, path, flags, until_input_ends=until_input_ends))
-    click.echo(_summary(counts, as_json=settings.log.json), err=True)
+    status = _run(_serve_until_end(settings, path, flags, until_input_ends=until_input_ends))
     raise click.exceptions.Exit(status)
 
 
@@ -212,65 +226,111 @@ def _flags(ctx: click.Context) -> dict[str, Any]:
             flags["log"]["json"] = value
         elif key == "http":
             flags["http"] = {"listen": value}
-        elif key.startswith("tls_"):
-            flags["tls"][key.removeprefix("tls_")] = value
+        elif key.startswith(("tls_", "jwt_")):
+            table, _, name = key.partition("_")
+            flags.setdefault(table, {})[name] = value
         else:
             flags[key] = list(value) if isinstance(value, tuple) else value
     return flags
 
 
-async def _serve(
+async def _serve_until_end(
     settings: BrokerSettings, path: Path | None, flags: Mapping[str, Any], *, until_input_ends: bool
-) -> tuple[int, BrokerStatistics]:
-    loop = asyncio.get_running_loop()
-    ending: asyncio.Future[int] = loop.create_future()
+) -> int:
+    """Serves until a signal, also as a standby again. Returns the status of the process."""
+    ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    if until_input_ends:
+        watching = asyncio.create_task(_input_ended())
+        watching.add_done_callback(lambda _: _end(ending, signal.SIGTERM))
+    while not ending.done():
+        counts = await _serve(settings, path, flags, ending)
+        if counts is not None:
+            click.echo(_summary(counts, as_json=settings.log.json), err=True)
+    return ending.result()
 
-    def end(number: signal.Signals) -> None:
-        if not ending.done():
-            ending.set_result(_STATUS[number])
-        elif number is signal.SIGINT:
-            os._exit(EXIT_INTERRUPTED)
+
+async def _serve(
+    settings: BrokerSettings,
+    path: Path | None,
+    flags: Mapping[str, Any],
+    ending: asyncio.Future[int],
+) -> BrokerStatistics | None:
+    """Serves until a signal, or until another broker leads. Returns the counts, if it has led."""
+    loop = asyncio.get_running_loop()
+    broker: Broker | None = None
+    waiting: WaitingBroker | None = None
+    gateway: Gateway | None = None
 
     def read_again() -> None:
         nonlocal settings
         try:
-            settings = _changed(broker, gateway, settings, settings_of(path, flags))
+            found = settings_of(path, flags)
+            if broker is not None:
+                settings = _changed(broker, gateway, settings, found)
+            elif waiting is not None:
+                waiting.replace(partial(_broker, found), found.users)
+                settings = found
         except ContradaError as error:
             _LOG.error("%(reason)s; nothing is changed", {"reason": error})
         else:
-            _LOG.info("read %(path)s again", {"path": path or settings.users})
+            _LOG.info("read %(path)s again", {"path": path or settings.users or settings.tls.crl})
+
+    def handle_signals() -> None:
+        for number in _STATUS:
+            loop.add_signal_handler(number, _end, ending, number)
+        if path or settings.users or settings.tls.crl or settings.standby:
+            loop.add_signal_handler(signal.SIGHUP, read_again)
 
     if (tls := settings.tls.tls()) is not None:  # Only a warning: a clock may be wrong.
         _is_in_date(tls, "clients and neighbours will refuse it")
-    users = _users(settings)
-    token = token_from(settings.token_file) if settings.token_file else ""
+    lease = None
+    if settings.standby:
+        waiting = WaitingBroker(partial(_broker, settings), settings.users)
+        handle_signals()
+        lease = await turn(settings, waiting, ending)
+    if ending.done():
+        return None
+    broker = _broker(settings) if waiting is None else _with_new_tls(waiting.broker, settings)
+    if not await started(broker, lease):
+        return None
+    async with running(broker, lease) as lost, _http(settings, broker) as opened:
+        gateway = opened
+        handle_signals()
+        click.echo(broker.address)
+        if gateway is not None:
+            click.echo(gateway.address)
+        notify_manager("READY=1")
+        await asyncio.wait((ending, lost), return_when=asyncio.FIRST_COMPLETED)
+        if ending.done():
+            notify_manager("STOPPING=1")
+    return broker.statistics()
+
+
+def _end(ending: asyncio.Future[int], number: signal.Signals) -> None:
+    """Ends the process at the first signal, and without its goodbyes at a second Ctrl-C."""
+    if not ending.done():
+        ending.set_result(_STATUS[number])
+    elif number is signal.SIGINT:
+        os._exit(EXIT_INTERRUPTED)
+
+
+def _broker(settings: BrokerSettings) -> Broker:
+    """Returns the broker of these settings, which is not started."""
     limits = settings.all_limits()
-    broker = Broker(
+    token = token_of(settings.token_file) if settings.token_file else ""
+    return Broker(
         settings.host,
         settings.port,
         network=replace(settings.membership(), token=token),
         tls=settings.tls.tls(),
         store=settings.place(),
-        users=users,
+        users=_users(settings),
+        jwt=settings.jwt,
         anyone=settings.anyone,
+        audit=AuditLog(Path(settings.audit_log)) if settings.audit_log else None,
         limits=limits.broker or BrokerLimits(),
         core_limits=limits,
     )
-    async with broker, _http(settings, broker) as gateway:
-        for number in _STATUS:
-            loop.add_signal_handler(number, end, number)
-        if path is not None or users is not None:
-            loop.add_signal_handler(signal.SIGHUP, read_again)
-        if until_input_ends:
-            watching = asyncio.create_task(_input_ended())
-            watching.add_done_callback(lambda _: end(signal.SIGTERM))
-        click.echo(broker.address)
-        if gateway is not None:
-            click.echo(gateway.address)
-        _notify_manager("READY=1")
-        status = await ending
-        _notify_manager("STOPPING=1")
-    return status, broker.statistics()
 
 
 @asynccontextmanager
@@ -290,7 +350,12 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         origins=settings.http.origins,
         subscriptions=settings.sinks_file(),
         durable=settings.place() is not None,
-        private_sinks=settings.http.private_sinks,
+        sinks=http.SinkRules(
+            allowed=tuple(settings.http.sinks),
+            unasked=tuple(settings.http.unasked_sinks),
+            origin=settings.http.webhook_origin,
+        ),
+        brokers=http.BrokerRules(tuple(settings.http.brokers)),
         arrivals=http.CarriedArrivals(broker),
         users=broker,
     )
@@ -298,25 +363,22 @@ async def _http(settings: BrokerSettings, broker: Broker) -> "AsyncIterator[Gate
         yield gateway
 
 
+def _with_new_tls(broker: Broker, settings: BrokerSettings) -> Broker:
+    """Returns a broker that waited; it presents its certificate as it is now."""
+    try:
+        tls = settings.tls.tls()
+        if tls is not None and _is_in_date(tls, "the one that was read before stays"):
+            broker.reload_tls(tls)
+    except InputError as error:
+        _LOG.error("%(reason)s; what was read before stays", {"reason": error})
+    return broker
+
+
 def _is_in_date(tls: Tls, otherwise: str) -> bool:
     """Whether a certificate is valid by the clock; logs a warning otherwise. Raises InputError."""
     if reason := tls.why_out_of_date():
         _LOG.warning(f"%(reason)s: {otherwise}", {"reason": reason})
     return not reason
-
-
-def _notify_manager(state: str) -> None:
-    """Notifies a service manager, such as systemd with Type=notify."""
-    place = os.environ.get("NOTIFY_SOCKET")
-    if not place:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
-        try:
-            manager.sendto(state.encode(), "\0" + place[1:] if place[0] == "@" else place)
-        except OSError as error:
-            _LOG.warning(
-                "%(path)s cannot be notified: %(reason)s", {"path": place, "reason": error}
-            )
 
 
 async def _input_ended() -> None:
@@ -331,7 +393,8 @@ def _changed(
 
     Returns the settings in force. Raises ContradaError, and has then changed nothing.
     """
-    shown = structs.replace(old.tls, certificate=new.tls.certificate, key=new.tls.key)
+    crl = new.tls.crl or old.tls.crl
+    shown = structs.replace(old.tls, certificate=new.tls.certificate, key=new.tls.key, crl=crl)
     if bool(old.tls.certificate) != bool(new.tls.certificate):
         shown = old.tls
     users_file = new.users if old.users and new.users else old.users

@@ -12,7 +12,7 @@ from rich.table import Table
 from contrada.cli import shared_options as options
 from contrada.cli.simulate_gossip import gossip
 from contrada.cli.simulate_overlay import overlay
-from contrada.cli.table_output import output, progress_bar, table
+from contrada.cli.table_output import print_records, progress_bar, table
 from contrada.lab.simulation.script_steps import from_text
 from contrada.lab.simulation.world import run
 from contrada.lab.simulation.worlds import WORLDS_DEFAULT, WorldResult, kinds, run_worlds, shortest
@@ -20,9 +20,7 @@ from contrada.lab.simulation.worlds import WORLDS_DEFAULT, WorldResult, kinds, r
 EXIT_VIOLATED: Final = 1
 _COUNTED: Final = ("published", "must", "delivered", "matches_must", "matches")
 SHORTENED_MAX: Final = 3
-"""Worlds with a violation for which the shortest script is searched. Beyond it: only the seeds of
-the others are reported.
-"""
+"""Worlds for which the shortest script is searched. Beyond it: only seeds are reported."""
 
 
 @click.group()
@@ -41,7 +39,7 @@ simulate.add_command(gossip)
 @options.text("--only", None, "Only kinds with this text in their name.", default="")
 @options.flag("--json as_json", "One line of JSON per kind.")
 def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
-    """Run seeded worlds of every kind of network, with COUNT seeds each.
+    """Run seeded worlds of every kind of network. Each kind has COUNT seeds.
 
     A world with a violation is reported with its seed and the shortest script of steps found;
     `contrada simulate replay` runs such a script again. The exit status is then 1.
@@ -59,11 +57,7 @@ def worlds(count: int, seed: int, jobs: int, only: str, as_json: bool) -> None:
             worlds_of[ran.kind.name].append(ran)
             progress.update(task, advance=1)
     summaries = [_Summary.of(name, ran) for name, ran in worlds_of.items()]
-    if as_json:
-        for summary in summaries:
-            click.echo(msgspec.json.encode(summary).decode())
-    else:
-        output().print(_table(summaries))
+    print_records(summaries, _table(summaries), as_json=as_json)
     failed = [ran for every in worlds_of.values() for ran in every if ran.outcome.violations]
     if failed:
         _report(failed)
@@ -128,7 +122,7 @@ def _report(failed: list[WorldResult]) -> NoReturn:
 @simulate.command()
 @click.argument("script", type=options.FILE)
 def replay(script: Path) -> None:
-    """Run the SCRIPT of a world again, a JSON file, and print its violations."""
+    """Run the SCRIPT of a world again. It is a JSON file; its violations are printed."""
     outcome = run(from_text(script.read_text(encoding="utf-8"), str(script)))
     for violation in outcome.violations:
         click.echo(str(violation))

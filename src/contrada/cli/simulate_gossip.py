@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 from rich.table import Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
-from contrada.cli.table_output import output, progress_bar
+from contrada.cli.table_output import print_records, progress_bar
 from contrada.lab.gossip_rounds import gossip_figures
 from contrada.lab.gossip_rounds.gossip_runs import disseminate_all
 
@@ -51,6 +50,8 @@ COLUMNS: Final = {
 @click.option("--loss", type=float, help="ε, share of lost messages.")
 @click.option("--crashes", type=float, help="τ, share of participants that crash.")
 @options.typed("--audience", click.IntRange(0), None, "D; in figure 6.13 that of the tuned curve.")
+@options.typed("--rounds", click.IntRange(1), None, "T, rounds at each level, not as expected.")
+@options.typed("--interest", float, "P1", "p₁ of figures 6.10 and 6.12.", 0.2)
 def gossip(
     names: tuple[str, ...],
     runs: int,
@@ -60,9 +61,10 @@ def gossip(
     out: Path | None,
     form: str,
     as_json: bool,
+    interest: float,
     **given: float | None,
 ) -> None:
-    """Reproduce figures 6.7 to 6.13 of the thesis: gossip simulated and calculated.
+    """Reproduce the gossip figures of the thesis. They are 6.7 to 6.13, simulated and calculated.
 
     Each point is run RUNS times, each run with its own seed, and calculated both as the thesis
     prints it and refined. The runs are distributed over Spark, one per row, if it is installed,
@@ -76,7 +78,7 @@ def gossip(
     contrada simulate gossip --figure 6.7 --runs 100 --loss 0.05
     """  # noqa: D301 - click reads the escape
     group = {name: value for name, value in given.items() if value is not None}
-    every = gossip_figures.figures(group)
+    every = gossip_figures.figures(group, interest)
     chosen = [figure for name, figure in every.items() if not names or name in names]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
@@ -93,11 +95,7 @@ def gossip(
             progress.advance(task)
     for figure in chosen:
         rows = gossip_figures.rows_of(figure, runs, seed, outcomes, analysed)
-        if as_json:
-            for row in rows:
-                click.echo(msgspec.json.encode(row).decode())
-        else:
-            output().print(_table(figure, rows))
+        print_records(rows, _table(figure, rows), as_json=as_json)
         if out is not None:
             table, chart = (out / f"figure-{figure.name}.{each}" for each in ("csv", form))
             gossip_figures.write_csv(rows, table)

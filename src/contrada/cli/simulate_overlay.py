@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 from rich.table import Column, Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
-from contrada.cli.table_output import output, progress_bar, table
+from contrada.cli.table_output import print_records, progress_bar, table
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.lab.simulation.covering_savings import Saved, saved
 from contrada.lab.simulation.overlay_cost import (
@@ -108,7 +107,7 @@ def overlay(
     filters: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Compare the costs of kinds of networks, with growing numbers of interested parties.
+    """Compare the costs of kinds of networks. The numbers of interested parties grow.
 
     NETWORK is generated (random, transit-stub; with --sites), or a real one by its key in the
     package topohub, such as sndlib/germany50. Each kind of network gets the same objects of
@@ -140,12 +139,8 @@ def overlay(
         task = progress.add_task("savings", total=len(SAVINGS) * sum(map(len, sets.values())))
         savings = [saved(name, each, lambda: progress.advance(task)) for name, each in sets.items()]
     costs.sort(key=lambda cost: chosen.index(cost.plan))
-    if as_json:
-        for record in (*costs, *savings):
-            click.echo(msgspec.json.encode(record).decode())
-    else:
-        output().print(_table(costs))
-        output().print(_table_of_savings(savings))
+    print_records(costs, _table(costs), as_json=as_json)
+    print_records(savings, _table_of_savings(savings), as_json=as_json)
     if plots is not None:
         for file in draw(costs, plots, form):
             click.echo(str(file), err=True)
@@ -153,7 +148,6 @@ def overlay(
 
 
 def _check(costs: Sequence[Cost]) -> None:
-    """Raises an error unless all kinds of networks deliver the same."""
     delivered: dict[int, set[int]] = {}
     for cost in costs:
         delivered.setdefault(cost.plan.parties, set()).add(cost.delivered)

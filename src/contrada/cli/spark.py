@@ -31,7 +31,7 @@ def spark() -> None:
 @options.typed("--port", options.PORT, None, "Port of the master; 0 chooses a free one.", 7077)
 @options.flag("-v --verbose", "Show the logs of master and workers.")
 def up(workers: int, cores: int, memory: str, port: int, verbose: bool) -> None:
-    """Start Spark's own master and workers here, and stop them at Ctrl-C or SIGTERM.
+    """Start Spark's own master and workers here. Ctrl-C or SIGTERM stops them.
 
     Prints the address of the master when all workers are ready. They also end when this command is
     killed. Jobs on them use the interpreter and the packages of the pipeline.

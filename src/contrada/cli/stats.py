@@ -5,12 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import click
-import msgspec
 from rich.table import Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, run
-from contrada.cli.table_output import output
+from contrada.cli.table_output import print_records
 from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
 from contrada.net.client.client_limits import ClientLimits
@@ -26,18 +25,16 @@ T = TypeVar("T")
 def stats(address: str, as_json: bool, approach: Approach) -> None:
     """Print the counters of the broker at ADDRESS: connections, subscriptions, notifications.
 
-    Drops, refusals and undecided relations are counted by reason. A broker with users answers those
-    with the permission `inspect`.
+    Drops, refusals and undecided relations are counted by reason; the quotas of users that are
+    nearest to their limits are shown with their use. A broker with users answers those with the
+    permission `inspect`.
 
     \b
     contrada stats
     contrada stats contrada://10.0.0.7:7655 --json | jq .dropped
     """  # noqa: D301 - click reads the escape
     counts = run(ask_broker(address, approach, TcpService.broker_statistics))
-    if as_json:
-        click.echo(msgspec.json.encode(counts).decode())
-    else:
-        output().print(_table(address, counts))
+    print_records([counts], _table(address, counts), as_json=as_json)
 
 
 async def ask_broker(
@@ -64,12 +61,20 @@ def _table(address: str, counts: Mapping[str, Any]) -> Table:
         if name in ("began_us", "now_us"):
             table.add_row(name.removesuffix("_us"), f"{datetime_of(count):%Y-%m-%dT%H:%M:%SZ}")
             continue
+        if name in ("quota_used", "quota_limits"):
+            continue  # Shown together, below.
         label = name.replace("_", " ")
         if not isinstance(count, Mapping):
             table.add_row(label, f"{count:,}")
             continue
-        # The counters of delivery and store are of many kinds and have no sum.
-        table.add_row(label, "" if name in ("delivery", "store") else f"{sum(count.values()):,}")
+        # The counters of delivery and store are of many kinds and have no sum, and times have none.
+        is_summed = name not in ("delivery", "store", "queue_oldest_us", "queue_attempts")
+        table.add_row(label, f"{sum(count.values()):,}" if is_summed else "")
         for reason, part in count.items():
             table.add_row(f"  {reason}", f"{part:,}")
+    limits = counts.get("quota_limits", {})
+    if limits:
+        table.add_row("quotas", "")
+    for name, most in limits.items():
+        table.add_row(f"  {name}", f"{counts['quota_used'][name]:,} of {most:,}")
     return table

@@ -51,7 +51,7 @@ def restore_(file: Path, place: str) -> None:
 
     Records after the copy are lost; records acknowledged since are delivered again. Positions
     assigned since are not reused: a reader that keeps its position continues with new records. The
-    broker of the copied store must not run on the old one again. See docs/operations.md.
+    broker of the copied store must not run on the old one again. See `contrada help operations`.
     """
     if place == MEMORY:
         raise InputError("PLACE", "found 'memory:', expected where a store stays: a file, or a URL")
@@ -77,7 +77,7 @@ def check(place: str) -> None:
 @click.argument("place", callback=options.without_password)
 @options.flag("--json as_json", "As one JSON object.")
 def show(place: str, as_json: bool) -> None:
-    """Show the logs in the store at PLACE, or in a copy: names, positions, sizes.
+    """Show the logs of a store or a copy, with positions and sizes.
 
     `@spool` holds the certified notifications that some owner has not logged yet; the other logs
     are durable subscriptions.

@@ -5,28 +5,38 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import click
 
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
-from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
+from contrada.cli.notification_output import ENVELOPE, Found, item_of, json_line, parts_of
+from contrada.cli.rule_alerts import RuleAlerts, sigma_options
 from contrada.integrations.files import plain_time
+from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.model import Notification
-from contrada.service import ConnectionState, DurableRecord, Service, Subscription, WhenFull
+from contrada.service import DurableRecord, Service, Subscription, WhenFull
 from contrada.service.loop_guards import checked_timeout
 from contrada.service.queued_subscription import UNSUBSCRIBED
 from contrada.service.security.signatures import Verifier
 from contrada.service.subscription_queue import BLOCK
 
-Show: TypeAlias = Callable[[Notification], str]
+Show: TypeAlias = Callable[[Found], str]
 Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
 
 
 @click.command()
 @click.argument("filter_text", metavar="FILTER", required=False)
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@options.typed(
+    "--from dialect",
+    click.Choice([*DIALECTS]),
+    None,
+    "FILTER is a file, or a directory, of rules of this dialect; print alerts.",
+)
+@sigma_options
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @options.end_options
 @options.text(
     "--durable",
@@ -48,11 +58,13 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
     'Print only notifications signed by keys of this file, with lines `desk = "KEY"`.',
 )
 @options.flag("--json as_json", "One JSON object of attributes per line.")
-@options.flag("--envelope", "Print @id, @publisher and @time too.")
+@options.flag("--envelope", "Print @id, @publisher, @time too; with --durable @position, @attempt.")
 @approach_options
 @options.extension_option
 def sub(
     filter_text: str | None,
+    dialect: str | None,
+    rules: dict[str, Any],
     to: str,
     count: int | None,
     timeout: float | None,
@@ -74,8 +86,13 @@ def sub(
 
     With --durable a printed line is acknowledged when the next one is requested, or at an orderly
     end; unacknowledged notifications are delivered again. Give the FILTER once, when the
-    subscription begins. A broker that is absent, or refuses this user, is tried until it accepts;
-    the reason is printed on standard error.
+    subscription begins.
+
+    With --from, each line is an alert: the time, the level, title and id of a rule that the
+    notification matches, and the attributes. --json prints it as `contrada match` does. Refused
+    rules are reported on standard error.
+
+    A lost connection is made again; without --durable, notifications in between are lost.
 
     \b
     contrada sub "dep_delay > 120 and origin = 'JFK'"
@@ -83,6 +100,7 @@ def sub(
     contrada sub everything --json --timeout 5 | jq .price
     contrada sub "symbol = 'DIS'" --durable desk
     contrada sub "symbol = 'DIS'" --verify keys.toml
+    contrada sub --from sigma rules/windows --json
     """  # noqa: D301 - click reads the escape
     if end and durable is None:
         raise click.UsageError("--end ends a durable subscription: name it with --durable NAME")
@@ -90,40 +108,37 @@ def sub(
         raise click.UsageError("Missing argument 'FILTER'; `everything` matches all")
     if filter_text is None and verify is not None:
         raise click.UsageError("--verify needs the FILTER, also of an existing subscription")
-    show = as_json_line if as_json else _line
-    service = connect(
-        to, approach, reconnect=durable is not None, on_connection=_ConnectionReport()
-    )
+    if dialect is not None and (filter_text is None or verify or envelope):
+        raise click.UsageError("--from needs rules, and excludes --verify and --envelope")
+    service = connect(to, approach)
     if end:
         run(_end(service, str(durable)))
         return
-    printing = partial(
-        print_each,
-        left=count,
-        timeout_s=checked_timeout(timeout),
-        show=partial(show, envelope=envelope),
-    )
+    show: Show = partial(as_json_line if as_json else _line, envelope=envelope)
     named = {} if durable is None else {"durable": durable}
-    subject: Any = filter_text
-    if verify is not None:
-        subject = Verifier.of_file(verify).only(filter_text or "")
+    subject, show = _asked(filter_text, dialect, rules, verify, show, as_json=as_json)
+    printing = partial(print_each, left=count, timeout_s=checked_timeout(timeout), show=show)
     asked = partial(service.subscribe, subject, when_full=when_full, **named)
-    run(_subscribe(service, asked, checked_timeout(seconds, "seconds"), printing))
+    running = _subscribe(service, asked, checked_timeout(seconds, "seconds"), printing)
+    run(running, is_endless={count, timeout, seconds} == {None})
 
 
-class _ConnectionReport:
-    """Prints the reason of an interruption on standard error, once, and its end."""
-
-    def __init__(self) -> None:
-        self._reason = ""
-
-    def __call__(self, now: ConnectionState) -> None:
-        if now.state == "trying" and now.reason != self._reason:
-            click.echo(f"not connected, trying again: {now.reason}", err=True)
-            self._reason = now.reason
-        elif now.state == "connected" and self._reason:
-            click.echo(f"connected again to {now.address}", err=True)
-            self._reason = ""
+def _asked(
+    filter_text: str | None,
+    dialect: str | None,
+    rules: Mapping[str, Any],
+    verify: str | None,
+    show: Show,
+    *,
+    as_json: bool,
+) -> tuple[Any, Show]:
+    """Returns the subject of the subscription, and the function that shows a notification."""
+    if dialect is not None:
+        alerts = RuleAlerts(Path(filter_text or ""), dialect, **rules)
+        return alerts.filters, partial(alerts.text, as_json=as_json)
+    if verify is not None:
+        return Verifier.of_file(verify).only(filter_text or ""), show
+    return filter_text, show
 
 
 async def _end(service: Service, durable: str) -> None:
@@ -155,10 +170,12 @@ async def print_each(
         except (TimeoutError, StopAsyncIteration):
             return
         is_kept = isinstance(found, DurableRecord)
-        sys.stdout.write(show(found.item if is_kept else found) + "\n")
+        shown = show(found)
+        if shown:  # No rule may match: residues decide only now.
+            sys.stdout.write(shown + "\n")
         if is_kept or not events.statistics().queued:  # Acknowledged records were printed.
             sys.stdout.flush()
-        left = None if left is None else left - 1
+        left = None if left is None else left - bool(shown)
 
 
 def print_losses(dropped: Mapping[str, int]) -> None:
@@ -168,11 +185,11 @@ def print_losses(dropped: Mapping[str, int]) -> None:
             click.echo(f"{lost} dropped: {reason}", err=True)
 
 
-def as_json_line(notification: Notification, *, envelope: bool) -> str:
-    """Returns the line of `--json` for a notification."""
-    return json_line(notification, ENVELOPE if envelope else ())
+def as_json_line(found: Found, *, envelope: bool) -> str:
+    """Returns the line of `--json` for a notification or a record."""
+    return json_line(found, ENVELOPE if envelope else ())
 
 
-def _line(notification: Notification, *, envelope: bool) -> str:
+def _line(found: Found, *, envelope: bool) -> str:
     named = ("@id", "@publisher") if envelope else ()
-    return "  ".join((plain_time(notification) or "", *parts_of(notification, named)))
+    return "  ".join((plain_time(item_of(found)) or "", *parts_of(found, named)))

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import click
+import msgspec
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -26,6 +28,15 @@ def output(*, errors: bool = False) -> Console:
     if not console.is_terminal:
         console.width = PIPED_COLUMNS
     return console
+
+
+def print_records(records: Iterable[Any], shown: Table, *, as_json: bool) -> None:
+    """Prints records as a table, or with `as_json` one line each."""
+    if not as_json:
+        output().print(shown)
+        return
+    for each in records:
+        click.echo(msgspec.json.encode(each).decode())
 
 
 def table(*left: str | Column, right: Iterable[str] = (), **look: Any) -> Table:

@@ -17,6 +17,7 @@ from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.cli.table_output import output, table
 from contrada.errors import ServiceError
+from contrada.model.domains.values import datetime_of
 from contrada.net.client.tcp_service import TcpService
 
 _RATED: Final = ("published", "matched", "dropped", "link_sent", "subscription_dropped")
@@ -29,6 +30,11 @@ _HELD: Final = (
     "held_bytes",
     "link_waiting",
     "subscription_waiting",
+    "queue_unread",
+    "queue_handed",
+    "queue_readers",
+    "queue_oldest_us",
+    "queue_dead",
 )
 """Figures that are shown unchanged."""
 
@@ -73,7 +79,8 @@ def top(
     contrada top --json --count 10 | jq .published_per_s
     """  # noqa: D301 - click reads the escape
     watched = [_Watched(each, approach) for each in addresses or (options.ADDRESS_DEFAULT,)]
-    pictures = run(_watch(watched, interval, count, as_json=as_json))
+    watching = _watch(watched, interval, count, as_json=as_json)
+    pictures = run(watching, is_endless=count is None)
     if all("error" in each for each in pictures):
         raise click.exceptions.Exit(EXIT_UNREACHABLE)
 
@@ -115,7 +122,6 @@ class _Watched:
         return {"address": self._address, **rates, **held}
 
     async def aclose(self) -> None:
-        """Closes the connection."""
         await self._service.aclose()
 
 
@@ -169,6 +175,7 @@ def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
     brokers = table("broker", right=_HEADINGS)
     links = table("link", right=("sent/s", "waiting"))
     subscriptions = table("subscription", right=("waiting", "dropped/s"))
+    queues = table("queue", right=("unread", "handed", "readers", "dead", "oldest"))
     away = table("no picture of", "why")
     for each in pictures:
         address = each["address"]
@@ -186,4 +193,11 @@ def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
         for name, waiting in each["subscription_waiting"].items():
             lost = each["subscription_dropped_per_s"][name]
             subscriptions.add_row(f"{address} {name}", f"{waiting:,}", f"{lost:,.1f}")
-    return Group(*(each for each in (brokers, away, links, subscriptions) if each.row_count))
+        for name, unread in (each["queue_unread"] or {}).items():
+            row = (each[f"queue_{of}"][name] for of in ("handed", "readers", "dead"))
+            oldest_us = each["queue_oldest_us"][name]
+            oldest = f"{datetime_of(oldest_us):%Y-%m-%dT%H:%M:%SZ}" if oldest_us else ""
+            numbers = (f"{count:,}" for count in (unread, *row))
+            queues.add_row(f"{address} {name}", *numbers, oldest)
+    shown = (brokers, away, links, subscriptions, queues)
+    return Group(*(each for each in shown if each.row_count))

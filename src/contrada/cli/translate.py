@@ -13,11 +13,13 @@ from rich.table import Table
 from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.match import PLACES
+from contrada.cli.rule_alerts import sigma_options
 from contrada.cli.table_output import progress_of, table
 from contrada.errors import InputError
 from contrada.integrations.files.subscription_files import (
     DIALECTS,
     PREPARED,
+    WITH_CORRELATIONS,
     RuleNames,
     about_of,
     message_of,
@@ -26,7 +28,7 @@ from contrada.integrations.files.subscription_files import (
     rule_files,
     rules_in,
 )
-from contrada.model.rule import RefusedRule, Rule
+from contrada.model.rule import CorrelationRule, RefusedRule, Rule
 from contrada.model.syntax.parser import TEXT_CHARACTERS_MAX
 
 PROGRESS_RULES: Final = 100  # Rules between two updates of the progress bar
@@ -46,6 +48,7 @@ PROGRESS_RULES: Final = 100  # Rules between two updates of the progress bar
     None,
     "sigma: JSON file with the texts of each placeholder of expand.",
 )
+@sigma_options
 @options.extension_option
 def translate(
     dialect: str,
@@ -54,6 +57,7 @@ def translate(
     rows: bool,
     prepared: bool,
     placeholders: Path | None,
+    rules: dict[str, Any],
 ) -> None:
     """Translate the rules in FILES to filters.
 
@@ -62,22 +66,25 @@ def translate(
     \b
     --from       a file holds                                    in directories
     sigma        a rule per YAML document                        .yml .yaml
-    eventbridge  a pattern, or an array or lines of them         .json .jsonl
+    eventbridge  a pattern, an array or lines of them, a template .json .jsonl .yml .yaml .template
     cloudevents  a subscription, its filters, or lines of them   .json .jsonl
     cesql        an expression per line                          .cesql .txt
     sql          conditions, each ended by a semicolon           .sql
     prometheus   rules or alerts in YAML                         .yml .yaml
+    alertmanager routes and inhibitions in YAML, silences        .yml .yaml .json
+    pubsub       a filter of Google Pub/Sub per line             .filter .txt
+    servicebus   a SQL filter of Azure Service Bus per line      .filter .txt
+    jms          a message selector per line                     .selector .txt
+    rabbitmq     arguments of headers bindings, definitions      .json .jsonl
+    falco        rules, macros and lists in YAML                 .yml .yaml
 
-    Each rule is printed as a line `name: filter`, so that the output is a file of subscriptions for
-    `contrada match`; a comment before it has the title, author and other metadata. A rule that
-    nothing can match, or with a text that is too long, is only a comment. In names a colon becomes
-    a dot, and a repeated name gets a number.
+    Each rule is a line `name: filter` of a file for `contrada match`; a comment before it has the
+    title, author and other metadata, remarks, and the residue, which filters cannot express: the
+    filter then matches more. A rule that nothing can match, or with a text that is too long, is
+    only a comment. In names a colon becomes a dot, and a repeated name gets a number.
 
-    A rule may have a residue, which filters cannot express: it is in a comment before the line, and
-    the filter then matches everything that the rule matches, and maybe more. Other remarks on a
-    rule, such as a log source without a constraint, are comments too. A rule that cannot be read is
-    listed on standard error with its file, its name and the reason; the others are translated. A
-    table of all rules is printed at the end.
+    A rule that cannot be read is listed on standard error with its file, its name and the reason;
+    the others are translated. A table of all rules is printed at the end.
 
     The exit status is 0 if all rules were translated, and 2 if some were refused or a file has no
     rule.
@@ -88,13 +95,9 @@ def translate(
     zcat filters.jsonl.gz | contrada translate --from sigma --prepared -
     """  # noqa: D301 - click reads the escape
     _check_options(dialect, {"rows": rows}, "prometheus")
-    _check_options(dialect, {"prepared": prepared, "placeholders": placeholders}, "sigma")
-    if prepared and placeholders:
-        raise click.UsageError("--placeholders is for rules in YAML, not for --prepared")
-    given: dict[str, Any] = {"rows": True} if rows else {}
-    if placeholders:
-        given["placeholders"] = _placeholders(placeholders)
-    source = PREPARED if prepared else DIALECTS[dialect]
+    given = _sigma_options(dialect, prepared, placeholders, rules)
+    given |= {"rows": True} if rows else {}
+    source = PREPARED if prepared else WITH_CORRELATIONS[dialect]
     report = _TranslationReport(as_json=as_json)
     read = source.reader()
     with progress_of("rules") as show:
@@ -107,6 +110,20 @@ def translate(
     Console(stderr=True, markup=False, emoji=False).print(report.table(dialect))
     if report.refused:
         raise click.exceptions.Exit(EXIT_BAD_INPUT)
+
+
+def _sigma_options(
+    dialect: str, prepared: bool, placeholders: Path | None, rules: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the options of the reader of Sigma's rules. Raises UsageError for other rules."""
+    _check_options(dialect, {"prepared": prepared, "placeholders": placeholders}, "sigma")
+    of_yaml = {"placeholders": placeholders, **rules}
+    for name, value in of_yaml.items():
+        if prepared and value:
+            shown = name.replace("pipelines", "pipeline")
+            raise click.UsageError(f"--{shown} is for rules in YAML, not for --prepared")
+    given: dict[str, Any] = {"placeholders": _placeholders(placeholders)} if placeholders else {}
+    return given | rules
 
 
 def _check_options(dialect: str, given: dict[str, object], only: str) -> None:
@@ -137,8 +154,7 @@ class _TranslationReport:
         self._names = RuleNames()
         self._as_json = as_json
 
-    def take(self, file: str, rule: Rule | RefusedRule) -> None:
-        """Adds one rule, or refused rule."""
+    def take(self, file: str, rule: Rule | CorrelationRule | RefusedRule) -> None:
         self.read += 1
         rule = replace(rule, name=plain_text(rule.name))
         if isinstance(rule, RefusedRule):
@@ -146,16 +162,22 @@ class _TranslationReport:
             self._reasons[reason_of(rule)] += 1
             refusal = ": ".join(filter(None, (file, rule.name, message_of(rule))))
             click.echo(_in_one_line(refusal), err=True)
+        elif isinstance(rule, CorrelationRule):
+            self._counts["as patterns"] += 1
         else:
             self._counts["filters of these"] += len(rule.filters)
             self._counts["with a residue"] += bool(rule.residue)
             self._notes.update(note.reason for note in rule.notes)
         if self._as_json:
             click.echo(msgspec.json.encode(_as_object(file, rule)))
-        elif isinstance(rule, Rule):
+        elif not isinstance(rule, RefusedRule):
             name = self._names.new(rule.name or Path(file).stem)
             if metadata := _metadata(rule):
                 click.echo(f"# {name} has {metadata}")
+            if isinstance(rule, CorrelationRule):
+                for pattern in (*rule.patterns, *rule.filters.filters):
+                    click.echo(f"# {name} is the pattern {pattern}")
+                return
             for note in rule.notes:
                 click.echo(f"# {name} has {_in_one_line(str(note))}")
             click.echo(self._line(name, rule))
@@ -172,13 +194,12 @@ class _TranslationReport:
         return f"{open_part}{name}: {text}"
 
     def table(self, dialect: str) -> Table:
-        """Returns a table of the translated rules, and of the refused ones by reason."""
         title = f"{self.read:,} {dialect} rules"
         made = table("rules", right=("",), title=title, show_header=False)
         made.add_row("translated", f"{self.read - self.refused:,}")
         for name in ("filters of these", "with a residue"):
             made.add_row(f"  {name}", f"{self._counts[name]:,}")
-        for name in ("that nothing can match", "too long for a line"):
+        for name in ("as patterns", "that nothing can match", "too long for a line"):
             if self._counts[name]:
                 made.add_row(f"  {name}", f"{self._counts[name]:,}")
         for reason, count in self._notes.most_common():
@@ -190,8 +211,7 @@ class _TranslationReport:
         return made
 
 
-def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
-    """Returns the JSON object of a rule."""
+def _as_object(file: str, rule: Rule | CorrelationRule | RefusedRule) -> dict[str, Any]:
     shown = {"file": file, "rule": rule.name}
     if isinstance(rule, RefusedRule):
         return shown | {
@@ -199,6 +219,9 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
             "place": plain_text(getattr(rule.error, "place", "")),
             "message": message_of(rule),
         }
+    if isinstance(rule, CorrelationRule):
+        patterns = [str(each) for each in (*rule.patterns, *rule.filters.filters)]
+        return shown | {"patterns": patterns, "about": about_of(rule)}
     return shown | {
         "filters": [str(each) for each in rule.filters.filters],
         "residue": rule.residue,
@@ -207,7 +230,7 @@ def _as_object(file: str, rule: Rule | RefusedRule) -> dict[str, Any]:
     }
 
 
-def _metadata(rule: Rule) -> str:
+def _metadata(rule: Rule | CorrelationRule) -> str:
     """Returns the metadata of a rule in one line, without its name."""
     members = (
         f"{key}: {each if isinstance(each, str) else ', '.join(each)}"

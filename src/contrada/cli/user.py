@@ -1,13 +1,7 @@
 """`contrada user`: the users of a broker and their permissions, in a TOML file."""
 
-import fcntl
-import os
-import re
-import stat
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,26 +11,28 @@ import tomlkit
 from msgspec import structs
 from rich.markup import escape
 from rich.table import Table
-from tomlkit.exceptions import TOMLKitError
 
 from contrada.cli import shared_options as options
 from contrada.cli.table_output import output
+from contrada.cli.user_may import may
+from contrada.cli.users_file import (
+    changing,
+    read_users,
+    time_of,
+    token_file_option,
+    user_in,
+    users_option,
+    write_anew,
+    write_with_token,
+)
 from contrada.errors import InputError
-from contrada.net.broker.users import Users, UserSettings
+from contrada.net.broker.users import UserFile, Users, UserSettings
 from contrada.net.wire.tokens import new_token
-from contrada.service.security.secret_files import write_secret
-
-USERS_FILE: Final = "users.toml"
+from contrada.service.security.quotas import Quotas
+from contrada.service.settings import checked
 
 IN_FORCE: Final = "in force once brokers read the file again: at SIGHUP (systemctl reload contrada)"
-"""Remark after a removal: the user may still be connected."""
-
-_PERIOD: Final = re.compile(r"(\d{1,5})([hdw])")
-_HOURS: Final = {"h": 1, "d": 24, "w": 168}
-
-users_option = options.typed(
-    "--users path", options.FILE_NAME, "FILE", "File of users.", USERS_FILE
-)
+"""Remark after a removal, or a new token: the user may still be connected."""
 
 
 @click.group()
@@ -49,8 +45,14 @@ def user() -> None:
     \b
     contrada user add desk --publish "symbol any" --subscribe "price < 100"
     contrada user list
+    contrada user token desk --old-until 7d
+    contrada user quota desk --connections 10
+    contrada user may desk publish symbol=DIS price=61.5
     contrada user remove desk
     """  # noqa: D301 - click reads the escape
+
+
+user.add_command(may)
 
 
 @user.command()
@@ -58,6 +60,7 @@ def user() -> None:
 @users_option
 @options.repeated("--publish", "FILTER", "Filter of permitted publications. Repeatable.")
 @options.repeated("--subscribe", "FILTER", "Filter of permitted subscriptions. Repeatable.")
+@options.repeated("--group groups", "NAME", "Group whose rights the user has too. Repeatable.")
 @options.flag("--everything", "Permit all publications and subscriptions.")
 @options.repeated(
     "--publisher publishers",
@@ -70,23 +73,27 @@ def user() -> None:
 )
 @options.flag("--link", "Permit to link as a neighbour.")
 @options.flag("--inspect", "Permit to inspect the state and counters of a broker.")
+@options.flag("--sinks", "Permit subscriptions that push events to sinks over HTTP.")
+@options.flag("--no-block", "Have no publisher wait for the user's readers: drop the oldest.")
 @options.text(
     "--certificate",
     "NAME",
     "Identify the user by this name in a certificate of the broker's authority, without a token.",
     default="",
 )
-@options.text("--expires", "TIME", "End of the user: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
-@options.flag("--replace", "Replace an existing user, with a new token.")
-@options.file(
-    "--token-file",
-    "FILE",
-    "Write the token to this new file, readable by its owner only, instead of printing it.",
+@options.text(
+    "--jwt",
+    "SUBJECT",
+    "Identify the user by this subject in tokens of the broker's issuer, without a token here.",
+    default="",
 )
+@options.text("--expires", "TIME", "End of the user: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
+@options.flag("--replace", "Replace an existing user, with a new token; quotas stay.")
+@token_file_option
 def add(
     name: str, path: str, everything: bool, replace: bool, token_file: str | None, **given: Any
 ) -> None:
-    """Add a user, and print the token: it is stored nowhere and cannot be printed again.
+    """Add a user, and print the token. It is stored nowhere and cannot be printed again.
 
     The user `anonymous` represents clients without identity, and has no token.
 
@@ -98,13 +105,16 @@ def add(
     """  # noqa: D301 - click reads the escape
     if everything and (given["publish"] or given["subscribe"]):
         raise click.UsageError("--everything includes --publish and --subscribe")
-    has_token = not given["certificate"] and name != "anonymous"
+    has_token = not (given["certificate"] or given["jwt"]) and name != "anonymous"
     if token_file is not None and not has_token:
         raise click.UsageError(f"--token-file: the user {name!r} gets no token")
     token, record = new_token(name) if has_token else ("", "")
+    expires = None if given["expires"] is None else time_of("--expires", given["expires"])
     settings = UserSettings(
         token=record,
         certificate=given["certificate"],
+        jwt=given["jwt"],
+        groups=[*given["groups"]],
         publish=everything or [*given["publish"]],
         subscribe=everything or [*given["subscribe"]],
         publishers=[*given["publishers"]] or None,
@@ -112,24 +122,23 @@ def add(
         narrow=given["narrow"],
         link=given["link"],
         inspect=given["inspect"],
-        expires=None if given["expires"] is None else _time(given["expires"]),
+        sinks=given["sinks"],
+        block=not given["no_block"],
+        expires=expires,
     )
     with changing(Path(path)) as file:
-        document, known = _read(file) if file.exists() else (tomlkit.document(), {})
-        if name in known and not replace:
+        document, known = (
+            read_users(file) if file.exists() else (tomlkit.document(), UserFile({}, {}))
+        )
+        if name in known.users and not replace:
             reason = f"there is a user {name!r} already: --replace gives him a new token"
             raise InputError(path, reason)
-        Users.of(path, {**known, name: settings})
+        if name in known.users:  # Only `user quota` changes them.
+            settings = structs.replace(settings, quota=known.users[name].quota)
+        Users.of(path, {**known.users, name: settings}, known.groups)
         users = document.setdefault("users", tomlkit.table(is_super_table=True))
         users[name] = tomlkit.item(msgspec.to_builtins(settings, builtin_types=(datetime,)))
-        if token_file is not None:
-            write_secret(token_file, f"{token}\n".encode())
-        try:
-            write_anew(file, tomlkit.dumps(document))
-        except BaseException:
-            if token_file is not None:
-                Path(token_file).unlink(missing_ok=True)
-            raise
+        write_with_token(file, tomlkit.dumps(document), token, token_file)
     if token and token_file is None:
         click.echo(token)
 
@@ -139,15 +148,16 @@ def add(
 @options.flag("--json as_json", "One JSON object per line, without tokens.")
 def list_(path: str, as_json: bool) -> None:
     """List the users of a file, and their permissions."""
-    _, known = _read(Path(path))
-    Users.of(path, known)
+    _, known = read_users(Path(path))
+    Users.of(path, *known)
     if as_json:
-        for name, each in known.items():
-            shown = structs.replace(each, token="kept" if each.token else "")
-            click.echo(msgspec.json.encode({"name": name, **msgspec.to_builtins(shown)}))
+        for name, each in known.users.items():
+            kept = {key: "kept" for key in ("token", "old_token") if getattr(each, key)}
+            shown = msgspec.to_builtins(structs.replace(each, **kept))
+            click.echo(msgspec.json.encode({"name": name, **shown}))
         return
     table = Table(*("user", "shows", "publishes", "reads", "besides"), box=None)
-    for name, each in known.items():
+    for name, each in known.users.items():
         table.add_row(*map(escape, (name, *_shown(each))))
     output().print(table)
 
@@ -156,38 +166,138 @@ def list_(path: str, as_json: bool) -> None:
 @click.argument("name")
 @users_option
 def remove(name: str, path: str) -> None:
-    """Remove a user; connections of the user end when brokers read the file again, at SIGHUP.
+    """Remove a user. Connections of the user end when brokers read the file again, at SIGHUP.
 
     `systemctl reload` sends SIGHUP to a broker that is a service.
     """
     with changing(Path(path)) as file:
-        document, known = _read(file)
-        if name not in known:
-            found = ", ".join(known) or "none"
-            raise InputError(path, f"there is no user {name!r}; there are: {found}")
+        document, known = read_users(file)
+        user_in(path, known, name)
         del document["users"][name]
         write_anew(file, tomlkit.dumps(document))
     click.echo(IN_FORCE, err=True)
 
 
-def _read(path: Path) -> tuple[tomlkit.TOMLDocument, dict[str, UserSettings]]:
-    """Returns the file with its comments, and the settings of each user. Raises InputError."""
-    if not path.exists():
-        raise InputError(str(path), "there is no such file; `contrada user add NAME` makes it")
-    try:
-        return tomlkit.parse(path.read_text("utf-8")), Users.settings(path)
-    except (TOMLKitError, UnicodeDecodeError) as error:
-        raise InputError(str(path), str(error)) from None
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error)) from None
+@user.command()
+@click.argument("name")
+@users_option
+@options.text("--old-until", "TIME", "End of the old token: 2027-01-31T00:00:00Z, 12h, 30d, 8w.")
+@options.flag("--withdraw", "End the old token now; no new one is made.")
+@token_file_option
+def token(
+    name: str, path: str, old_until: str | None, withdraw: bool, token_file: str | None
+) -> None:
+    """Give a user a new token beside the old one, and print it.
+
+    Both are valid until --old-until, or until the old one is withdrawn. Connections with the old
+    token end with it; others stay.
+
+    \b
+    contrada user token desk --old-until 7d --token-file desk-new.token
+    contrada user token desk --withdraw
+    """  # noqa: D301 - click reads the escape
+    if withdraw and (old_until is not None or token_file is not None):
+        raise click.UsageError("--withdraw makes no new token, so it is given alone")
+    ends = None if old_until is None else time_of("--old-until", old_until)
+    with changing(Path(path)) as file:
+        document, known = read_users(file)
+        user_in(path, known, name)
+        settings, table = known.users[name], document["users"][name]
+        is_replacing = settings.old_token and not _is_over(settings.old_token_ends)
+        if withdraw and not settings.old_token:
+            raise InputError(path, f"the user {name!r} has no old token")
+        if not withdraw and not settings.token:
+            raise InputError(path, f"the user {name!r} has no token that could be replaced")
+        if not withdraw and is_replacing:
+            reason = f"the user {name!r} has two valid tokens: end the old one by --withdraw first"
+            raise InputError(path, reason)
+        for key in ("old_token", "old_token_ends"):
+            table.pop(key, None)
+        if withdraw:
+            write_anew(file, tomlkit.dumps(document))
+        else:
+            made, record = new_token(name)
+            table |= {"token": record, "old_token": settings.token}
+            if ends is not None:
+                table["old_token_ends"] = ends
+            write_with_token(file, tomlkit.dumps(document), made, token_file)
+            if token_file is None:
+                click.echo(made)
+    click.echo(IN_FORCE, err=True)
+
+
+def _count_or_none(_: click.Context, __: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value == "none":
+        return value
+    if not (value.isascii() and value.isdecimal()):
+        raise click.BadParameter(f"found {value!r}, expected a number, or none")
+    return int(value)
+
+
+def _quota(option: str, help_text: str) -> Callable[..., Any]:
+    return click.option(option, metavar="N", callback=_count_or_none, help=help_text)
+
+
+@user.command()
+@click.argument("name")
+@users_option
+@options.flag("--group is_group", "NAME is a group: its users get the quotas, each for itself.")
+@_quota("--connections", "Connections.")
+@_quota("--subscriptions", "Subscriptions, patterns and readers of durable subscriptions.")
+@_quota("--durable-subscriptions", "Durable subscriptions of the user's own names.")
+@_quota("--kept-bytes", "Bytes that these may keep together, by their retentions.")
+@_quota("--notifications-per-s", "Published notifications a second; more are delayed.")
+@_quota("--bytes-per-s", "Bytes of these; more are delayed.")
+def quota(name: str, path: str, is_group: bool, **given: int | str | None) -> None:
+    """Set quotas of a user or group, or print them. N is a number, or none for no quota.
+
+    They hold at each broker by itself. A user's own quota comes before that of its groups. What
+    exists beyond a lowered quota stays. `contrada stats` shows the use.
+
+    \b
+    contrada user quota desk --connections 10 --notifications-per-s 1000
+    contrada user quota desk --kept-bytes none
+    contrada user quota device --group --connections 1
+    """  # noqa: D301 - click reads the escape
+    kind = "groups" if is_group else "users"
+    with changing(Path(path)) as file:
+        document, known = read_users(file)
+        if is_group and name not in known.groups:
+            groups = ", ".join(known.groups) or "none"
+            raise InputError(path, f"there is no group {name!r}; there are: {groups}")
+        if not is_group:
+            user_in(path, known, name)
+        wanted = {key: value for key, value in given.items() if value is not None}
+        if not wanted:
+            users = Users.of(path, *known).principals
+            found = known.groups[name].quota if is_group else users[name].quotas
+            for key, most in found.limits().items():
+                click.echo(f"{key} {most}")
+            return
+        own = (known.groups if is_group else known.users)[name].quota.limits()
+        limits = {key: most for key, most in {**own, **wanted}.items() if most != "none"}
+        checked(f"{kind}.{name}.quota", limits, Quotas)
+        document[kind][name]["quota"] = limits
+        write_anew(file, tomlkit.dumps(document))
+    click.echo(IN_FORCE, err=True)
+
+
+def _is_over(time: datetime | None) -> bool:
+    return time is not None and time <= datetime.now(UTC)
 
 
 def _shown(settings: UserSettings) -> Sequence[str]:
-    shows = "certificate" if settings.certificate else "token" if settings.token else "nothing"
+    kinds = {"certificate": settings.certificate, "jwt": settings.jwt, "token": settings.token}
+    shows = next((kind for kind, shown in kinds.items() if shown), "nothing")
+    if settings.old_token and not _is_over(settings.old_token_ends):
+        shows = "two tokens"
     besides = [
+        *(f"in {each}" for each in settings.groups),
+        *(f"{quota} {most:,}" for quota, most in settings.quota.limits().items()),
         *(f"as {each}" for each in settings.publishers or ()),
         *(f"durable {each}" for each in settings.durable or ()),
-        *(key for key in ("narrow", "link", "inspect") if getattr(settings, key)),
+        *(key for key in ("narrow", "link", "inspect", "sinks") if getattr(settings, key)),
+        *([] if settings.block else ["no block"]),
         *([f"until {settings.expires.isoformat()}"] if settings.expires else []),
     ]
     return shows, _filters(settings.publish), _filters(settings.subscribe), ", ".join(besides)
@@ -197,69 +307,3 @@ def _filters(permitted: bool | str | list[str]) -> str:
     if isinstance(permitted, bool):
         return "everything" if permitted else "nothing"
     return " or ".join([permitted] if isinstance(permitted, str) else permitted) or "nothing"
-
-
-def _time(text: str) -> datetime:
-    if (period := _PERIOD.fullmatch(text)) is not None:
-        hours = int(period[1]) * _HOURS[period[2]]
-        return datetime.now(UTC).replace(microsecond=0) + timedelta(hours=hours)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        expected = "expected a time with its zone, as 2027-01-31T00:00:00Z, or 12h, 30d, 8w"
-        raise InputError("--expires", f"found {text!r}, {expected}")
-    if moment <= datetime.now(UTC):
-        raise InputError("--expires", f"found {text!r}, which is over")
-    return moment
-
-
-@contextmanager
-def changing(path: Path) -> Iterator[Path]:
-    """Locks a file, that of a symbolic link, against other commands. Raises InputError."""
-    file = path.resolve()
-    try:
-        # Locks the folder: a change replaces the file, and a lock file would be left behind.
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise InputError(str(path), f"{file.parent}: {error.strerror}") from None
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield file
-    finally:
-        os.close(folder)
-
-
-def write_anew(file: Path, text: str) -> None:
-    """Replaces a file; an old one keeps owner and mode. Raises InputError: all is as before."""
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as written:
-                _keep_owner(written.fileno(), file)
-                written.write(text)
-                written.flush()
-                os.fsync(written.fileno())
-            os.replace(beside, file)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError(str(file), error.strerror or str(error)) from None
-
-
-def _keep_owner(number: int, file: Path) -> None:
-    try:
-        old = file.stat()
-    except FileNotFoundError:
-        return
-    new = os.fstat(number)
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        try:
-            os.fchown(number, old.st_uid, old.st_gid)
-        except PermissionError:
-            # Readers such as a broker of another user would lose access otherwise.
-            reason = f"it belongs to {old.st_uid}:{old.st_gid}, and has to be changed as that"
-            raise InputError(str(file), f"{reason}, or as root") from None
-    os.fchmod(number, stat.S_IMODE(old.st_mode))

@@ -29,6 +29,7 @@ from contrada.integrations.feeds.fetcher import Fetcher, is_address, shown_sourc
 from contrada.integrations.feeds.name_client import NAMES_WAIT_S, Names
 from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.files import Record, Renderer, plain_time
+from contrada.integrations.files.lines import unpacked_name
 from contrada.model import Filter, Notification
 from contrada.service.loop_guards import checked_timeout, first_of
 
@@ -36,8 +37,7 @@ REPEATED_SHOWN_MAX: Final = 50
 """Names of repeated elements that are reported. Beyond it: they are only counted."""
 
 DOCUMENTS_BAD_SHOWN_MAX: Final = 20
-"""Unreadable documents and entries that are reported one by one. Beyond it: they are only counted.
-"""
+"""Unreadable documents reported one by one. Beyond it: they are only counted."""
 
 
 @click.group()
@@ -116,7 +116,7 @@ class _Rendering:
                 click.echo(f"lost: {count} values of {name}", err=True)
 
     def _renderer(self, source: str) -> Renderer:
-        name = source.lower().removesuffix(".gz")
+        name = unpacked_name(source).lower()
         by_name = "json" if name.endswith((".json", ".geojson")) else "xml"
         format_name = self._format_name or by_name
         if format_name not in self._renderers:
@@ -150,7 +150,7 @@ def render(sources: tuple[str, ...], format_name: str | None, **given: Any) -> N
 
 @xml.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @options.text("--publisher", "NAME", "Name of the publisher; default: random.")
 @options.flag("--names", "Send all names to naming services, for patterns.")
 @_reading_options
@@ -196,7 +196,7 @@ def send(
 
 @xml.command()
 @click.argument("filter_text", metavar="FILTER")
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @options.flag("--names", "Print original names, from naming services.")
 @options.flag("--patterns", "Names in FILTER, in backticks, are patterns: `a.*.b`.")
 @options.repeated("--known", "NAME", "Name that patterns can match. Repeatable.")
@@ -217,7 +217,7 @@ def receive(
     as_json: bool,
     approach: Approach,
 ) -> None:
-    """Print the notifications of documents that match FILTER, one per line.
+    """Print the notifications that match FILTER. They are of documents, one per line.
 
     With --patterns names in FILTER match the names of naming services, or those of --known: `*` for
     a segment or a part of one, `<0-9>` for a number. A notification with an unknown name is printed
@@ -232,7 +232,7 @@ def receive(
         raise click.UsageError("--document shows no names: leave --names and --json out")
     if known and not patterns:
         raise click.UsageError("--known is for --patterns")
-    service = connect(at, approach, reconnect=False)
+    service = connect(at, approach)
     asked = Names(service)
     receiver = Receiver(
         service,
@@ -283,7 +283,7 @@ def _document(found: Notification) -> str:
 
 
 @xml.command()
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @click.option(
     "--store",
     metavar="PLACE",
@@ -331,7 +331,7 @@ def daemon(
 
 
 @xml.command("names")
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS")
+@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
 @options.text("--kind", "KIND", "Kind of document, such as {urn:x}feed.")
 @options.text("--original", "NAME", "List the names generated for this one.")
 @options.text("--generated", "NAME", "List the original of this name.")

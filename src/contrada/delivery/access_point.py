@@ -391,7 +391,7 @@ class AccessPoint:
         with_context = with_context or guarantee.is_causal or was_moved
         if route == LOCAL:
             if not self._table.own.sequences:
-                raise DeliveryError("who has lost its memory gives no order any longer")
+                raise DeliveryError("a sequencer that lost its memory assigns no order")
             found = self._table.addressees(notifications) if found is None else found
             self._address(notifications, found, guarantee, now_us, with_context=with_context)
             return

@@ -30,14 +30,14 @@ from contrada.delivery.delivery_messages import (
     Transfer,
 )
 from contrada.delivery.durable_log import DurableLogStatistics
-from contrada.delivery.durable_table import DurableTable, LogOwner
+from contrada.delivery.durable_state import DurableState
+from contrada.delivery.durable_table import LogOwner
 from contrada.delivery.inbox import ArrivedShipment, Inbox
 from contrada.delivery.orders import Causality, Sequences
 from contrada.delivery.outbox import Outbox
-from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.retention import OnFull, Retention
 from contrada.delivery.shipment_handler import ShipmentHandler
-from contrada.delivery.store import Notes, Store
+from contrada.delivery.store import Store
 from contrada.delivery.store_renewal import RESTORED_GAP
 from contrada.delivery.transit import SendMessage, Transit
 from contrada.errors import DeliveryError, InvalidValueError, LimitError, ProtocolError
@@ -98,7 +98,7 @@ class DeliveryServer:
     `incarnation` identifies this start if the store does not know the server yet; a later
     incarnation is higher, so the time is suitable. `is_new`: no server of this name existed before,
     so this one may be the first sequencer. `sequencer` is the network's first sequencer, the same
-    at all servers.
+    at all servers. `state` is that of the store, if it was read before.
     """
 
     def __init__(
@@ -110,18 +110,19 @@ class DeliveryServer:
         sequencer: str = "",
         is_new: bool = True,
         limits: DeliveryLimits = DeliveryLimits(),
+        state: DurableState | None = None,
     ) -> None:
         if not 0 < len(name) <= SERVER_NAME_CHARS_MAX:
             reason = f"expected a server's name of 1 to {SERVER_NAME_CHARS_MAX} characters"
             raise InvalidValueError(name, reason)
         self.name = name
-        notes = Notes(store)
-        own = LogOwner(incarnation, 0, 0, store is not None, is_new)
+        state = state or DurableState(name, store, limits)
+        notes, self._table, self.logs = state.notes, state.table, state.logs
+        own = self._table.own
+        own.incarnation, own.sequences = incarnation, is_new
         for _, (its_incarnation, boot, sequences) in notes.of("life", tuple[int, int, bool]):
-            own = LogOwner(its_incarnation, boot + 1, 0, True, sequences)
+            own.incarnation, own.boot, own.sequences = its_incarnation, boot + 1, sequences
         notes.put("life", "", (own.incarnation, own.boot, own.sequences))
-        self._table = DurableTable(name, own, notes, limits)
-        self.logs = OwnedLogs(store, limits)
         self._outbox = Outbox(name, store, limits)
         self._inbox = Inbox(name, own.incarnation, notes, limits)
         self._sequences = Sequences(sequencer or name, notes, limits)
@@ -145,8 +146,6 @@ class DeliveryServer:
         )
         self._to_acknowledge: dict[str, None] = {}
         self._retry_us: int | None = None
-        for number, entry in self.logs.subscriptions().items():
-            self._table.change(number, entry)
         for each, known in self._table.owners.items():
             self._learn_start(each, known)
         self._access.shipments += self._outbox.resume(self._table.owners)
@@ -263,6 +262,12 @@ class DeliveryServer:
         self.logs.acknowledge(name, before)
         return self._settle(now_us)
 
+    def settle_logs(self, names: Iterable[str], now_us: int) -> list[DeliveryEffect]:
+        """Applies the consequences of changes to logs here. Raises DeliveryError."""
+        for each in names:
+            self.logs.touch(each)
+        return self._settle(now_us)
+
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:
@@ -355,7 +360,7 @@ class DeliveryServer:
             except ProtocolError:
                 self._handler.refused += 1
 
-    # --- what follows -------------------------------------------------------------------------
+    # --- time, acknowledgements and effects ---------------------------------------------------
 
     def tick(self, now_us: int) -> list[DeliveryEffect]:
         """Resends, retries and fails what is due."""

@@ -90,13 +90,13 @@ class DurableLog:
         self.store = store
         if store.extent(name) is None:
             store.append(name, (), 0)
-        self._done = Positions(store.acknowledged(name))
-        self._cursor = self._done.first_without(self.extent.first)
+        self.done = Positions(store.acknowledged(name))
+        self._cursor = self.done.first_without(self.extent.first)
         self._replays_to = self._cursor  # before it, acknowledged records are handed out, too
         self.attempts = Attempts() if attempts is None else attempts
-        self._requeued = RequeuedRecords(self.attempts)
+        self.requeued = RequeuedRecords(self.attempts)
         self._consumers: dict[str, HeldRecords] = {}
-        self._holders: dict[int, HeldRecords] = {}  # of each record
+        self.holders: dict[int, HeldRecords] = {}  # of each record
 
     @property
     def extent(self) -> Extent:
@@ -145,32 +145,17 @@ class DurableLog:
     def end(self) -> None:
         """Ends the subscription and drops its log."""
         extent = self.extent
-        done = sum(end - first for first, end in self._done)
+        done = self.done.count_from(0)
         self.statistics.dropped += extent.next - extent.first - done
         self.has_ended = True
         self.store.drop(self.name)
         self.attempts.end()
         self._consumers.clear()
-        self._holders.clear()
+        self.holders.clear()
 
     def _drop_oldest(self, count: int, size: int) -> None:
         """Drops the first records: at least `count`, and of at least `size` bytes."""
-        extent = self.extent
-        first = extent.first_kept(extent.first)
-        before, dropped = first + count, 0
-        while size > 0 or first < before:
-            first = extent.first_kept(first)
-            entries = self.store.read(self.name, first, READ_AT_ONCE)
-            if not entries:  # the bytes of damaged ones are not known
-                break
-            for entry in entries:
-                if size <= 0 and entry.position >= before:
-                    before = entry.position
-                    break
-                size -= len(entry.data) if isinstance(entry, LogRecord) else 0
-                first = entry.position + 1
-                before = max(before, first)
-                dropped += entry.position not in self._done
+        before, dropped = _oldest(self.store, self.name, self.done, count, size)
         self._truncate(before)
         self.statistics.dropped += dropped
 
@@ -180,7 +165,7 @@ class DurableLog:
         """Adds a consumer, which gets records once it has credit. Raises DeliveryError.
 
         `holds`: the records that its client has read, before its connection was lost. It holds
-        those that no other consumer has, without another attempt.
+        those that no other consumer has, without another attempt. Cost: the requeued records.
         """
         if self.has_ended:
             raise DeliveryError(f"the durable subscription {self.name!r} has ended")
@@ -190,10 +175,25 @@ class DurableLog:
         if len(self._consumers) >= most:
             raise DeliveryError(f"{self.name!r} has consumers_max = {most} consumers")
         of = self._consumers[consumer] = HeldRecords(self.attempts, active_us=now_us)
-        wanted = {each for each in holds if each not in self._done}
-        for each in sorted(self._requeued.take_back(wanted) if wanted else ()):
-            of.adopt(each, now_us)
-            self._holders[each] = of
+        wanted = {each for each in holds if each not in self.done}
+        if wanted:
+            self._requeue_earlier(max(wanted))
+            for each in sorted(self.requeued.take_back(wanted)):
+                of.adopt(each, now_us)
+                self.holders[each] = of
+
+    def _requeue_earlier(self, last: int) -> None:
+        """Requeues the records up to a position that were handed out before a restart.
+
+        At most as many as the consumer may have, so that a wrong position costs little.
+        """
+        last = min(last, self.extent.next - 1)
+        for _ in range(self._limits.records_unacknowledged_max):
+            position = self.extent.first_kept(self.done.first_without(self._cursor))
+            if position > last or self._cursor < self._replays_to:
+                break
+            self.requeued.add(position, self.attempts.due_us(position))
+            self._cursor = position + 1
 
     def close(self, consumer: str, seen: Iterable[int] | None = None, now_us: int = 0) -> None:
         """Removes a consumer and requeues its records.
@@ -204,7 +204,7 @@ class DurableLog:
         if of is None:  # The subscription has ended.
             return
         if seen is not None:
-            of.count_alone(of.held.intersection(seen))
+            of.count_alone(of.own(seen))
         self._requeue(of.held, now_us)
 
     def grant(self, consumer: str, credit: int, read: int = 0, now_us: int = 0) -> None:
@@ -228,30 +228,30 @@ class DurableLog:
         """Begins the time-out of records anew that a consumer reads; without positions, of all."""
         of = self._consumers[consumer]
         self.note_active(consumer, now_us)
-        for each in sorted(of.held.intersection(positions or of.read)):
+        for each in sorted(of.own(positions or of.read)):
             of.note_read(each, now_us)
 
     def seek(self, position: int | None = None, time_us: int | None = None) -> int:
         """Moves back to a position or a time. Returns the position.
 
         All records from there on are handed out, acknowledged ones included: a replay. To skip
-        records, acknowledge them. Raises DeliveryError while a consumer has records, since it could
-        not distinguish them from the replayed ones, InvalidValueError for a position that was not
-        handed out yet.
+        records, acknowledge them. Raises DeliveryError while a consumer has such records, since it
+        could not distinguish them from the replayed ones, InvalidValueError for a position that was
+        not handed out yet.
         """
-        if self._holders:
-            raise DeliveryError(
-                f"{self.name!r} cannot be read again yet: its readers have {len(self._holders)} "
-                "records that they have not acknowledged; try again once they have, or have left"
-            )
         if time_us is not None:
             position = min(self.store.position_at(self.name, time_us), self._cursor)
         if position is None or not 0 < position <= self._cursor:
             reason = f"expected a position from 1 to {self._cursor}, the next to be handed out"
             raise InvalidValueError(position, reason)
+        if count := sum(each >= position for each in self.holders):
+            raise DeliveryError(
+                f"{self.name!r} cannot be read again yet: its readers have {count} records that "
+                "they have not acknowledged; try again once they have, or have left"
+            )
         self._replays_to = max(self._replays_to, self._cursor)
         self._cursor = max(position, self.extent.first)
-        self._requeued.forget(self._cursor)
+        self.requeued.forget(self._cursor)
         return self._cursor
 
     def take(self, consumer: str, count: int = maxsize, now_us: int = 0) -> list[HandedRecord]:
@@ -265,15 +265,15 @@ class DurableLog:
         room = self._limits.records_unacknowledged_max - len(of)
         count, self.why_stuck = min(count, of.credit, room), ""
         try:  # It reads before any change, so that an error of the store loses nothing.
-            while self._requeued and len(handed) < count:
-                position = self._requeued.first
-                is_due = position >= self.extent.first and position not in self._done
+            while self.requeued and len(handed) < count:
+                position = self.requeued.first
+                is_due = position >= self.extent.first and position not in self.done
                 entries = self.store.read(self.name, position, 1) if is_due else []
-                self._requeued.pop()
+                self.requeued.pop()
                 handed += self._hand_out(of, entries, now_us)
             while len(handed) < count:
                 if self._cursor >= self._replays_to:
-                    self._cursor = self._done.first_without(self._cursor)
+                    self._cursor = self.done.first_without(self._cursor)
                 self._cursor = self.extent.first_kept(self._cursor)
                 most = min(count - len(handed), READ_AT_ONCE)
                 entries = self.store.read(self.name, self._cursor, most)
@@ -299,20 +299,20 @@ class DurableLog:
             gone = f"records before position {self.extent.first} were acknowledged or dropped"
             raise DeliveryError(f"{self.name!r}: {gone}, so reading cannot begin at {first}")
         entries = self.store.read(self.name, first, count)
-        if is_again or not self._done:
+        if is_again or not self.done:
             return entries
-        return [each for each in entries if each.position not in self._done]
+        return [each for each in entries if each.position not in self.done]
 
     @property
     def first_unacknowledged(self) -> int:
         """The first position that is not acknowledged."""
-        return self._done.first_without(self.extent.first)
+        return self.done.first_without(self.extent.first)
 
     @property
     def available(self) -> int:
         """The most records that may be taken now."""
         extent = self.extent
-        return len(self._requeued) + min(extent.next - self._cursor, extent.records)
+        return len(self.requeued) + min(extent.next - self._cursor, extent.records)
 
     def can_take(self, consumer: str) -> bool:
         """Whether a consumer may get records now."""
@@ -326,10 +326,11 @@ class DurableLog:
         """Records the holder of entries; skips acknowledged, dead and delayed ones."""
         for entry in entries:
             position = entry.position
-            if position in self._done and position >= self._replays_to:
+            if position in self.done and position >= self._replays_to:
                 continue
-            if (due_us := self.attempts.due_us(position)) > now_us:  # From before a restart.
-                self._requeued.add(position, due_us)
+            # From before a restart; a clock before 1970 is below 0, the time of no delay.
+            if 0 != (due_us := self.attempts.due_us(position)) > now_us:
+                self.requeued.add(position, due_us)
                 continue
             self.attempts.delay(position, 0)
             attempt = self.attempts[position] + 1
@@ -341,10 +342,10 @@ class DurableLog:
                 self.statistics.dead += 1
                 self._acknowledge([(position, position + 1)])
                 continue
-            elif position not in self._done:
+            elif position not in self.done:
                 if not of:
                     of.active_us = now_us
-                of.sent[position], self._holders[position] = of.handed, of
+                of.sent[position], self.holders[position] = of.handed, of
             of.handed += 1
             self.statistics.again += attempt > 1
             yield HandedRecord(entry, attempt)
@@ -366,9 +367,9 @@ class DurableLog:
         extent = self.extent
         self.store.acknowledge(self.name, intervals)
         for first, end in intervals:
-            self.statistics.acknowledged += self._done.add(max(first, extent.first), end)
+            self.statistics.acknowledged += self.done.add(max(first, extent.first), end)
             self._release(first, end)
-        before = extent.before(self._done.first_without(extent.first), self.retention.replay_max)
+        before = extent.before(self.done.first_without(extent.first), self.retention.replay_max)
         if before > extent.first:
             try:
                 self._truncate(before)
@@ -381,25 +382,25 @@ class DurableLog:
         """Requeues records of a consumer, for any consumer, after a delay or by the retention."""
         of = self._consumers[consumer]
         self.note_active(consumer, now_us)
-        for each in (returned := of.held.intersection(positions)):
+        for each in (returned := of.own(positions)):
             of.note_read(each, now_us)
         self._requeue(returned, now_us, delay_us)
         of.count_first()
 
     def _requeue(self, positions: Iterable[int], now_us: int, delay_us: int | None = None) -> None:
         for position in positions:
-            self._holders.pop(position).discard(position)
+            self.holders.pop(position).discard(position)
             wait_us = delay_us
             if wait_us is None:
                 wait_us = self.retention.backoff_us(self.attempts[position])
-            self._requeued.add(position, now_us + wait_us if wait_us else 0)
+            self.requeued.add(position, now_us + wait_us if wait_us else 0)
 
     # --- time ---------------------------------------------------------------------------------
 
     @property
     def due_us(self) -> int | None:
         """The latest time for `expire`; None if nothing waits. Cost: the consumers."""
-        times = [self._requeued.due_us]
+        times = [self.requeued.due_us]
         if time_out_us := self.retention.acknowledge_us:
             times += [of.due_us(time_out_us) for of in self._consumers.values()]
         return min((each for each in times if each is not None), default=None)
@@ -410,7 +411,7 @@ class DurableLog:
         Returns, for each consumer that was silent for so long, the prefetched records that are
         taken from it. It is handed no others until it reads.
         """
-        self._requeued.expire(now_us)
+        self.requeued.expire(now_us)
         taken: dict[str, tuple[int, ...]] = {}
         if not (time_out_us := self.retention.acknowledge_us):
             return taken
@@ -426,13 +427,13 @@ class DurableLog:
 
     def _release(self, first: int, end: int) -> None:
         """Takes positions from their holders."""
-        known = len(self._holders) + len(self.attempts)
-        among = range(first, end) if end - first < known else [*self._holders, *self.attempts]
+        known = len(self.holders) + len(self.attempts)
+        among = range(first, end) if end - first < known else [*self.holders, *self.attempts]
         holders: set[HeldRecords] = set()
         for position in among:
             if first <= position < end:
                 self.attempts.forget(position)
-                of = self._holders.pop(position, None)
+                of = self.holders.pop(position, None)
                 if of is not None:
                     of.discard(position)
                     holders.add(of)
@@ -443,19 +444,42 @@ class DurableLog:
         first = self.extent.first
         self.store.truncate(self.name, before)
         self._release(first, before)
-        self._done.forget(before)
+        self.done.forget(before)
         self._cursor = max(self._cursor, before)
 
     def validate(self) -> None:
         """Checks the invariant; AssertionError names the fault. Cost: all records."""
         extent = self.extent
         assert extent.first <= self._cursor <= extent.next
-        assert list(self._done) == self.store.acknowledged(self.name)
-        again = {each for each in self._requeued if each not in self._done and each >= extent.first}
+        assert list(self.done) == self.store.acknowledged(self.name)
+        again = {each for each in self.requeued if each not in self.done and each >= extent.first}
         held = [each for of in self._consumers.values() for each in (*of.sent, *of.read)]
-        assert sorted(held) == sorted(self._holders), "a record has two holders, or none"
-        assert not again.intersection(held), "a record is held and comes again"
-        done = {each for each in range(extent.first, self._cursor) if each in self._done}
+        assert sorted(held) == sorted(self.holders), "a record has two holders, or none"
+        assert not again.intersection(held), "a held record is handed out again"
+        done = {each for each in range(extent.first, self._cursor) if each in self.done}
         assert not done.intersection(held), "an acknowledged record is held"
         kept = done.union(again, held)
         assert kept == set(range(extent.first, self._cursor)), "a record is lost, or too early"
+
+
+def _oldest(store: Store, name: str, done: Positions, count: int, size: int) -> tuple[int, int]:
+    """Returns the position after the first `count` records or more, of `size` bytes or more.
+
+    The second number is how many of them are not in `done`. Raises StoreError.
+    """
+    extent = store.extent(name) or Extent(1, 1, 0)
+    first = extent.first_kept(extent.first)
+    before, dropped = first + count, 0
+    while size > 0 or first < before:
+        first = extent.first_kept(first)
+        entries = store.read(name, first, READ_AT_ONCE)
+        if not entries:  # the bytes of damaged ones are not known
+            break
+        for entry in entries:
+            if size <= 0 and entry.position >= before:
+                return entry.position, dropped
+            size -= len(entry.data) if isinstance(entry, LogRecord) else 0
+            first = entry.position + 1
+            before = max(before, first)
+            dropped += entry.position not in done
+    return before, dropped

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import AnnounceOwner, DurableEntry
-from contrada.delivery.store import Notes
+from contrada.delivery.store import Notes, StoreChanges
 from contrada.errors import CannotPublishError, LimitError
 from contrada.matching.index import Index
 from contrada.model import Notification
@@ -57,14 +57,39 @@ class DurableTable:
         self._names: dict[str, dict[tuple[str, int], None]] = {}  # by name, mostly one
         self._index: Index[tuple[str, int]] = Index()
         self._matched: tuple[list[Notification], list[Addressees]] = [], []
-        for owner, (start, has_store, sequences) in notes.of("home", tuple[_Age, bool, bool]):
-            self.owners[owner] = LogOwner(*start, has_store, sequences)
-        for note, entry in notes.of("standing", DurableEntry):
-            number, _, owner = note.partition("/")
-            self._set(owner, self.owners[owner], int(number), entry)
+        self.follow(notes.all())
 
     def __len__(self) -> int:
         return len(self._index)
+
+    def follow(self, changes: StoreChanges) -> None:
+        """Takes over the announcements of others that another process has learned or forgotten."""
+        named: dict[str, list[str]] = {"home": [], "standing": []}
+        for kind, _, name in (each.partition("/") for each in changes.notes):
+            if kind in named:
+                named[kind].append(name)
+        gone = set[str]()
+        for owner in named["home"]:
+            found = self._notes.get("home", owner, tuple[_Age, bool, bool])
+            if found is None:
+                gone.add(owner)
+                continue
+            start, has_store, sequences = found
+            entries = self.owners[owner].entries if owner in self.owners else {}
+            self.owners[owner] = LogOwner(*start, has_store, sequences, entries)
+        for name in named["standing"]:
+            number, _, owner = name.partition("/")
+            entry = self._notes.get("standing", name, DurableEntry)
+            self._set(owner, self.owners[owner], int(number), entry)
+        for owner in gone & self.owners.keys():
+            del self.owners[owner]
+
+    def set_own(self, number: int, entry: DurableEntry | None) -> None:
+        """Sets a subscription of this server that it need not announce, or has not begun to.
+
+        Raises LimitError beyond the limits of `Index.add`.
+        """
+        self._set(self.name, self.own, number, entry)
 
     def change(self, number: int, entry: DurableEntry | None) -> AnnounceOwner:
         """Adds or removes a subscription of this server. Returns the announcement.

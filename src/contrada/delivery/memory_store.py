@@ -168,6 +168,19 @@ class MemoryStore:
 
     # --- failures -----------------------------------------------------------------------------
 
+    def open_disk_of(self, other: "MemoryStore") -> stored.StoreChanges:
+        """Opens the disk of another store, with its synced changes, as another process does.
+
+        Again, to follow it: returns what has changed since.
+        """
+        before = self._current
+        self._stable = other._stable
+        self._current = now = deepcopy(self._stable)
+        names = {*before.logs, *now.logs}
+        logs = [each for each in names if _state(before, each) != _state(now, each)]
+        notes = {*before.notes.items()} ^ {*now.notes.items()}
+        return stored.StoreChanges(sorted(logs), sorted({name for name, _ in notes}))
+
     @property
     def unsynced(self) -> int:
         """The groups that are not on the disk, including the open one."""
@@ -181,3 +194,11 @@ class MemoryStore:
         self._sealed.clear()
         self._group = []
         self._current = deepcopy(self._stable)
+
+
+def _state(disk: _Disk, name: str) -> tuple[object, ...] | None:
+    """What the head of a log holds; None without the log."""
+    if (log := disk.logs.get(name)) is None:
+        return None
+    head = log.head
+    return head.extent, head.time_us, head.total, head.truncated, list(head.acknowledged)

@@ -196,7 +196,7 @@ class Outbox:
                 to.append(Destination(owner, of.incarnation, before, number, tuple(ids)))
                 earlier.append(len(shipments))
             shipments.append(Shipment(tuple(to), body, context))
-        # The spool comes first: where it fails, the streams have not changed.
+        # The spool is written first: if that fails, the streams have not changed.
         spooled = 0
         if spools and self._store is not None:
             encoded = [encoder.encode(each) for each in shipments]

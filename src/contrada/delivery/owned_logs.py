@@ -13,6 +13,7 @@ Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -34,9 +35,17 @@ from contrada.delivery.delivery_messages import (
 )
 from contrada.delivery.durable_log import DurableLog, DurableLogStatistics, HandedRecord
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.redelivery import AttemptRow, Attempts, load_attempts
+from contrada.delivery.redelivery import AttemptRow, Attempts
 from contrada.delivery.retention import Retention
-from contrada.delivery.store import OWN_LOGS, LogRecord, Notes, Store, check_log_name, check_records
+from contrada.delivery.store import (
+    OWN_LOGS,
+    LogRecord,
+    Notes,
+    Store,
+    StoredRecord,
+    check_log_name,
+    check_records,
+)
 from contrada.errors import (
     CannotPublishError,
     ContradaError,
@@ -89,16 +98,22 @@ class OwnedLogs:
         self._notes = Notes(store)
         self._alarms: list[tuple[int, int]] = []  # a heap of times and numbers, for `expire`
         self._alarm_us: dict[int, int] = {}  # the earliest of each
-        attempts = load_attempts(self._notes)
-        for number, (entry, retention) in self._notes.of(
-            "subscription", tuple[DurableEntry, Retention]
-        ):
-            kept = attempts.get(entry.name, ())
-            self._add(int(number), entry, retention, kept, is_durable=True)
         self.ended: list[str] = []  # names, for the owner to take
-        self._next = next((number for _, number in self._notes.of("next", int)), 1)
+        self._next = 1
 
-    def _add(
+    def unload(self, number: int) -> tuple[DurableEntry, Retention] | None:
+        """Removes a subscription here that no consumer reads, and returns what it was, if any."""
+        owned = self._logs.pop(number, None)
+        if owned is None:
+            return None
+        del self._numbers[owned.entry.name]
+        return owned.entry, owned.log.retention
+
+    def load_next_number(self) -> None:
+        """Takes over the number of the next subscription."""
+        self._next = self._notes.get("next", "subscription", int) or 1
+
+    def load(
         self,
         number: int,
         entry: DurableEntry,
@@ -107,12 +122,18 @@ class OwnedLogs:
         *,
         is_durable: bool,
     ) -> None:
+        """Adds a subscription, with its log as it is in its store."""
         attempts = Attempts(entry.name, self._notes, rows) if is_durable else None
         store = self._store_of(is_durable)
         owned = DurableLog(entry.name, store, retention, self._limits, attempts)
         self._logs[number] = _OwnedLog(owned, entry, is_durable)
         self._numbers[entry.name] = number
-        self._touch(number)
+        if retention.is_full(owned.extent, was_full=False):
+            self._touch(number)
+
+    def touch(self, name: str) -> None:
+        """Has the consequences of a change to a log seen to. Raises DeliveryError."""
+        self._touch(self.number_of(name))
 
     def _touch(self, number: int) -> None:
         self._touched[number] = self._changed[number] = None
@@ -135,7 +156,7 @@ class OwnedLogs:
             raise DeliveryError(f"this server has no store, which {name!r} would need")
         number = self._next
         entry = DurableEntry(name, filters)
-        self._add(number, entry, retention, is_durable=is_durable)
+        self.load(number, entry, retention, is_durable=is_durable)
         self._next += 1
         # No number is reused, even of logs in memory: shipments may be in flight.
         self._notes.put("next", "subscription", self._next)
@@ -186,6 +207,18 @@ class OwnedLogs:
     def has_reader(self, name: str) -> bool:
         """Whether a subscription has a consumer, here or elsewhere."""
         return name in self._numbers and bool(self._logs[self._numbers[name]].readers)
+
+    def readers_of(self, name: str) -> int:
+        """Returns the number of its consumers, here and elsewhere."""
+        return len(self._logs[self.number_of(name)].readers)
+
+    def names(self) -> list[str]:
+        """Returns the names of all subscriptions."""
+        return list(self._numbers)
+
+    def number(self, name: str) -> int | None:
+        """Returns the number of a subscription, or None."""
+        return self._numbers.get(name)
 
     def number_of(self, name: str) -> int:
         """Returns the number of a subscription. Raises DeliveryError."""
@@ -323,7 +356,7 @@ class OwnedLogs:
     def acknowledge(self, name: str, before: int) -> None:
         """Acknowledges all positions before one. Raises DeliveryError, InvalidValueError."""
         self.log_of(name).acknowledge([(1, before)] if before > 1 else [])
-        self._touch(self._numbers[name])
+        self.touch(name)
 
     def close_all(self, server: str, now_us: int = 0) -> None:
         """Closes all consumers at a server; their records are requeued."""
@@ -369,7 +402,7 @@ class OwnedLogs:
             for reader, found in handed.items():
                 if found:
                     owned.readers[reader] = owned.readers.pop(reader)
-                    records = tuple(map(self._record, found))
+                    records = tuple(starmap(self.to_entry, found))
                     yield reader, Records(owned.entry.name, reader[1], records)
         self._touched = held_back
         self._recent.clear()
@@ -404,8 +437,8 @@ class OwnedLogs:
                 if (positions := taken.get(_consumer(reader))) is not None:
                     yield reader, Withdraw(owned.entry.name, reader[1], positions)
 
-    def _record(self, handed: HandedRecord) -> LogEntry:
-        entry, attempt = handed
+    def to_entry(self, entry: StoredRecord, attempt: int) -> LogEntry:
+        """Returns a record of a log as it is sent, or a damaged one with its reason."""
         if isinstance(entry, LogRecord):
             notification: Any = self._recent.get(entry.data) or from_msgpack(entry.data)
             return LogEntry(entry.position, entry.time_us, notification, attempt)

@@ -36,6 +36,11 @@ def load_attempts(notes: Notes) -> Mapping[str, list[AttemptRow]]:
     return found
 
 
+def log_of_attempts(note: str) -> str:
+    """Returns the log of a note `NAME/CHUNK`."""
+    return note.rpartition("/")[0]
+
+
 class Attempts:
     """The attempts of the records of one log, and the times before which they wait."""
 
@@ -56,6 +61,11 @@ class Attempts:
 
     def __len__(self) -> int:
         return len(self._counts) + len(self._due_us)
+
+    @property
+    def highest(self) -> int:
+        """The highest number of attempts. Cost: all records with attempts."""
+        return max(self._counts.values(), default=0)
 
     def add(self, position: int, count: int = 1) -> None:
         """Adds attempts, or takes them back."""
@@ -127,6 +137,11 @@ class RequeuedRecords:
             heappush(self._ready, position)
 
     @property
+    def delayed(self) -> int:
+        """The number of those that wait."""
+        return len(self._delayed)
+
+    @property
     def first(self) -> int:
         """The lowest position that waits no longer."""
         return self._ready[0]
@@ -187,6 +202,10 @@ class HeldRecords:
         """All positions."""
         return {*self.sent, *self.read}
 
+    def own(self, positions: Iterable[int]) -> set[int]:
+        """Returns those of these positions that it holds. Cost: the given ones."""
+        return {each for each in positions if each in self.read or each in self.sent}
+
     def adopt(self, position: int, now_us: int) -> None:
         """Adds a record that its client read before; its attempt counts already, if any does."""
         if not self.attempts[position]:
@@ -228,7 +247,7 @@ class HeldRecords:
         found = [*takewhile(lambda each: self.read[each] <= until_us, self.read)]
         if self and self.active_us <= until_us:
             self.is_idle = True
-            self.count_alone({*self.read})  # It is connected, and would have told of another one.
+            self.count_alone({*self.read})  # It is connected, and would have announced another one.
             found += self.sent
         return found
 

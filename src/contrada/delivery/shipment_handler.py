@@ -52,7 +52,7 @@ class ShipmentHandler:
             return False
         last: messages.Context = ()
         for _, shipment in arrivals:
-            if shipment.context is not last:  # what was published together has one
+            if shipment.context is not last:  # a publication of several shares one
                 last = shipment.context
                 self._causality.merge(last)
         return True

@@ -14,7 +14,7 @@ Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §5.2.2 (c
 import struct
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
@@ -187,6 +187,7 @@ class Positions:
     def __init__(self, intervals: Iterable[Interval] = ()) -> None:
         self._firsts: list[int] = []
         self._ends: list[int] = []
+        self._count = 0
         for first, end in intervals:
             self.add(first, end)
 
@@ -200,10 +201,12 @@ class Positions:
         if low < high:
             first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
         self._firsts[low:high], self._ends[low:high] = [first], [end]
+        self._count += end - first - there
         return end - first - there
 
     def forget(self, before: int) -> None:
         """Removes the positions before one."""
+        self._count = self.count_from(before)
         removed = bisect_right(self._ends, before)
         del self._firsts[:removed], self._ends[:removed]
         if self._firsts:
@@ -224,6 +227,12 @@ class Positions:
         """Returns the lowest position from this one on that is not in the set."""
         at = bisect_right(self._firsts, position) - 1
         return self._ends[at] if at >= 0 and position < self._ends[at] else position
+
+    def count_from(self, position: int) -> int:
+        """Returns the number of positions from one on. Cost: the intervals before it."""
+        at = bisect_right(self._ends, position)
+        before = max(position - self._firsts[at], 0) if at < len(self) else 0
+        return self._count - sum(self._ends[:at]) + sum(self._firsts[:at]) - before
 
 
 class LogHead:
@@ -343,6 +352,13 @@ def _missing_entries(head: LogHead, first: int, end: int) -> list[Damaged]:
     return [Damaged(at, "it is not there") for at in missing]
 
 
+class StoreChanges(NamedTuple):
+    """The names of the logs and notes of a store that another process has changed or removed."""
+
+    logs: Collection[str]
+    notes: Collection[str]
+
+
 class Notes:
     """The notes in a store, as values of messages and of the model."""
 
@@ -355,12 +371,26 @@ class Notes:
             self._store.note(f"{kind}/{name}", None if value is None else encoder.encode(value))
 
     def of(self, kind: str, expected: type[T]) -> Iterator[tuple[str, T]]:
-        """Yields the names and values of a kind. Cost: all notes."""
+        """Yields the names and values of a kind. Cost: a look at the name of each note."""
         decoder = msgspec.msgpack.Decoder(expected, dec_hook=unpack)
-        for note, value in dict(self._store.notes()).items() if self._store is not None else ():
-            found, _, name = note.partition("/")
-            if found == kind:
-                yield name, decoder.decode(value)
+        prefix, notes = f"{kind}/", {} if self._store is None else self._store.notes()
+        for note in [each for each in notes if each.startswith(prefix)]:
+            yield note.removeprefix(prefix), decoder.decode(notes[note])
+
+    def get(self, kind: str, name: str, expected: type[T]) -> T | None:
+        """Returns the value of a note, or None."""
+        value = None if self._store is None else self._store.notes().get(f"{kind}/{name}")
+        if value is None:
+            return None
+        return msgspec.msgpack.decode(value, type=expected, dec_hook=unpack)
+
+    def all(self) -> StoreChanges:
+        """Returns all names of the store, as if another process had just made them."""
+        return (
+            StoreChanges((), ())
+            if self._store is None
+            else StoreChanges(self._store.logs(), list(self._store.notes()))
+        )
 
 
 def unpack(expected: type, data: Any) -> Any:

@@ -148,10 +148,7 @@ def branch_of(address: LogicalAddress, level: int) -> Branch:
 
 
 def distance(one: LogicalAddress, other: LogicalAddress) -> int:
-    """Returns the level of the longest common branch: 0 for equal addresses, at most l.
-
-    Source: EPFL 2503 §6.4.1.
-    """
+    """Returns the level of the longest common branch, 0 to l. Source: EPFL 2503 §6.4.1."""
     level = len(one)
     for mine, theirs in zip(one, other, strict=True):
         if mine != theirs:

@@ -27,8 +27,7 @@ from contrada.model.domains.values import MARK_PREFIX
 from contrada.model.languages.work_budget import Work, spend
 
 INTERESTS_KEPT_MAX: Final = 16_384
-"""Decoded sets of filters that are cached, so that participants share equal ones. Beyond it: the
-least recently used one is decoded again."""
+"""Cached decoded sets of filters. Beyond it: the least recently used one is decoded again."""
 
 
 class Accuracy(StrEnum):
@@ -41,12 +40,10 @@ class Accuracy(StrEnum):
 
 
 CONDENSING_WORK_MAX: Final = 100_000
-"""Steps of about a microsecond to condense the filters of a table. Beyond it: a lower accuracy is
-used."""
+"""Steps, of about 1 µs, to condense a table's filters. Beyond it: a lower accuracy is used."""
 
 CONDENSED_TEXTS_MAX: Final = 64
-"""Filters of a table with operators on text that are no intervals. Beyond it: a lower accuracy is
-used."""
+"""Filters of a table with texts that are no intervals. Beyond it: a lower accuracy is used."""
 
 _NO_BOUND: Final = 2**48
 _ACCURACIES: Final = tuple(Accuracy)
@@ -105,10 +102,7 @@ def read_interests(packed: bytes) -> FilterSet:
 
 
 def is_interested(filters: FilterSet, event: Notification) -> bool:
-    """Returns whether the filters match the event: ◁ of the thesis.
-
-    A filter with an unknown operator cannot be decided, and counts as matching.
-    """
+    """Whether filters match the event, ◁ of the thesis; one with an unknown operator does."""
     try:
         return filters.matches(event)
     except UnknownOperatorError:

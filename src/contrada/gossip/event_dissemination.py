@@ -369,7 +369,7 @@ class Dissemination:
         """Raises AssertionError where an invariant does not hold. Cost: all events."""
         self.buffers.validate()
         for rumour in self.buffers:
-            assert self.has(event_id(rumour.event)), "what is held has come"
+            assert self.has(event_id(rumour.event)), "a buffered event is not known as received"
 
 
 class Mail:

@@ -10,40 +10,35 @@ class GossipLimits:
     event_bytes_max: int = 524_288
     """Bytes of the attributes and the body of an event. Beyond it: refused."""
     rumours_max: int = 10_000
-    """Events in the buffers of a participant. Beyond it: a new one is delivered where it is wanted,
-    and not gossiped; counted."""
+    """Events in the buffers of a participant. Beyond it: a new one is delivered, not gossiped;
+    counted."""
     buffered_bytes_max: int = 67_108_864
-    """Bytes of the attributes and bodies of buffered and kept events. Beyond it: as beyond
-    `rumours_max`, and none is kept."""
+    """Bytes of buffered and kept events. Beyond it: as beyond `rumours_max`, and none is kept."""
     announced_max: int = 10_000
     """Announced events that were not received. Beyond it: the earliest is forgotten."""
     announced_names_max: int = 256
     """Attributes in an announcement; at most 256. Beyond it: the event is sent whole."""
     resends_max: int = 10
-    """Times that an event is sent to a delegate of the top that does not acknowledge it. Beyond it:
+    """Attempts to send an event to a delegate of the top that does not acknowledge it. Beyond it:
     the other delegates of its subsystem deliver it."""
     unacknowledged_max: int = 256
     """Unacknowledged events at the delegates of the top. Beyond it: the next is gossiped there."""
     interests_max: int = 10_000
     """Subscriptions of one participant. Beyond it: refused."""
     lost_max: int = 64
-    """Lost contacts, which get a digest from time to time. Beyond it: the earliest are
-    forgotten."""
+    """Lost contacts, which get a digest now and then. Beyond it: the earliest are forgotten."""
     strangers_max: int = 64
-    """Unknown contacts in lines, which get a digest in the next round. Beyond it: the others are
-    ignored."""
+    """Unknown contacts in lines, which get a digest in the next round. Beyond it: ignored."""
     voters_max: int = 16
-    """Participants whose last lines judge the own clock. Beyond it: the least recent vote is
-    dropped."""
+    """Participants whose lines judge the own clock. Beyond it: the oldest vote is dropped."""
     join_redirects_max: int = 256
-    """Redirections of a newcomer that it has not followed. Beyond it: the first are followed."""
+    """Redirections that a newcomer has not followed. Beyond it: the first are followed."""
     group_join_wait_s: float = 10.0
     """How long a newcomer asks for its place. Beyond it: ConnectionFailedError."""
     addresses_drawn_max: int = 16
     """Random addresses that a newcomer tries. Beyond it: ServiceError."""
     events_in_transit_max: int = 512
-    """Events in transit while the user publishes. Beyond it: the publisher waits, then
-    ServiceError."""
+    """Events in transit of a publisher. Beyond it: it waits, then ServiceError."""
     leave_wait_s: float = 0.5
     """How long leaving waits for outgoing datagrams. Beyond it: they are dropped."""
     spread_wait_s: float = 30.0
@@ -51,8 +46,7 @@ class GossipLimits:
     places_known_max: int = 65_536
     """Places with parsed addresses. Beyond it: all are parsed again."""
     places_rated_max: int = 4_096
-    """Places with rates of their own. Beyond it: the one that is silent for longest is
-    forgotten."""
+    """Places with rates of their own. Beyond it: the one silent for longest is forgotten."""
     unsent_bytes_max: int = 4 * 2**20
     """Bytes of outgoing datagrams. Beyond it: a message is dropped, counted."""
     incomplete_max: int = 1_024
@@ -64,5 +58,5 @@ class GossipLimits:
     incomplete_wait_us: int = 5_000_000
     """Microseconds that a message waits for its pieces. Beyond it: dropped, counted."""
     senders_max: int = 65_536
-    """Senders with remembered numbers. Beyond it: new ones are refused until one is silent for
-    `SENDER_SILENT_US`, counted."""
+    """Senders with remembered numbers. Beyond it: new ones are refused, counted, until one is
+    silent for `SENDER_SILENT_US`."""

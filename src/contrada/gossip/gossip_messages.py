@@ -326,7 +326,7 @@ def decode_gossip(content: bytes) -> GossipMessage:
 def _encode_event(thing: Any) -> bytes:
     if isinstance(thing, Notification):
         return to_msgpack(thing)
-    raise NotImplementedError(f"a {type(thing).__name__} is not said among participants")
+    raise NotImplementedError(f"a {type(thing).__name__} is no message among participants")
 
 
 def _decode_event(_: type, packed: Any) -> Notification:

@@ -85,10 +85,7 @@ def spread_rounds(parameters: Parameters) -> int:
 
 
 def silence_rounds(parameters: Parameters, level: int) -> int:
-    """Returns the rounds without a stamp after which a line of a level's table is silent.
-
-    A stamp of level i descends through all levels to 1.
-    """
+    """Returns the rounds until a line is silent; a stamp of level i descends through all to 1."""
     return REFRESH_ROUNDS + spread_rounds(parameters) * (1 if level == 1 else level + 1)
 
 

@@ -166,7 +166,6 @@ class Hpmcast:
         message: messages.GossipMessage,
         now_us: int,
     ) -> list[messages.GossipEffect]:
-        """Handles a message, if its sender is valid and at its place."""
         membership, sender = self.membership, message.sender
         if not membership.view.space.holds(sender.address) or sender.place != place:
             self._refused["sender"] += 1
@@ -298,7 +297,7 @@ class Hpmcast:
         first = {each.contact for each in known[:least]}
         return lambda each: each.contact in first or wants(each)
 
-    # --- what it says of itself ----------------------------------------------------------------
+    # --- statistics and validation -------------------------------------------------------------
 
     def statistics(self) -> GossipStatistics:
         """Returns the counts. Cost: the whole view."""
@@ -321,10 +320,7 @@ class Hpmcast:
 
 
 class Pmcast(Hpmcast):
-    """Probabilistic multicast: hpmcast with one level, so a sender knows all interested others.
-
-    Raises InvalidValueError where there is more than one level.
-    """
+    """Probabilistic multicast: hpmcast with one level. Raises InvalidValueError for more levels."""
 
     def __init__(
         self, contact: messages.Contact, space: AddressSpace, *given: Any, **named: Any

@@ -26,8 +26,7 @@ from contrada.gossip.gossip_messages import (
 from contrada.gossip.views import HeldLine, View
 
 STAMP_AHEAD_MAX_US: Final = 60_000_000
-"""Microseconds that a line's timestamp may be ahead of the clock. Beyond it: the line is refused,
-counted."""
+"""Microseconds of a timestamp ahead of the clock. Beyond it: its line is refused, counted."""
 
 UPDATE_LINES_BYTES_MAX: Final = 524_288
 """Bytes of lines in one update or welcome. Beyond it: the next has the rest."""
@@ -125,7 +124,6 @@ class LineExchange:
         return Update(self._contact, fit_lines(aged), tuple(stamps), tuple(wanted[:LINES_SENT_MAX]))
 
     def _note_echo(self, stamp: LineStamp, held: HeldLine | None) -> None:
-        """Notes the version of the own line in another view."""
         is_own = held is not None and self._view.is_own(stamp.level, stamp.digit)
         if is_own and held is not None and stamp.timestamp_us <= held.line.timestamp_us:
             echo = self.echoes.get(stamp.level, stamp.timestamp_us)

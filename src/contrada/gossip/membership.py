@@ -336,19 +336,19 @@ class GroupMembership:
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold. Cost: the whole view."""
         redundancy = self.parameters.redundancy
-        assert len(self._lost) <= self.limits.lost_max, "who is lost is forgotten in the end"
+        assert len(self._lost) <= self.limits.lost_max, "a lost participant was not forgotten"
         for table in self.view.tables:
             assert len(table) <= self.view.space.radix(table.level), "a line for each digit"
             for held in table:
                 fault = self.view.line_faults(table.level, held.line, redundancy)
                 assert not fault, f"level {table.level}, line {held.line.digit}: {fault}"
-                assert held.since <= self.view.round, "nothing was stamped in a round to come"
+                assert held.since <= self.view.round, "a line has a stamp of a later round"
             live = [held for held in table if held.is_live]
             assert table.live() == sorted(live, key=lambda held: held.line.digit), "live lines"
         if self.is_in:
             own = self.view.table(1).get(self.view.digit(1))
-            assert own is not None, "who is in has a line"
-            assert own.is_live, "who is in is alive"
+            assert own is not None, "a participant has no line"
+            assert own.is_live, "a participant is not alive"
             assert own.line.delegates == (self.contact,), "one's line is one's own"
 
 

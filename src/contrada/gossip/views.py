@@ -146,10 +146,7 @@ class ViewTable:
 
 
 class View:
-    """The tables of a participant. Levels count from 1: `view.table(1)`.
-
-    `round` counts the periods that have passed.
-    """
+    """The tables of a participant, `view.table(1)` to l; `round` counts the periods."""
 
     def __init__(self, space: AddressSpace, address: LogicalAddress) -> None:
         self.space = space

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from contrada.matching.filter_compiler import CompiledConstraint, number_key
 from contrada.matching.index_arrays import Arrays, Cheapest
+from contrada.matching.kernels import schema
 from contrada.matching.kernels.bucket_lookup import (
     GRAM_BYTES_MAX,
     LENGTHS_MAX,
@@ -24,19 +25,6 @@ from contrada.matching.kernels.bucket_lookup import (
     count,
     presence_of,
     share,
-)
-from contrada.matching.kernels.schema import (
-    GRAMS,
-    OP_POINT,
-    OP_RANGE,
-    OP_SET,
-    OP_TEXT,
-    OP_TEXT_RANGE,
-    PIVOTS,
-    POOL_ATTRS,
-    PREFIXES,
-    SUFFIXES,
-    WORD_BITS,
 )
 from contrada.matching.kernels.scratch import (
     KIND_GRAM,
@@ -61,8 +49,7 @@ from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces, Some
 
 PLACES_MAX: Final = 64
-"""Places of one filter, for its alternatives. Beyond it: it is assigned to a range, to presence, or
-everywhere."""
+"""Places of a filter, for alternatives. Beyond it: it is put at a range, presence or everywhere."""
 
 
 class AccessPredicate(NamedTuple):
@@ -128,10 +115,12 @@ def _best_other(
     others: list[tuple[float, int, ValueSet]] = []
     for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
         attr, op, _, _ = constraint
-        if op in (OP_POINT, OP_TEXT) or (op == OP_SET and value_set.line[:1] == line.EVERYTHING):
+        if op in (schema.OP_POINT, schema.OP_TEXT) or (
+            op == schema.OP_SET and value_set.line[:1] == line.EVERYTHING
+        ):
             continue
         presence = presence_of(attr, arrays.memory)
-        places = None if op == OP_RANGE else places_of(arrays.seed[0], attr, value_set)
+        places = None if op == schema.OP_RANGE else places_of(arrays.seed[0], attr, value_set)
         if places is None:
             others.append((presence, attr, value_set))
             continue
@@ -141,7 +130,7 @@ def _best_other(
         if best is None or cost < best.cost:
             best = AccessChoice(cost, attr, places)
     for presence, attr, value_set in others:
-        if best is None or best.cost * (PIVOTS + 1) > presence:
+        if best is None or best.cost * (schema.PIVOTS + 1) > presence:
             choice = _ranged(presence, attr, value_set, arrays)
             if best is None or choice.cost < best.cost:
                 best = choice
@@ -163,10 +152,7 @@ def likelihood(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
 
 
 def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
-    """Returns the same share of a place without statistics.
-
-    A long part of a text is rare even if few filters have one.
-    """
+    """Returns the share of a place without statistics. A long part of a text is rare."""
     counted = arrays.distinct_count(arrays.sketch_of(attr, place.column, place.length))
     by_count = 1.0 / (counted + POINTS_EXPECTED)
     return min(by_count, 1.0 / (2 + 8 * place.length)) if place.length else by_count
@@ -302,9 +288,9 @@ def _place(seed: int, attr: int, index_key: IndexKey, decides: bool) -> AccessPr
     if kind == "contains":
         return _gram_place(seed, attr, of, case)
     if kind == "prefix":
-        part, column, at = of[:LENGTHS_MAX], PREFIXES + case, KIND_PREFIX + case
+        part, column, at = of[:LENGTHS_MAX], schema.PREFIXES + case, KIND_PREFIX + case
     else:
-        part, column, at = of[::-1][:LENGTHS_MAX], SUFFIXES + case, KIND_SUFFIX + case
+        part, column, at = of[::-1][:LENGTHS_MAX], schema.SUFFIXES + case, KIND_SUFFIX + case
     return AccessPredicate(place_hash(seed, attr, at, hash_of_part(seed, part)), column, len(part))
 
 
@@ -328,7 +314,7 @@ def _gram_place(seed: int, attr: int, text: bytes, case: int) -> AccessPredicate
     number = int.from_bytes(min(grams, key=_commonness), "big")
     h = mixed(seed, mixed(seed, seed & MASK, number), size)
     h = place_hash(seed, attr, KIND_GRAM + case, h)
-    return AccessPredicate(h, GRAMS + case, size, value=number)
+    return AccessPredicate(h, schema.GRAMS + case, size, value=number)
 
 
 _COMMON: Final = b" etaoinshrdlcumwfgypbvk0123456789\\/.:-_"
@@ -372,7 +358,7 @@ def tree_key(cut: line.Cut) -> tuple[int, int]:
 def nodes_between(first: int, last: int) -> list[int]:
     """Returns the fewest nodes of the tree of 64 leaves that have exactly these bins as leaves."""
     nodes: list[int] = []
-    low, high = first + PIVOTS + 1, last + PIVOTS + 2
+    low, high = first + schema.PIVOTS + 1, last + schema.PIVOTS + 2
     while low < high:
         if low & 1:
             nodes.append(low)
@@ -390,7 +376,7 @@ def range_ends(op: int, value_set: ValueSet) -> tuple[int, int, int, int] | None
     cuts = value_set.line
     if value_set.text is not None or cuts in ((), EVERYTHING.line):
         return None
-    if op == OP_TEXT_RANGE:  # as below, but without a hash
+    if op == schema.OP_TEXT_RANGE:  # as below, but without a hash
         is_place = prefix_of(cuts[0], cuts[1] if len(cuts) == 2 else None) is not None
     else:
         is_place = traits_of(value_set, PLACES_MAX) is not None
@@ -409,7 +395,7 @@ RANGES_MIN: Final = 4
 COST_MIN: Final = 0.04
 """A filter is pooled only if a larger share of notifications reaches its best place."""
 
-ROWS: Final = PIVOTS + 2
+ROWS: Final = schema.PIVOTS + 2
 """Rows of bits per attribute: one per bin, and one for its absence."""
 
 WORDS_FIRST: Final = 4
@@ -446,7 +432,7 @@ class Pools:
         """Whether a filter is better pooled than at a place of this cost."""
         if cost < COST_MIN:
             return False
-        ranges = sum(1 for each in constraints if each.op == OP_RANGE)
+        ranges = sum(1 for each in constraints if each.op == schema.OP_RANGE)
         return ranges >= RANGES_MIN
 
     def add(
@@ -456,7 +442,7 @@ class Pools:
 
         `bounds` returns ends of ranges of an attribute, to cut bins for a new one.
         """
-        ranges = {each.attr: each for each in constraints if each.op == OP_RANGE}
+        ranges = {each.attr: each for each in constraints if each.op == schema.OP_RANGE}
         pool = self._pool_for(ranges)
         if pool is None:
             return None
@@ -464,11 +450,11 @@ class Pools:
             if attr not in self._attrs[pool]:
                 self._add_attr(pool, attr, bounds(attr))
         bit = self._bit(pool)
-        word, mask = bit // WORD_BITS, 1 << bit % WORD_BITS
+        word, mask = bit // schema.WORD_BITS, 1 << bit % schema.WORD_BITS
         for i, attr in enumerate(self._attrs[pool]):
             first, last = 0, ROWS - 1
             if attr in ranges:
-                tree = self._arrays.pool_attrs.tree[POOL_ATTRS * pool + i]
+                tree = self._arrays.pool_attrs.tree[schema.POOL_ATTRS * pool + i]
                 first, last = self._bins(tree, ranges[attr])
             put_pool_bit(pool, i, word, mask, first, last, self._arrays.memory)
         bits, pools = self._arrays.bits, self._arrays.pools
@@ -478,7 +464,7 @@ class Pools:
 
     def remove(self, pool: int, bit: int) -> None:
         """Removes a filter from its pool."""
-        word, mask = divmod(bit, WORD_BITS)
+        word, mask = divmod(bit, schema.WORD_BITS)
         self._arrays.bits[self._arrays.pools.alive[pool] + word] &= ~(1 << mask)
         self._free[pool].append(bit)
 
@@ -498,7 +484,7 @@ class Pools:
         found = []
         for pool in range(len(self._attrs)):
             for bit in range(pools.used[pool]):
-                word, mask = divmod(bit, WORD_BITS)
+                word, mask = divmod(bit, schema.WORD_BITS)
                 if bits[pools.alive[pool] + word] >> mask & 1:
                     found.append((bits[pools.filters[pool] + bit], pool, bit))
         return found
@@ -506,9 +492,9 @@ class Pools:
     def _pool_for(self, attrs: dict[int, CompiledConstraint]) -> int | None:
         """Returns the first pool that has, or has room for, these attributes; else a new one."""
         for pool, known in enumerate(self._attrs):
-            if len(known) + sum(attr not in known for attr in attrs) <= POOL_ATTRS:
+            if len(known) + sum(attr not in known for attr in attrs) <= schema.POOL_ATTRS:
                 return pool
-        if len(self._attrs) == POOLS_MAX or len(attrs) > POOL_ATTRS:
+        if len(self._attrs) == POOLS_MAX or len(attrs) > schema.POOL_ATTRS:
             return None
         pool = self._arrays.take("pools")
         self._attrs.append([])
@@ -526,17 +512,16 @@ class Pools:
         size = ROWS * arrays.pools.words[pool]
         begin = arrays.take("bits", size)
         arrays.pools.attrs[pool] = i + 1
-        row = POOL_ATTRS * pool + i
+        row = schema.POOL_ATTRS * pool + i
         arrays.of["pool_attrs"].part(row, row + 1)[:] = array("q", (attr, tree, begin))
-        arrays.bits[begin : begin + size] = array("q", [(1 << WORD_BITS) - 1]) * size
+        arrays.bits[begin : begin + size] = array("q", [(1 << schema.WORD_BITS) - 1]) * size
 
     def _bit(self, pool: int) -> int:
-        """Returns an unused bit of the pool."""
         if self._free[pool]:
             return self._free[pool].pop()
         pools = self._arrays.pools
         bit: int = pools.used[pool]
-        if bit == pools.words[pool] * WORD_BITS:
+        if bit == pools.words[pool] * schema.WORD_BITS:
             self._lay_out(pool, 2 * pools.words[pool])
         pools.used[pool] = bit + 1
         return bit
@@ -545,9 +530,9 @@ class Pools:
         """Moves a pool to rows of more words. The old rows are not used again."""
         arrays, pools = self._arrays, self._arrays.pools
         before, used = pools.words[pool], pools.used[pool]
-        attrs = range(POOL_ATTRS * pool, POOL_ATTRS * pool + len(self._attrs[pool]))
+        attrs = range(schema.POOL_ATTRS * pool, schema.POOL_ATTRS * pool + len(self._attrs[pool]))
         alive = arrays.take("bits", words)
-        filters = arrays.take("bits", words * WORD_BITS)
+        filters = arrays.take("bits", words * schema.WORD_BITS)
         begins = [arrays.take("bits", ROWS * words) for _ in attrs]
         self._reserve(words)
         bits, pools = arrays.bits, arrays.pools  # rows that were never used are zeros
@@ -563,7 +548,7 @@ class Pools:
     def _reserve(self, words: int) -> None:
         """Makes room in the scratch for the bits of `words` words."""
         self._arrays.reserve("conjunction", words)
-        self._arrays.reserve("pending", 2 * words * WORD_BITS)
+        self._arrays.reserve("pending", 2 * words * schema.WORD_BITS)
 
     def _bins(self, tree: int, of: CompiledConstraint) -> tuple[int, int]:
         """Returns the first and the last bin that a range touches."""

@@ -15,25 +15,12 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from contrada.errors import ContradaError, LimitError
-from contrada.matching import index_file
+from contrada.matching import index_file, packed
 from contrada.matching.assignment import Drift
 from contrada.matching.index_limits import IndexLimits
 from contrada.matching.kernels.match import match
 from contrada.matching.kernels.schema import UNREADABLE
 from contrada.matching.key_table import KeyTable
-from contrada.matching.packed import (
-    Bundle,
-    Given,
-    PackedBatch,
-    encode,
-    filters_from,
-    match_rows,
-    reencode,
-    select_attributes,
-    spans_of,
-    to_notification,
-    with_envelope,
-)
 from contrada.matching.segment import IndexSegment
 from contrada.model import Envelope, Filter, FilterSet, Notification, Product
 from contrada.model.algebra.nested_objects import values_of
@@ -87,15 +74,12 @@ class ArrayEngine(Generic[K]):
     # --- keys ---------------------------------------------------------------------------------
 
     def add(self, key: K, members: tuple[Filter, ...]) -> None:
-        """Gives a key its filters, in place of its former ones.
-
-        Raises LimitError and changes nothing. Cost: some microseconds per constraint.
-        """
+        """Replaces the filters of a key. Raises LimitError, and changes nothing then."""
         try:
             programs = self._segment.compiler.programs(members)
             beside = [] if self._next is None else self._next.compiler.programs(members)
         except LimitError:
-            self._tidy_up()  # Parts of what was refused are unused now.
+            self._tidy_up()  # Parts of the refused filters are unused now.
             raise
         slot = self._take_slot(key)
         self._segment.add(slot, members, programs)
@@ -131,12 +115,12 @@ class ArrayEngine(Generic[K]):
         are_new = len(set(keys)) == len(keys) and not any(map(self.__contains__, keys))
         if not are_new or self._next is not None:
             for row, key in enumerate(keys):
-                self.add(key, filters_from(encoding_of(row)))
+                self.add(key, packed.filters_from(encoding_of(row)))
             return
         slots, row = array("q", [self._take_slot(key) for key in keys]), 0
         try:
             while (row := self._segment.read(rows, slots, row)) < len(slots):
-                members = filters_from(encoding_of(row))
+                members = packed.filters_from(encoding_of(row))
                 self._segment.add(slots[row], members, self._segment.compiler.programs(members))
                 row += 1
         except ContradaError:
@@ -201,10 +185,7 @@ class ArrayEngine(Generic[K]):
         return tuple(self._segment.filters_of(slot))
 
     def near(self, product: Product | FilterSet, *, inside: bool) -> list[K]:
-        """Returns the keys with a filter that may meet a product, or lie inside it.
-
-        Cost: a test of every filter, on the arrays.
-        """
+        """Returns the keys with a filter that may meet a product, or lie inside it."""
         if self._members is not None and len(self._members) <= FEW_KEYS:
             return list(self._members)
         segment = self._segment
@@ -228,7 +209,7 @@ class ArrayEngine(Generic[K]):
 
     # --- matching -----------------------------------------------------------------------------
 
-    def match(self, given: Given | bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
+    def match(self, given: packed.Given | bytes, envelope: Envelope = UNSTAMPED) -> list[K]:
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
@@ -236,7 +217,7 @@ class ArrayEngine(Generic[K]):
         answer = match(message, arrays.memory) if budget() is None else arrays.match(message)
         while answer < 0:
             if answer >> 2 == UNREADABLE:
-                rewritten = reencode(self._exactly(given, envelope))
+                rewritten = packed.reencode(self._exactly(given, envelope))
                 assert rewritten.span != message, "the encoding is readable"
                 return self.match(rewritten)
             arrays.grow_for(answer >> 2)
@@ -252,11 +233,11 @@ class ArrayEngine(Generic[K]):
             return self._verified(found, self._exactly(given, envelope))
         return self._keys_at(found)
 
-    def _exactly(self, given: Given | bytes, envelope: Envelope) -> Notification:
+    def _exactly(self, given: packed.Given | bytes, envelope: Envelope) -> Notification:
         """Returns the full notification, for filters that need the model."""
-        return to_notification(given, envelope, self._segment.compiler.attrs)
+        return packed.to_notification(given, envelope, self._segment.compiler.attrs)
 
-    def _message(self, given: Given | bytes, envelope: Envelope) -> bytes:
+    def _message(self, given: packed.Given | bytes, envelope: Envelope) -> bytes:
         """Returns the attributes as msgpack, with those of the envelope that filters ask for."""
         if isinstance(given, bytes):
             message = given
@@ -264,7 +245,7 @@ class ArrayEngine(Generic[K]):
             message, envelope = given.span, given.envelope
         else:
             message = self._packed(given)
-        return with_envelope(message, envelope, self.envelope) if self.envelope else message
+        return packed.with_envelope(message, envelope, self.envelope) if self.envelope else message
 
     def _packed(self, attributes: Mapping[str, Any]) -> bytes:
         """Encodes the attributes of a mapping; checks them if the encoder is too tolerant."""
@@ -272,12 +253,14 @@ class ArrayEngine(Generic[K]):
         values = values_of(attributes)
         if _PLAIN.issuperset(map(type, values)) or _are_plain(values):
             try:
-                return encode(
-                    select_attributes(attributes, asked) if self._system_names else attributes
+                return packed.encode(
+                    packed.select_attributes(attributes, asked)
+                    if self._system_names
+                    else attributes
                 )
             except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
                 pass
-        return Notification(select_attributes(attributes, asked)).span
+        return Notification(packed.select_attributes(attributes, asked)).span
 
     def _verified(self, found: list[int], notification: Notification) -> list[K]:
         """Returns the keys of found filters; evaluates inexact ones on the values themselves."""
@@ -340,28 +323,29 @@ class ArrayEngine(Generic[K]):
 
             return self._matched(spans_at(spans), lambda row: self.match(span_in(spans, row)))
         if not self.envelope:
-            return self._matched(spans_of(spans), lambda row: self.match(spans[row]))
+            return self._matched(packed.spans_of(spans), lambda row: self.match(spans[row]))
         if is_column:
             from contrada.matching.record_batches import spans_in
 
             spans = spans_in(spans)
         together = [
-            with_envelope(span, envelope_of(row), self.envelope) for row, span in enumerate(spans)
+            packed.with_envelope(span, envelope_of(row), self.envelope)
+            for row, span in enumerate(spans)
         ]
         return self._matched(
-            spans_of(together), lambda row: self.match(spans[row], envelope_of(row))
+            packed.spans_of(together), lambda row: self.match(spans[row], envelope_of(row))
         )
 
-    def match_each(self, notifications: Iterable[Given | bytes]) -> FoundKeys:
+    def match_each(self, notifications: Iterable[packed.Given | bytes]) -> FoundKeys:
         """Matches notifications, mappings or spans."""
-        if isinstance(notifications, Bundle) and not self.envelope:
+        if isinstance(notifications, packed.Bundle) and not self.envelope:
             bundle = notifications
             return self._matched(bundle.spans(), lambda row: self.match(bundle[row]))
         given = list(notifications)
         spans = [self._message(each, UNSTAMPED) for each in given]
-        return self._matched(spans_of(spans), lambda row: self.match(given[row]))
+        return self._matched(packed.spans_of(spans), lambda row: self.match(given[row]))
 
-    def all_match(self, key: K, bundle: Bundle, steps_max: int) -> bool:
+    def all_match(self, key: K, bundle: packed.Bundle, steps_max: int) -> bool:
         """See `Index.all_match`."""
         if self.envelope:
             return False
@@ -387,7 +371,7 @@ class ArrayEngine(Generic[K]):
         of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
         self._in_batch = True  # the arrays must stay
         try:
-            offsets, found = match_rows(arrays, rows, of_row)
+            offsets, found = packed.match_rows(arrays, rows, of_row)
         finally:
             self._in_batch = False
         self._drift.improve(self._segment.assignment)
@@ -459,13 +443,13 @@ class ArrayEngine(Generic[K]):
         self._segment.validate(list(self._slots))
 
 
-def _rows_of(encodings: Any) -> tuple[PackedBatch, Callable[[int], bytes]]:
+def _rows_of(encodings: Any) -> tuple[packed.PackedBatch, Callable[[int], bytes]]:
     """Returns encodings of a list or an Arrow column for kernels, and a function for each."""
     if hasattr(encodings, "to_pylist"):
         from contrada.matching.record_batches import span_in, spans_at
 
         return spans_at(encodings), partial(span_in, encodings)
-    return spans_of(encodings), encodings.__getitem__
+    return packed.spans_of(encodings), encodings.__getitem__
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))

@@ -57,10 +57,7 @@ class Blobs(NamedTuple):
         return Blobs(starts, data)
 
     def codes(self) -> tuple[Any, Any]:
-        """Returns a number for each string, equal ones the same, in the order of their first rows.
-
-        Also returns these rows.
-        """
+        """Returns a number for each string, equal for equal ones, and the first row of each."""
         found = np.empty(self.size, dtype=np.int64)
         table = np.full(1 << (2 * self.size + 1).bit_length(), -1, dtype=np.int64)
         firsts = np.empty(self.size, dtype=np.int64)
@@ -208,10 +205,7 @@ def write_maps(
 
 
 def pack_rows(rows: int, pieces: Sequence[ColumnPiece], times_us: Any = None) -> Blobs:
-    """Encodes a notification of these attributes for each row, with a time or without.
-
-    The output is that of `to_msgpack`. Cost: as `write_maps`.
-    """
+    """As `to_msgpack` of these attributes for each row, with a time or none. See `write_maps`."""
     head, before, unstamped, after = _FRAME
     if times_us is None:
         return write_maps(rows, pieces, head, (before + unstamped + after,))

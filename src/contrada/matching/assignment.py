@@ -18,25 +18,9 @@ from contrada.matching.access_predicates import (
 from contrada.matching.filter_compiler import CompiledConstraint, Compiler, constraints_of
 from contrada.matching.index_arrays import EMPTY, Arrays, Chains, grown
 from contrada.matching.index_limits import IndexLimits
+from contrada.matching.kernels import filter_reader, schema
 from contrada.matching.kernels.bucket_lookup import keep_range, note_ranges
-from contrada.matching.kernels.filter_reader import (
-    assign_chosen,
-    choose_values,
-    count_constants,
-    entries_needed,
-    next_unassigned,
-)
 from contrada.matching.kernels.memory import Rows
-from contrada.matching.kernels.schema import (
-    GRAMS,
-    KEY_HERE,
-    OP_RANGE,
-    OP_SET,
-    OP_TEXT_RANGE,
-    PART_COLUMNS,
-    PIVOTS,
-    Layout,
-)
 from contrada.matching.kernels.update import cheapest_value
 from contrada.model import Filter
 
@@ -53,7 +37,7 @@ CROWDED_SHARE: Final = 1 / 8
 CROWDED_STEP: Final = 4
 """The judgement uses one of this many remembered ends of ranges."""
 
-_FILTERS: Final = Layout("i")
+_FILTERS: Final = schema.Layout("i")
 """The number of filters of each bucket."""
 
 End = tuple[int, int]
@@ -141,7 +125,7 @@ class Assignment:
                 self.is_crowded |= self._crowds(attr, arrays.ends_of(attr))
         self._assign_at_values(first)
         end = arrays.used["filters"]
-        while (first := next_unassigned(first, end, memory)) < end:
+        while (first := filter_reader.next_unassigned(first, end, memory)) < end:
             self.assign(first, self.filter(first))
             first += 1
 
@@ -149,24 +133,23 @@ class Assignment:
         """Assigns filters from a number on to their cheapest values, where these are settled."""
         arrays, used, memory = self.arrays, self.arrays.used, self.arrays.memory
         first, end, more = number, used["filters"], Rows.zeros(_FILTERS, used["buckets"] + 1)
-        count_constants(first, end, memory)
+        filter_reader.count_constants(first, end, memory)
         while number < end:
             arrays.reserve("buckets", used["buckets"] + 1)
             arrays.reserve_slots()
             more = grown(more, used["buckets"] + 1)
-            number, used["buckets"] = choose_values(
+            number, used["buckets"] = filter_reader.choose_values(
                 number, end, used["buckets"], more.numbers, memory
             )
-        needed = entries_needed(more.numbers, used["buckets"], memory)
+        needed = filter_reader.entries_needed(more.numbers, used["buckets"], memory)
         arrays.reserve("entries", used["entries"] + needed)
-        used["entries"] = assign_chosen(
+        used["entries"] = filter_reader.assign_chosen(
             first, end, more.numbers, used["buckets"], used["entries"], memory
         )
 
     def _pool(
         self, number: int, constraints: list[CompiledConstraint], choice: AccessChoice
     ) -> bool:
-        """Pools a filter if that is better than its best place."""
         if choice.places or choice.bins is None:
             return False
         if not self.pools.suits(constraints, choice.cost):
@@ -201,8 +184,8 @@ class Assignment:
         found = self.arrays.place_bucket(place.hash, attr, share, place.domain, operand, statistics)
         if place.length:
             # Matches look up parts of these lengths only, so every length must be noted.
-            self.arrays.parts[PART_COLUMNS * attr + place.column] |= 1 << place.length
-            if place.column >= GRAMS:
+            self.arrays.parts[schema.PART_COLUMNS * attr + place.column] |= 1 << place.length
+            if place.column >= schema.GRAMS:
                 self.arrays.enter_gram(attr, operand)
         if found & 2:  # Two places share a hash, and a value of one may lead to a filter twice.
             self.arrays.counters.several[0] = 1
@@ -273,11 +256,12 @@ class Assignment:
     # --- trees of ranges --------------------------------------------------------------------------
 
     def note_ranges(
-        self, number: int, of: Filter, constraints: list[CompiledConstraint] | None
-    ) -> None:
+        self, number: int, of: Filter, words: list[int]
+    ) -> list[CompiledConstraint] | None:
         """Counts the ranges of a filter, wherever it will be assigned; cuts bins in time.
 
         All count: if only those of filters assigned to ranges did, none would become the first.
+        Returns the constraints of its words if they were decoded, as always for sets.
         """
         arrays = self.arrays
         answer = note_ranges(number, arrays.memory)
@@ -285,21 +269,22 @@ class Assignment:
             arrays.give_room(answer)
             answer = note_ranges(number, arrays.memory)
         if answer == -1:
-            return
+            return None
         doubled: dict[int, None] = {}
-        constraints = constraints or constraints_of(self.arrays.words_of(number))
+        constraints = constraints_of(words)
         for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
             attr, op, _, _ = constraint
-            if op in (OP_TEXT_RANGE, OP_SET):
+            if op in (schema.OP_TEXT_RANGE, schema.OP_SET):
                 ends = range_ends(op, value_set)
                 if ends is not None:
                     arrays.give_room(attr)
                     if keep_range(attr, *ends, arrays.memory):
                         doubled[attr] = None
-            elif op == OP_RANGE and (count := arrays.attrs.ranges[attr]) & (count - 1) == 0:
+            elif op == schema.OP_RANGE and (count := arrays.attrs.ranges[attr]) & (count - 1) == 0:
                 doubled[attr] = None
         for attr in doubled:
             self._look_at_bins(attr)
+        return constraints
 
     def _look_at_bins(self, attr: int) -> None:
         """Cuts bins, or better ones, when they are due; and judges them."""
@@ -307,7 +292,7 @@ class Assignment:
         # A segment that replaces another knows the other's ends from the beginning, and has no
         # better ones until it has half as many of its own. It is not judged: it is being renewed.
         before = self.statistics.ends_of(attr) if self.statistics else []
-        if count == 1 and len(before) > PIVOTS:
+        if count == 1 and len(before) > schema.PIVOTS:
             self._new_pivots(attr, before)
         elif count in PIVOTS_AT and 2 * count > len(before):
             self._new_pivots(attr, ends)
@@ -318,7 +303,7 @@ class Assignment:
         """Whether a tree has filters, and too many of the ends of its ranges in one bin."""
         tree = self.arrays.attrs.tree[attr]
         some = sorted(set(ends))[::CROWDED_STEP]
-        if tree < 0 or len(some) <= PIVOTS:
+        if tree < 0 or len(some) <= schema.PIVOTS:
             return False
         bins = Counter(self.arrays.bin_at(tree, end) for end in some)
         return max(bins.values()) > CROWDED_SHARE * len(some)
@@ -343,10 +328,9 @@ class Assignment:
             self.assign(number, self.filter(number))
 
     def _tree_buckets(self, attr: int) -> int:
-        """Returns the first bucket of an attribute's tree, or -1 without one."""
         tree = self.arrays.attrs.cuts[attr]
         if self.arrays.attrs.tree[attr] < 0:
-            self.arrays.trees.first_bucket[tree] = self.arrays.take_buckets(2 * (PIVOTS + 1))
+            self.arrays.trees.first_bucket[tree] = self.arrays.take_buckets(2 * (schema.PIVOTS + 1))
             self.arrays.attrs.tree[attr] = tree
         return self.arrays.trees.first_bucket[tree]  # type: ignore[no-any-return]
 
@@ -358,7 +342,7 @@ class Assignment:
             buckets.append(presence)
         if tree >= 0:
             base = self.arrays.trees.first_bucket[tree]
-            buckets += range(base, base + 2 * (PIVOTS + 1))
+            buckets += range(base, base + 2 * (schema.PIVOTS + 1))
         found: dict[int, None] = {}
         for bucket in buckets:
             for number in self.filters_in(bucket):
@@ -391,7 +375,7 @@ class Assignment:
 
     def _validate_key_here(self, number: int, entry: int) -> None:
         its, key = self.arrays.entries[entry], self.arrays.filters.key[number]
-        if its.guard & KEY_HERE:
+        if its.guard & schema.KEY_HERE:
             assert its.here == key, f"the entry of filter {number} has another key"
 
 
@@ -428,7 +412,6 @@ class Drift:
         counters.due[0] = counters.matched[0] + wait
 
     def _reassign(self, assignment: Assignment) -> int:
-        """Reassigns filters of the slowest bucket; returns their number."""
         bucket = assignment.busiest_bucket()
         if bucket < 0:
             return 0

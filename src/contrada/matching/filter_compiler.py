@@ -15,58 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
 from contrada.matching.index_arrays import Arrays
-from contrada.matching.kernels.schema import (
-    ATOM_CONTAINS,
-    ATOM_CONTAINS_NOCASE,
-    ATOM_EQUAL_NOCASE,
-    ATOM_PREFIX_NOCASE,
-    ATOM_SUFFIX,
-    ATOM_SUFFIX_NOCASE,
-    ATTR_MASK,
-    ATTRS_MAX,
-    DOMAIN_SHIFT,
-    GUARD_DOMAIN_SHIFT,
-    GUARD_KIND_SHIFT,
-    GUARD_OTHER,
-    GUARD_OTHER_TEXT,
-    GUARD_SET,
-    OP_MASK,
-    OP_POINT,
-    OP_RANGE,
-    OP_SET,
-    OP_SHIFT,
-    OP_TEXT,
-    OP_TEXT_RANGE,
-    PART_COLUMNS,
-    SET_ABSENT,
-    TEXT_SHIFT,
-    X_ATOM,
-    X_EVERY,
-    X_MAYBE,
-    X_NOT,
-    X_PIECES,
-    X_SOME,
-)
+from contrada.matching.kernels import schema
 from contrada.matching.kernels.scratch import finished, hash_of_text
 from contrada.matching.kernels.text_store import count_uses, find_text
 from contrada.model import Filter, ValueSet
 from contrada.model.algebra.value_set import of_cuts
-from contrada.model.domains import line
+from contrada.model.domains import line, values
 from contrada.model.domains.line import Cuts
-from contrada.model.domains.values import (
-    ABSENT,
-    ABSENT_KEY,
-    BOOL,
-    NAN,
-    NUMBER,
-    TEXT,
-    TIME,
-    TIME_MAX_US,
-    TIME_MIN_US,
-    Key,
-    is_system_name,
-    plain_number,
-)
 from contrada.model.languages.atoms import implied_atom
 from contrada.model.languages.casefold import fold
 from contrada.model.languages.language import Every, Language, Literal, Pieces
@@ -76,16 +31,16 @@ TEXT_BYTES_MAX: Final = 2**24 - 1
 """Bytes of a text constant in an index. Beyond it: LimitError."""
 
 ATOM_KINDS: Final = {
-    "suffix": ATOM_SUFFIX,
-    "contains": ATOM_CONTAINS,
-    "= nocase": ATOM_EQUAL_NOCASE,
-    "prefix nocase": ATOM_PREFIX_NOCASE,
-    "suffix nocase": ATOM_SUFFIX_NOCASE,
-    "contains nocase": ATOM_CONTAINS_NOCASE,
+    "suffix": schema.ATOM_SUFFIX,
+    "contains": schema.ATOM_CONTAINS,
+    "= nocase": schema.ATOM_EQUAL_NOCASE,
+    "prefix nocase": schema.ATOM_PREFIX_NOCASE,
+    "suffix nocase": schema.ATOM_SUFFIX_NOCASE,
+    "contains nocase": schema.ATOM_CONTAINS_NOCASE,
 }
 
-_LAST: Final = {1: 0, BOOL: 1, 3: 0, TIME: TIME_MAX_US}
-_FIRST: Final = {1: 0, BOOL: 0, 3: 0, TIME: TIME_MIN_US}
+_LAST: Final = {1: 0, values.BOOL: 1, 3: 0, values.TIME: values.TIME_MAX_US}
+_FIRST: Final = {1: 0, values.BOOL: 0, 3: 0, values.TIME: values.TIME_MIN_US}
 
 
 class CompiledConstraint(NamedTuple):
@@ -107,7 +62,6 @@ class Program(NamedTuple):
     opaque: list[int]
     is_inexact: bool
     has_sets: bool
-    has_references: bool
 
 
 def constraints_of(words: list[int]) -> list[CompiledConstraint]:
@@ -116,17 +70,18 @@ def constraints_of(words: list[int]) -> list[CompiledConstraint]:
     at = 0
     while at < len(words):
         head = words[at]
-        op = head >> OP_SHIFT & OP_MASK
-        end = at + (3 if op in (OP_RANGE, OP_TEXT_RANGE) else 2)
+        op = head >> schema.OP_SHIFT & schema.OP_MASK
+        end = at + (3 if op in (schema.OP_RANGE, schema.OP_TEXT_RANGE) else 2)
         operands = tuple(words[at + 1 : end])
-        found.append(CompiledConstraint(head & ATTR_MASK, op, head >> DOMAIN_SHIFT, operands))
+        found.append(
+            CompiledConstraint(head & schema.ATTR_MASK, op, head >> schema.DOMAIN_SHIFT, operands)
+        )
         at = end
     return found
 
 
 def _sets_of(constraints: Iterable[CompiledConstraint]) -> list[int]:
-    """Returns the rows of the sets of constraints."""
-    return [each.operands[0] for each in constraints if each.op == OP_SET]
+    return [each.operands[0] for each in constraints if each.op == schema.OP_SET]
 
 
 def pop_entries(held: dict[Any, Any] | list[Any], units: int) -> bool:
@@ -147,7 +102,6 @@ class Compiler:
         self._free_rows: list[int] = []
         self.attrs: dict[str, int] = {}
         self.system_names = 0
-        self.name_bytes = 0
         self._sets: dict[tuple[int, Hashable], int] = {}
         self._wide_sets: set[int] = set()
         self._set_sizes: list[int] = []  # words, those of their texts included
@@ -174,7 +128,7 @@ class Compiler:
         """Returns the filter's program. Cost: linear; known sets are reused."""
         words: list[int] = []
         opaque: list[int] = []
-        inexact = sets = references = False
+        inexact = sets = False
         for name, value_set in of.sets.items():
             attr = self.attrs.get(name, -1)
             if attr < 0:
@@ -182,19 +136,18 @@ class Compiler:
             wide = None
             if value_set.text is None:
                 cuts = value_set.line
-                if cuts and cuts[0][0] == TEXT and len(cuts) <= 2:
+                if cuts and cuts[0][0] == values.TEXT and len(cuts) <= 2:
                     wide = self._put_text_interval(attr, cuts, words)
-                    references = True
                 else:
                     wide = _put_interval(attr, cuts, words)
             if wide is None:
-                sets = references = True
+                sets = True
                 number, wide = self._set_number(attr, value_set)
-                words += (attr | OP_SET << OP_SHIFT, number)
+                words += (attr | schema.OP_SET << schema.OP_SHIFT, number)
                 if number in self.opaque_sets:
                     opaque.append(number)
             inexact = inexact or wide
-        return Program(words, opaque, inexact, sets, references)
+        return Program(words, opaque, inexact, sets)
 
     def state(self, packed: Callable[[Any], bytes]) -> dict[str, Any]:
         """Returns the state outside the arrays, for `index_file`."""
@@ -213,8 +166,7 @@ class Compiler:
         """Restores a saved state; the arrays are restored already."""
         self.names = list(state["names"])
         self.attrs = {name: row for row, name in enumerate(self.names) if name}
-        self.system_names = sum(map(is_system_name, self.attrs))
-        self.name_bytes = sum(len(name.encode()) for name in self.attrs)
+        self.system_names = sum(map(values.is_system_name, self.attrs))
         self.forget_before()
         self.set_values = [unpacked(each) for each in state["sets"]]
         attrs = self._arrays.sets_by_row.attr[: len(self.set_values)].tolist()
@@ -239,21 +191,21 @@ class Compiler:
         )
 
     def _value_set(self, op: int, tag: int, operands: tuple[int, ...]) -> ValueSet:
-        if op == OP_SET:
+        if op == schema.OP_SET:
             return self.set_values[operands[0]]
-        if op == OP_TEXT:
-            return of_cuts(line.point((TEXT, self.text_at(operands[0]))))
-        if op == OP_TEXT_RANGE:
-            start = line.cut_before((TEXT, self.text_at(operands[0])))
+        if op == schema.OP_TEXT:
+            return of_cuts(line.point((values.TEXT, self.text_at(operands[0]))))
+        if op == schema.OP_TEXT_RANGE:
+            start = line.cut_before((values.TEXT, self.text_at(operands[0])))
             before = operands[1]
-            end = None if before < 0 else line.cut_before((TEXT, self.text_at(before)))
+            end = None if before < 0 else line.cut_before((values.TEXT, self.text_at(before)))
             return of_cuts(line.interval(start, end))
         low, high = _key_at(tag, operands[0]), _key_at(tag, operands[-1])
         return of_cuts(line.interval(line.cut_before(low), line.cut_after(high)))
 
     def text_at(self, ref: int) -> bytes:
         """Returns the text of a reference."""
-        at = ref >> TEXT_SHIFT
+        at = ref >> schema.TEXT_SHIFT
         return self._arrays.texts[at : at + (ref & TEXT_BYTES_MAX)].tobytes()  # type: ignore[no-any-return]
 
     def attr(self, name: str) -> int:
@@ -264,7 +216,7 @@ class Compiler:
             arrays = self._arrays
             for fresh in (
                 arrays.of["attrs"].part(row, row + 1),
-                arrays.of["parts"].part(PART_COLUMNS * row, PART_COLUMNS * (row + 1)),
+                arrays.of["parts"].part(schema.PART_COLUMNS * row, schema.PART_COLUMNS * (row + 1)),
             ):
                 fresh.cast("B")[:] = bytes(fresh.nbytes)
             ref, sketch = self.text(name.encode()), arrays.new_sketch()
@@ -273,8 +225,7 @@ class Compiler:
             attrs.tree[row] = attrs.presence[row] = attrs.cuts[row] = -1
             self.attrs[name] = row
             self.names[row] = name
-            self.system_names += is_system_name(name)
-            self.name_bytes += len(name.encode())
+            self.system_names += values.is_system_name(name)
             if self._before is not None and name in self._before.attrs:
                 seen = self._before._arrays.attrs.seen[row]
                 self._arrays.attrs.seen[row] = seen
@@ -296,13 +247,13 @@ class Compiler:
 
     def _take_rows(self, count: int) -> None:
         """Returns unused rows, without names."""
-        if len(self.names) + count > ATTRS_MAX:
-            raise LimitError("ATTRS_MAX", ATTRS_MAX)
+        if len(self.names) + count > schema.ATTRS_MAX:
+            raise LimitError("ATTRS_MAX", schema.ATTRS_MAX)
         self._arrays.take("attrs", count)
         self.names += [""] * count
 
     def use(self, number: int, constraints: Iterable[CompiledConstraint]) -> None:
-        """Counts one more filter with its texts and sets."""
+        """Counts one more filter with its names, texts and sets."""
         self.bytes_unused += count_uses(number, 1, self._arrays.memory)
         for each in _sets_of(constraints):
             self._set_uses[each] = self._set_uses.get(each, 0) + 1
@@ -311,7 +262,7 @@ class Compiler:
                 self.bytes_unused -= 8 * self._set_sizes[each]
 
     def disuse(self, number: int) -> None:
-        """Counts one filter less; texts and sets of none are unused."""
+        """Counts one filter less; names, texts and sets of none are unused."""
         self.bytes_unused += count_uses(number, -1, self._arrays.memory)
         for each in _sets_of(constraints_of(self._arrays.words_of(number))):
             self._set_uses[each] -= 1
@@ -329,11 +280,10 @@ class Compiler:
 
     def text(self, text: bytes) -> int:
         """Returns the reference to a text, stored once."""
-        if (known := self.known_text(text)) >= 0:
-            return known
         if len(text) > TEXT_BYTES_MAX:
             raise LimitError("TEXT_BYTES_MAX", TEXT_BYTES_MAX, len(text))
-        return self._arrays.put_text(text)
+        known = self.known_text(text)
+        return known if known >= 0 else self._arrays.put_text(text)
 
     def known_text(self, text: bytes) -> int:
         """Returns the reference to a text that some filter names, or -1."""
@@ -345,10 +295,17 @@ class Compiler:
         end = cuts[1] if len(cuts) == 2 else None
         text = self.text(first)
         if end is not None and _text_of(end) == first + b"\0":
-            words += (attr | OP_TEXT << OP_SHIFT | TEXT << DOMAIN_SHIFT, text)
+            words += (
+                attr | schema.OP_TEXT << schema.OP_SHIFT | values.TEXT << schema.DOMAIN_SHIFT,
+                text,
+            )
         else:
             before = -1 if end is None else self.text(_text_of(end))
-            words += (attr | OP_TEXT_RANGE << OP_SHIFT | TEXT << DOMAIN_SHIFT, text, before)
+            words += (
+                attr | schema.OP_TEXT_RANGE << schema.OP_SHIFT | values.TEXT << schema.DOMAIN_SHIFT,
+                text,
+                before,
+            )
         return False
 
     def _set_number(self, attr: int, value_set: ValueSet) -> tuple[int, bool]:
@@ -376,7 +333,7 @@ class Compiler:
 
     def _set_words(self, value_set: ValueSet) -> tuple[list[int], bool, bool]:
         cuts, text = value_set.parts()
-        flags = SET_ABSENT if value_set.line and value_set.holds(ABSENT_KEY) else 0
+        flags = schema.SET_ABSENT if value_set.line and value_set.holds(values.ABSENT_KEY) else 0
         intervals, inexact = _intervals(cuts)
         expression: list[int] = []
         opaque = False
@@ -391,7 +348,7 @@ class Compiler:
         """Appends a text expression in postfix form; returns whether an atom needs the model."""
         if isinstance(of, Pieces):
             pieces = list(line.pieces(of.cuts))
-            words += (X_PIECES, len(pieces))
+            words += (schema.X_PIECES, len(pieces))
             for start, end in pieces:
                 before = -1 if end is None else self.text(_text_of(end))
                 words += (self.text(_text_of(start)), before)
@@ -399,17 +356,17 @@ class Compiler:
         if isinstance(of, Literal):
             kind = ATOM_KINDS.get(of.atom.operator)
             if kind is None:
-                words.append(X_MAYBE)
+                words.append(schema.X_MAYBE)
             else:
                 # Constants are held folded, but an encoding may have others.
                 constant = of.atom.constant
                 is_folded = of.atom.operator.endswith(" nocase")
-                words += (X_ATOM, kind, self.text(fold(constant) if is_folded else constant))
+                words += (schema.X_ATOM, kind, self.text(fold(constant) if is_folded else constant))
             if not of.positive:
-                words.append(X_NOT)
+                words.append(schema.X_NOT)
             return kind is None
         opaque = [self._expression(part, words) for part in of.parts]
-        words += (X_EVERY if isinstance(of, Every) else X_SOME, len(of.parts))
+        words += (schema.X_EVERY if isinstance(of, Every) else schema.X_SOME, len(of.parts))
         return any(opaque)
 
     def marks_nocase(self, of: Filter) -> list[int]:
@@ -449,19 +406,19 @@ def _put_interval(attr: int, cuts: Cuts, words: list[int]) -> bool | None:
         return None
     start, end = cuts
     tag = start[0]
-    if tag == ABSENT or (end[0] != tag and end != (tag + 1,)):
+    if tag == values.ABSENT or (end[0] != tag and end != (tag + 1,)):
         return None
     low, high, exact = _ends(tag, start, end)
     if low == high:
-        words += (attr | OP_POINT << OP_SHIFT | tag << DOMAIN_SHIFT, low)
+        words += (attr | schema.OP_POINT << schema.OP_SHIFT | tag << schema.DOMAIN_SHIFT, low)
     else:
-        words += (attr | OP_RANGE << OP_SHIFT | tag << DOMAIN_SHIFT, low, high)
+        words += (attr | schema.OP_RANGE << schema.OP_SHIFT | tag << schema.DOMAIN_SHIFT, low, high)
     return not exact
 
 
 def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:
     """Returns the lowest and the highest key of an interval, and whether its ends are doubles."""
-    if tag == NUMBER and len(start) == len(end) == 2:
+    if tag == values.NUMBER and len(start) == len(end) == 2:
         first: Any = start[1]
         after: Any = end[1]
         if first > -EXACT_MAX and after < EXACT_MAX:
@@ -479,20 +436,20 @@ def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:
     return low, high, low_exact and high_exact
 
 
-def _key_at(tag: int, comparable: int) -> Key:
+def _key_at(tag: int, comparable: int) -> values.Key:
     """Returns the key of the model for a key of the index."""
-    if tag == BOOL:
+    if tag == values.BOOL:
         return (tag, bool(comparable))
-    if tag != NUMBER:
+    if tag != values.NUMBER:
         return (tag, comparable)
     bits = comparable if comparable >= 0 else -comparable | -(2**63)
-    return (tag, plain_number(struct.unpack("<d", struct.pack("<q", bits))[0]))
+    return (tag, values.plain_number(struct.unpack("<d", struct.pack("<q", bits))[0]))
 
 
 def low_key(cut: line.Cut) -> tuple[int, bool]:
     """Returns the key of the first value after a cut; one lower if no double equals it."""
     domain, comparable = line.first_key(cut)
-    if domain != NUMBER:
+    if domain != values.NUMBER:
         return (_FIRST.get(domain, 0) if len(cut) == 1 else int(comparable)), True
     assert isinstance(comparable, int | float)
     key, exact = number_key(comparable)
@@ -502,9 +459,9 @@ def low_key(cut: line.Cut) -> tuple[int, bool]:
 def high_key(tag: int, end: line.Cut) -> tuple[int, bool]:
     """Returns the key of the last value before a cut of a domain; one higher if it is no double."""
     if len(end) == 1:
-        return (number_key(float("inf"))[0], True) if tag == NUMBER else (_LAST[tag], True)
+        return (number_key(float("inf"))[0], True) if tag == values.NUMBER else (_LAST[tag], True)
     comparable = end[1]
-    if tag != NUMBER:
+    if tag != values.NUMBER:
         return int(comparable) - 1, True
     assert isinstance(comparable, int | float)
     key, exact = number_key(comparable)
@@ -516,8 +473,8 @@ def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
     found: list[tuple[int, int, int]] = []
     inexact = False
     for start, end in line.pieces(cuts):
-        last = TEXT if end is None else end[0]
-        for tag in range(max(start[0], 1), min(last, TIME) + 1):
+        last = values.TEXT if end is None else end[0]
+        for tag in range(max(start[0], 1), min(last, values.TIME) + 1):
             inside = line.intersection((start,) if end is None else (start, end), _domain(tag))
             if inside:
                 low, low_exact = low_key(inside[0])
@@ -528,20 +485,17 @@ def _intervals(cuts: Cuts) -> tuple[list[tuple[int, int, int]], bool]:
 
 
 def excluded_value(value_set: ValueSet) -> tuple[int, int | bytes] | None:
-    """Returns (domain, key or text) of the one value that a whole domain lacks, or None.
-
-    A set of numbers may lack NaN, too.
-    """
+    """Returns (domain, key or text) of the only value that a domain lacks, NaN apart; or None."""
     cuts = value_set.line
     if value_set.text is not None or len(cuts) not in (3, 4) or len(cuts[1]) == 1:
         return None
     tag = cuts[1][0]
-    starts = ((NAN,), (NUMBER,)) if tag == NUMBER else ((tag,),)
-    ends = () if tag == TEXT else ((tag + 1,),)
+    starts = ((values.NAN,), (values.NUMBER,)) if tag == values.NUMBER else ((tag,),)
+    ends = () if tag == values.TEXT else ((tag + 1,),)
     value = line.first_key(cuts[1])
     if cuts[0] not in starts or cuts[2] != line.cut_after(value) or cuts[3:] != ends:
         return None
-    if tag == TEXT:
+    if tag == values.TEXT:
         return tag, value[1]  # type: ignore[return-value]
     (low, low_exact), (high, high_exact) = low_key(cuts[1]), high_key(tag, cuts[2])
     return (tag, low) if low_exact and high_exact and low == high else None
@@ -551,13 +505,13 @@ def _set_guard(seed: int, attr: int, number: int, value_set: ValueSet) -> tuple[
     """Returns a set as a guard: of `!=` the excluded value, else the set by its number."""
     excluded = excluded_value(value_set)
     if excluded is None:
-        return GUARD_SET << GUARD_KIND_SHIFT, number, 0
+        return schema.GUARD_SET << schema.GUARD_KIND_SHIFT, number, 0
     domain, value = excluded
     if isinstance(value, bytes):
-        kind, low = GUARD_OTHER_TEXT, int(finished(hash_of_text(seed, value)))
+        kind, low = schema.GUARD_OTHER_TEXT, int(finished(hash_of_text(seed, value)))
     else:
-        kind, low = GUARD_OTHER, value >> 32
-    asked = attr | domain << GUARD_DOMAIN_SHIFT | kind << GUARD_KIND_SHIFT
+        kind, low = schema.GUARD_OTHER, value >> 32
+    asked = attr | domain << schema.GUARD_DOMAIN_SHIFT | kind << schema.GUARD_KIND_SHIFT
     return asked, low, low
 
 

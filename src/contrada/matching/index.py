@@ -292,10 +292,7 @@ class Index(Mapping[K, Filter | FilterSet]):
     # --- upkeep -------------------------------------------------------------------------------
 
     def maintain(self, units: int = 64) -> bool:
-        """Does a bounded part of maintenance; returns whether more is left.
-
-        A unit is one key: some tens of microseconds for a key with one filter.
-        """
+        """Does a bounded part of maintenance, about a key a unit; returns whether more is left."""
         return self._engine.maintain(units)
 
     def renew(self) -> None:
@@ -396,7 +393,6 @@ class Residues(Generic[K]):
 
 
 def _span_at(spans: Any, row: int) -> bytes:
-    """Returns a span of a list or of an Arrow column; NULL has no attributes."""
     span = spans[row]
     plain = span.as_py() if hasattr(span, "as_py") else span
     return EMPTY_SPAN if plain is None else bytes(plain)

@@ -7,37 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from contrada.matching.kernels import match, text_store, update
+from contrada.matching.kernels import match, schema, text_store, update
+from contrada.matching.kernels.evaluate import constraint_words, operand
 from contrada.matching.kernels.memory import Rows
-from contrada.matching.kernels.schema import (
-    ARRAYS,
-    ATTR_MASK,
-    COUNT_PARTS,
-    DOMAIN_SHIFT,
-    GRAM_BITS_BYTES,
-    HASH_SEED_BITS,
-    HIGHEST_RANK,
-    NEED_OUT,
-    NEED_STAMPS,
-    NEED_TEXT,
-    NEED_VALUES,
-    OK,
-    OP_MASK,
-    OP_RANGE,
-    OP_SHIFT,
-    OP_TEXT_RANGE,
-    PART_COLUMNS,
-    PENDING,
-    PIVOTS,
-    POOL_ATTRS,
-    RANGES_KEPT,
-    ROOMS,
-    SKETCH_REGISTERS,
-    STORE,
-    TEXT_SHIFT,
-    USES_BYTES,
-    WORDS_MASK,
-)
 from contrada.matching.kernels.scratch import gram_bit
 from contrada.matching.table_growth import TableGrowth, empty_table
 from contrada.model.languages.work_budget import budget, spend
@@ -51,17 +23,16 @@ BYTES_PER_STEP: Final = 400
 """Bytes that a kernel compares in a step of work, with badly predicted branches."""
 
 _ROOM: Final = 64
-_LOWER_HALF: Final = (1 << 32) - 1
 _UNBOUNDED: Final = 2**62
 _TOUCHING_AT_ONCE: Final = 4096
 
-_PLACES: Final = {name: 2 * place for place, name in enumerate(ARRAYS)}
+_PLACES: Final = {name: 2 * place for place, name in enumerate(schema.ARRAYS)}
 """The position of an array's address in the table; its length is next."""
 _PER_ROW: Final = {
-    "parts": PART_COLUMNS,
-    "pivots": PIVOTS,
-    "pool_attrs": POOL_ATTRS,
-    "registers": SKETCH_REGISTERS,
+    "parts": schema.PART_COLUMNS,
+    "pivots": schema.PIVOTS,
+    "pool_attrs": schema.POOL_ATTRS,
+    "registers": schema.SKETCH_REGISTERS,
 }
 """Arrays with several rows for each of another's."""
 _WITH: Final = {
@@ -80,20 +51,19 @@ _FIRST: Final = {
     "counters": 1,
     "seed": 1,
     "stack": 64,
-    "rooms": ROOMS,
+    "rooms": schema.ROOMS,
     "trees": 1,
     "pivots": 1,
     "pools": 1,
     "pool_attrs": 1,
-    "pending": PENDING,
+    "pending": schema.PENDING,
     "out": 256,
 }
 """The first capacity of arrays that do not begin with eight rows."""
 
 
-_SEED: Final = hash("the seed of hashes") & ((1 << HASH_SEED_BITS) - 1)
-"""A secret of each process from Python's hash of a text: this room has no other source of
-chance."""
+_SEED: Final = hash("the seed of hashes") & ((1 << schema.HASH_SEED_BITS) - 1)
+"""A secret of each process, from Python's hash of a text."""
 
 Cheapest: TypeAlias = tuple[int, int, float, int]
 """The answer of `update.cheapest_value`."""
@@ -106,8 +76,8 @@ class Arrays:
     rows. `memory` is the argument of kernels.
 
     Invariants: an array has at least as many rows as are used; a hash table's size is a power of
-    two and more than twice its entries; the views and the table of addresses are those of the
-    arrays.
+    two, and at most three quarters of it are used; the views and the table of addresses are those
+    of the arrays.
     """
 
     if TYPE_CHECKING:
@@ -116,14 +86,14 @@ class Arrays:
 
     def __init__(self) -> None:
         self.of: dict[str, Rows] = {}
-        self.used: dict[str, int] = dict.fromkeys(ARRAYS, 0)
-        self.used |= {"rooms": ROOMS, "seed": 1}
+        self.used: dict[str, int] = dict.fromkeys(schema.ARRAYS, 0)
+        self.used |= {"rooms": schema.ROOMS, "seed": 1}
         self.part_sketches: dict[tuple[int, int, int], int] = {}
         self._growth = {name: TableGrowth() for name in ("slots", "equal", "text_slots")}
         self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
-        self._table = array("q", bytes(16 * len(ARRAYS)))
+        self._table = array("q", bytes(16 * len(schema.ARRAYS)))
         self.memory: Any = self if NATIVE is None else NATIVE.address_of(self._table)
-        for name, layout in ARRAYS.items():
+        for name, layout in schema.ARRAYS.items():
             self.put(name, Rows.zeros(layout, _FIRST.get(name, 8) * _PER_ROW.get(name, 1)))
         self.seed[0] = _SEED
         self.counters.work[0] = _UNBOUNDED
@@ -188,12 +158,14 @@ class Arrays:
 
     def grow_for(self, status: int) -> None:
         """Doubles the array that a kernel asked for; or clears the stamps."""
-        if status == NEED_STAMPS:
+        if status == schema.NEED_STAMPS:
             self.clear_stamps()
             return
-        name = {NEED_TEXT: "text", NEED_VALUES: "values", NEED_OUT: "out"}[status]
-        assert status != OK
-        if status == NEED_OUT:
+        name = {schema.NEED_TEXT: "text", schema.NEED_VALUES: "values", schema.NEED_OUT: "out"}[
+            status
+        ]
+        assert status != schema.OK
+        if status == schema.NEED_OUT:
             self.prepare_repeat()
         self.reserve(name, 2 * len(self.of[name]))
 
@@ -218,27 +190,23 @@ class Arrays:
     def words_of(self, number: int) -> list[int]:
         """Returns the constraints of a filter, each a head and its operands."""
         begin = self.filters.begin[number]
-        end = begin + 1 + (self.program[begin] & WORDS_MASK)
+        end = begin + 1 + (self.program[begin] & schema.WORDS_MASK)
         program: list[int] = self.program[begin + 1 : end].tolist()
         found: list[int] = []
         word = 0
         while word < len(program):
-            head = program[word]
-            count = 2 if head >> OP_SHIFT & OP_MASK in (OP_RANGE, OP_TEXT_RANGE) else 1
-            halves = iter(program[word + 1 : word + 1 + 2 * count])
-            found += (
-                head,
-                *(low & _LOWER_HALF | high << 32 for low, high in zip(halves, halves, strict=True)),
-            )
-            word += 1 + 2 * count
+            after = word + constraint_words(program[word] >> schema.OP_SHIFT & schema.OP_MASK)
+            found += (program[word], operand(program, word + 1))
+            if after == word + 5:
+                found.append(operand(program, word + 3))
+            word = after
         return found
 
     def constraint_at(self, number: int, word: int) -> tuple[int, int, int]:
         """Returns (attribute, domain, first operand) of the constraint at a filter's word."""
         at = self.filters.begin[number] + 1 + word
         head = self.program[at]
-        operand = self.program[at + 1] & _LOWER_HALF | self.program[at + 2] << 32
-        return head & ATTR_MASK, head >> DOMAIN_SHIFT, operand
+        return head & schema.ATTR_MASK, head >> schema.DOMAIN_SHIFT, operand(self.program, at + 1)
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
         """`update.touching`, for all filters."""
@@ -254,11 +222,11 @@ class Arrays:
     def put_text(self, text: bytes) -> int:
         """`text_store.put_text`, with room for it."""
         used, count = self.used["texts"], self.used["text_slots"] + 1
-        self.reserve("texts", used + USES_BYTES + len(text))
+        self.reserve("texts", used + schema.USES_BYTES + len(text))
         self.reserve_texts(count - 1)
         ref: int = text_store.put_text(text, 0, len(text), used, self.memory)
-        if ref >> TEXT_SHIFT == used + USES_BYTES:
-            self.used["texts"] = used + USES_BYTES + len(text)
+        if ref >> schema.TEXT_SHIFT == used + schema.USES_BYTES:
+            self.used["texts"] = used + schema.USES_BYTES + len(text)
             self.used["text_slots"] = count
             if (larger := self._growth["text_slots"].larger) is not None:
                 text_store.enter_text(ref, larger.numbers, self.memory)
@@ -278,7 +246,7 @@ class Arrays:
     def new_sketch(self) -> int:
         """Returns an empty sketch."""
         row = self.take("sketches")
-        self.sketches.chance[row] = SKETCH_REGISTERS << HIGHEST_RANK
+        self.sketches.chance[row] = schema.SKETCH_REGISTERS << schema.HIGHEST_RANK
         return row
 
     def sketch_of(self, attr: int, column: int, length: int) -> int:
@@ -293,7 +261,7 @@ class Arrays:
 
     def distinct_count(self, row: int) -> float:
         """Returns the number of distinct constants of a sketch, about."""
-        return self.sketches.counted[row] / COUNT_PARTS  # type: ignore[no-any-return]
+        return self.sketches.counted[row] / schema.COUNT_PARTS  # type: ignore[no-any-return]
 
     # --- buckets ------------------------------------------------------------------------------
 
@@ -349,7 +317,7 @@ class Arrays:
     def enter_gram(self, attr: int, gram: int) -> None:
         """Sets the bit of some bytes of a substring."""
         if self.used["gram_bits"] == 0:
-            self.take("gram_bits", GRAM_BITS_BYTES)
+            self.take("gram_bits", schema.GRAM_BITS_BYTES)
         bit = gram_bit(attr, gram, 8 * len(self.gram_bits))
         self.gram_bits[bit >> 3] |= 1 << (bit & 7)
 
@@ -358,16 +326,16 @@ class Arrays:
     def set_pivots(self, tree: int, ends: list[tuple[int, int]]) -> None:
         """Chooses the pivots of a tree, spread over the (domain, key) of ends of ranges."""
         ordered = sorted(set(ends))
-        step = max(1, -(-len(ordered) // PIVOTS))
-        pivots = self._pivots[tree] = ordered[::step][:PIVOTS]
+        step = max(1, -(-len(ordered) // schema.PIVOTS))
+        pivots = self._pivots[tree] = ordered[::step][: schema.PIVOTS]
         self.trees.count[tree] = len(pivots)
-        self._put_ends("pivots", PIVOTS * tree, pivots)
+        self._put_ends("pivots", schema.PIVOTS * tree, pivots)
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
         """Returns the bin of a value among the pivots, as `bucket_lookup.bin_of`."""
         pivots = self._pivots.get(tree)
         if pivots is None:
-            pivots = self._ends("pivots", PIVOTS * tree, self.trees.count[tree])
+            pivots = self._ends("pivots", schema.PIVOTS * tree, self.trees.count[tree])
             self._pivots[tree] = pivots
         return bisect_right(pivots, key)
 
@@ -384,7 +352,7 @@ class Arrays:
     def give_room(self, attr: int) -> None:
         """Makes room for the ends of one more range of an attribute, if they are remembered."""
         count, room = self.attrs.ranges[attr], self.attrs.room[attr]
-        if count < room or room == RANGES_KEPT:
+        if count < room or room == schema.RANGES_KEPT:
             return
         ends, room = self.ends_of(attr), max(4, 2 * room)
         begin = self.take("ends", 2 * room)
@@ -395,7 +363,7 @@ class Arrays:
         """Returns the remembered (domain, key) of the ends of an attribute's ranges."""
         if attr >= self.used["attrs"]:
             return []
-        begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], RANGES_KEPT)
+        begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], schema.RANGES_KEPT)
         return self._ends("ends", begin, 2 * count)
 
     # --- hash tables --------------------------------------------------------------------------
@@ -404,7 +372,7 @@ class Arrays:
         """Enters an attribute's name into the hash table, which then has `names` names."""
         first, end = row, row + 1
         if 2 * names > len(self.names):
-            self.put("names", empty_table(ARRAYS["names"], names))
+            self.put("names", empty_table(schema.ARRAYS["names"], names))
             first, end = 0, self.used["attrs"]
         update.enter_names(first, end, self.memory)
 
@@ -461,7 +429,9 @@ class Arrays:
         """Returns the bytes of all arrays together: the system has not given unused rows yet."""
         owned = {other for others in _WITH.values() for other in others}
         return sum(
-            self.used_rows(name).nbytes if name in STORE or name in owned else rows.numbers.nbytes
+            self.used_rows(name).nbytes
+            if name in schema.STORE or name in owned
+            else rows.numbers.nbytes
             for name, rows in self.of.items()
         )
 

@@ -13,13 +13,12 @@ class IndexLimits:
     """Matches after an unsuitable one. Beyond it: another is considered."""
     seen_min: int = 512
     """Notifications of the statistics; fewer are chance, and the first matches would pay for most
-    of the moves. Beyond it: filters are moved."""
+    moves. Beyond it: filters are moved."""
     looked_between: int = 2**16
-    """Filters checked, about, from one attempt to the next: attempts take a third of the time of
-    matching, or more than half for matches of thousands, until they have helped. The fewer filters
-    a match checks, the rarer they are. Beyond it: the next attempt."""
+    """Filters checked, about, between two attempts: attempts take a third of the time of matching,
+    or more than half for matches of thousands, until they have helped. The fewer filters a match
+    checks, the rarer they are. Beyond it: the next attempt."""
     patience_max: int = 4_096
     """Matches from one failed attempt to the next. Beyond it: attempts become no rarer."""
     fading_after: int = 8_192
-    """Notifications of the statistics, at least as many as a decision needs; more if halving takes
-    long. Beyond it: the statistics are halved."""
+    """Notifications of the statistics; more if halving takes long. Beyond it: they are halved."""

@@ -45,10 +45,7 @@ class KeyTable(Generic[K]):
         return find_key(number, self.keys.numbers, self._hashed.numbers)
 
     def take(self, key: K, found: int) -> int:
-        """Returns a slot for a new key: `found` is the last result of `find`, with no change since.
-
-        Raises TypeError for an invalid key.
-        """
+        """Returns a slot for a new key; `found` is the last result of `find`. Raises TypeError."""
         hash(key)
         if self.are_int and (type(key) is not int or _as_int(key) is None):
             self._become_objects(list(self))

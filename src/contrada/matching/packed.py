@@ -70,10 +70,7 @@ def to_notification(
 
 
 def to_whole_notification(given: Given | bytes, envelope: Envelope = UNSTAMPED) -> Notification:
-    """Returns the notification with all its attributes.
-
-    Raises InvalidNotificationError for an invalid attribute of a mapping.
-    """
+    """Returns the notification with all its attributes. Raises InvalidNotificationError."""
     if isinstance(given, Notification):
         return given
     if isinstance(given, bytes):
@@ -254,10 +251,7 @@ def spans_of(spans: Sequence[bytes]) -> PackedBatch:
 def match_rows(
     arrays: Arrays, rows: Any, matched_row: Callable[[int], Sequence[int]]
 ) -> "tuple[array[int], array[int]]":
-    """Returns (offsets, results) for each row of a `PackedBatch` or of `record_batches.Columns`.
-
-    `matched_row` matches one that needs the model.
-    """
+    """Returns (offsets, results) for each row; `matched_row` matches one that needs the model."""
     offsets, found, row = numbers(rows.rows + 1), numbers(4 * rows.rows + 64), 0
     while row < rows.rows:
         status, row = arrays.match_rows(rows, row, offsets, found)

@@ -138,10 +138,7 @@ def select_columns(table: Any, names: Container[str]) -> Any:
 
 
 def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]:
-    """Returns a function for rows of a table by number, of these names only.
-
-    It reads some rows at once: those asked for are near each other.
-    """
+    """Returns a function for rows of a table, with these names; it reads near rows together."""
     table = select_columns(table, names)
     begin = 0
     rows: list[dict[str, Any]] = []

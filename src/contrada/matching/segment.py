@@ -18,7 +18,6 @@ from contrada.matching.filter_compiler import (
     ATOM_KINDS,
     Compiler,
     Program,
-    constraints_of,
     high_key,
     low_key,
     pop_entries,
@@ -155,11 +154,8 @@ class IndexSegment:
                 self.opaque[number] = program.opaque
         if program.has_sets:
             self._note_sets(number, of)
-        constraints = None
-        if program.has_references:
-            constraints = constraints_of(program.words)
-            self.compiler.use(number, constraints)
-        self.assignment.note_ranges(number, of, constraints)
+        constraints = self.assignment.note_ranges(number, of, program.words)
+        self.compiler.use(number, constraints or ())
         self.assignment.assign(number, of, constraints)
 
     def _link(self, number: int, slot: int) -> int:
@@ -204,10 +200,7 @@ class IndexSegment:
         return self.assignment.filter(number)
 
     def touching(self, product: Product, *, inside: bool) -> list[int]:
-        """Returns the filters that may meet a product, or lie inside it, by their hulls.
-
-        Cost: a test of every filter.
-        """
+        """Returns the filters that may meet a product, or lie in it. Cost: all filters."""
         attrs = self.compiler.attrs
         rows: list[int] = []
         closed = not product.default.meets(_PRESENT)
@@ -308,7 +301,7 @@ class IndexSegment:
         if self.assignment.is_crowded or unused < UNUSED_BYTES_MIN:
             return self.assignment.is_crowded
         used = self.arrays.used
-        held = 4 * used["program"] + 8 * used["sets"] + used["texts"] - self.compiler.name_bytes
+        held = 4 * used["program"] + 8 * used["sets"] + used["texts"]
         return 2 * unused >= held
 
     # --- saving -------------------------------------------------------------------------------
@@ -378,10 +371,7 @@ class IndexSegment:
         return [n for n in range(self.arrays.used["filters"]) if n not in gone]
 
     def validate(self, slots: list[int]) -> None:
-        """Checks the invariants for these slots of keys; the AssertionError names the broken one.
-
-        Cost: all filters.
-        """
+        """Checks the invariants for these slots of keys; AssertionError names the broken one."""
         for slot in slots:
             assert self.knows(slot), f"slot {slot} has no filters"
             for number in self.numbers(slot):
@@ -424,10 +414,7 @@ _PRESENT: Final = ValueSet(((1,),))
 
 
 def _hull(value_set: ValueSet, compiler: Compiler) -> tuple[int, int, int]:
-    """Returns (domain, lowest key, highest key) of a set of one domain, else any domain.
-
-    Of texts only a single one has a hull: its reference.
-    """
+    """Returns (domain, lowest, highest key) of a set, else any domain; of texts only of one."""
     cuts = value_set.line
     if value_set.text is None and len(cuts) >= 2 and not len(cuts) & 1:
         tag, end = cuts[0][0], cuts[-1]

@@ -70,8 +70,7 @@ _BYTES_PER_STEP: Final = 8
 """Bytes of anything but a notification that are read in a step of work."""
 
 FEW_BYTES_MAX: Final = 65_536
-"""Bytes of a message whose notifications are read in one call. Beyond it: they are read by
-themselves, as those of a message with more than 15."""
+"""Bytes of a message of up to 15 notifications that is read at once. Beyond it: one by one."""
 
 SETS_KEPT_MAX: Final = 16_384
 """Decoded value sets that are cached, so that filters share equal ones: so many of texts, and so
@@ -99,10 +98,7 @@ _head_decoder: Final = msgspec.msgpack.Decoder(tuple[int, str, msgspec.Raw])
 
 
 def to_msgpack(thing: Encodable) -> bytes:
-    """Encodes as msgpack. Cost: linear; a notification's attributes are copied unchanged.
-
-    A received notification gives its received bytes.
-    """
+    """Encodes as msgpack. Cost: linear; the bytes of a notification are copied unchanged."""
     if isinstance(thing, Notification):
         return thing.packed or _packed(thing)
     kind = _KINDS[type(thing)]
@@ -212,6 +208,7 @@ class _PackedNotification(msgspec.Struct, array_like=True, gc=False, forbid_unkn
 
 
 _notification_decoder: Final = msgspec.msgpack.Decoder(_PackedNotification)
+_parts_decoder: Final = msgspec.msgpack.Decoder()
 
 
 def _packed(of: Notification) -> bytes:
@@ -237,6 +234,13 @@ def published_us(packed: bytes) -> int:
     if packed.endswith(_TAIL) and packed[_TIME_AT] == LARGE:
         return int.from_bytes(packed[_TIME_AT + 1 : -len(_TAIL)])
     return _notification_decoder.decode(packed).payload.envelope.at_us
+
+
+def parts_in(packed: bytes) -> tuple[dict[str, Any], list[Any], bytes, str]:
+    """Returns the attributes, envelope, body and content type of a checked notification. Several
+    values are a list. Cost: a third of a microsecond.
+    """
+    return _parts_decoder.decode(packed)[2]  # type: ignore[no-any-return]
 
 
 def notification_from_msgpack(data: bytes) -> Notification:
@@ -271,10 +275,7 @@ def entries_to_read(encodings: list[bytes], begin: int, beside: int) -> list[tup
 
 
 def few_notifications(message: bytes) -> list[Notification] | None:
-    """Returns the notifications of a message that publishes few plain ones; None for any other.
-
-    Always None without the compiled codec.
-    """
+    """Returns the few plain notifications of a message; None for others, and if not compiled."""
     if few_published is None or len(message) > FEW_BYTES_MAX:
         return None
     return few_published(message, good_names_and_marks, Notification, UNSTAMPED)

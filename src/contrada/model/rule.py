@@ -1,12 +1,16 @@
-"""`Rule`, a rule of another dialect as filters and a residue; `RefusedRule`, an unreadable one."""
+"""`Rule`, a rule of another dialect as filters and a residue; `RefusedRule`, an unreadable one;
+`CorrelationRule`, one over several notifications as patterns.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.notification import Notification
+from contrada.model.algebra.pattern import Pattern
 from contrada.model.languages.atoms import failures
 
 NOT_FILTERS: Final = "filters alone cannot express it"
@@ -58,6 +62,25 @@ class Rule:
         return self.residue_holds is None or residue_accepts(self.residue_holds, notification)
 
 
+@dataclass(frozen=True, slots=True)
+class CorrelationRule:
+    """A rule over several notifications: one of its patterns matches them.
+
+    `filters` match notifications that satisfy the rule alone. `about` is as that of `Rule`.
+    """
+
+    name: str
+    patterns: tuple[Pattern, ...]
+    filters: FilterSet
+    about: Mapping[str, str | list[str]] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> FilterSet:
+        """The filters of all notifications that can take part."""
+        parts = {part: None for pattern in self.patterns for part in pattern.filters}
+        return FilterSet([*parts, *self.filters.filters])
+
+
 def residue_accepts(residue: Callable[[Notification], bool], notification: Notification) -> bool:
     """Whether a residue holds. An error counts as no, and in the operators' failures.
 
@@ -98,6 +121,28 @@ ReadRules: TypeAlias = Callable[[str], Iterator[Rule | RefusedRule]]
 
 It never raises for an invalid text: a rule that cannot be read is a `RefusedRule`, and so is,
 alone, a text that is no file of rules."""
+
+
+ReadAllRules: TypeAlias = Callable[..., Iterator[Rule | CorrelationRule | RefusedRule]]
+"""As `ReadRules`, also with rules over several notifications, and with options."""
+
+
+SEVERAL_RULES: Final = "more than one rule"
+"""The reason that refuses a text with several rules where one is asked for."""
+
+
+def only_rule(dialect: str, rules: Iterator[Rule | RefusedRule]) -> Rule:
+    """Returns the only rule of a text. Reads no further than the second one.
+
+    Raises RefusedRuleError for several, and the error of a refused one.
+    """
+    found = list(islice(rules, 2))
+    if len(found) != 1:
+        raise RefusedRuleError(dialect, SEVERAL_RULES if found else NO_TEXT)
+    (rule,) = found
+    if isinstance(rule, RefusedRule):
+        raise rule.error
+    return rule
 
 
 def read_or_refuse(name: str, read: Callable[[], Rule]) -> Rule | RefusedRule:

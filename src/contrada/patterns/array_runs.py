@@ -264,7 +264,6 @@ class ArrayRuns:
         return _select_runs(runs, keep)
 
     def _drop_oldest(self, runs: Any) -> Any:
-        """Drops the oldest runs beyond the limit of all."""
         excess = len(runs[0]) - self._limits.runs_max
         if excess <= 0:
             return runs
@@ -391,7 +390,6 @@ def expand_items(begins: Any, rows: Any) -> tuple[Any, Any]:
 
 
 def _used_part(table: Any, rows: int, refs: int) -> tuple[Any, ...]:
-    """Returns the part of a table that was filled."""
     return (*(column[:rows] for column in table[:4]), table[4][:refs])
 
 

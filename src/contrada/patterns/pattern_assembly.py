@@ -21,8 +21,7 @@ from contrada.patterns.reorder_buffer import Order, ReorderBuffer, order_of
 from contrada.patterns.runs import Group, Run, RunBudget, Runs, groups_of
 
 GATHERED_FULL: Final = "gathered by a delegate"
-"""The reason that a notification takes no part: `pending_max`, and the watermark cannot be
-forced."""
+"""The reason for no part: `pending_max`, while the watermark cannot be forced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,6 @@ from contrada.patterns.runs import (
     groups_of,
 )
 
-PATTERNS_MAX: Final = 100_000
-"""Patterns of a server. Beyond it: LimitError; a neighbour's is handed back."""
-
 _MATCH_WORK: Final = 4
 """Steps of work of a completed match, beside that of its last move, to deliver it."""
 
@@ -195,10 +192,7 @@ class PatternEngine:
         self.waiting.hold(order_of(notification), entry)
 
     def advance(self, watermark_us: int, work_max: int = 2**48) -> list[Match[int]]:
-        """Moves the watermark; returns the matches, by number, in order. Frees outlived runs.
-
-        Beyond `work_max` steps the rest is left for the next call.
-        """
+        """Moves the watermark, in at most `work_max` steps; returns the matches in order."""
         self.waiting.raise_watermark(watermark_us)
         matches: list[Match[int]] = []
         until = self.work + work_max

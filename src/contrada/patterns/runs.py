@@ -95,31 +95,33 @@ ENDS_FULL: Final = "ends of matches"  # A start that may lie before the forgotte
 class PatternLimits:
     """The limits of patterns that are matched together."""
 
+    patterns_max: int = 100_000
+    """Patterns of a server. Beyond it: LimitError; a neighbour's is handed back."""
     pending_max: int = 100_000
     """Notifications that wait for the watermark, in a network those of one pattern. Beyond it: the
-    watermark is forced, counted; while a pattern is handed over or recalled, the newest takes no
+    watermark is forced, counted; during a hand-over or recall of a pattern, the newest takes no
     part, counted."""
     runs_per_group_max: int = 1_024
     """Runs of one group of a pattern. Beyond it: the oldest is dropped, counted; a delegate opens
     none, counted, and hands the pattern back."""
     groups_per_pattern_max: int = 100_000
-    """Groups of a pattern; in a network also groups with a remembered end of the last match. Beyond
+    """Groups of a pattern; in a network also those with a remembered end of the last match. Beyond
     it: the group that opened a run longest ago is dropped, counted, or the pattern handed back; a
-    start that may lie before a forgotten end opens no run, counted."""
+    start that may precede a forgotten end opens no run, counted."""
     runs_max: int = 1_000_000
     """Runs of all patterns. Beyond it: the pattern's oldest is dropped, or none opened, counted, or
     the pattern handed back."""
     combinations_max: int = 4_096
     """Groups of one notification, by several values of the attributes of `by`. Beyond it: the first
-    in the order of values are used, the others counted."""
+    by value are used, the others counted."""
     notification_bytes_max: int = 16 * 2**20
     """Bytes of a notification for patterns. Beyond it: it takes part in none, counted."""
     turn_work_max: int = 2**48
-    """Runs that are opened, moved or completed in one event of a server. Beyond it: the rest waits
-    for the next event. A broker's default is 10,000, some tens of milliseconds."""
+    """Runs opened, moved or completed in one event of a server; a broker's default is 10,000, some
+    tens of milliseconds. Beyond it: the rest waits for the next event."""
     client_work_max: int = 2**48
-    """Such runs of one client's patterns while others wait, less `WORK_SHARE` for the time since.
-    Beyond it: the costliest pattern ends. A broker's default is 1,000,000, some seconds."""
+    """Such runs of one client's patterns while others wait, less `WORK_SHARE` for the time since; a
+    broker's default is 1,000,000, some seconds. Beyond it: the costliest pattern ends."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -514,5 +516,4 @@ def _end_of(run: Run) -> Order:
 
 
 def _newest(stages: Stages) -> Order:
-    """Returns the newest start of a group."""
     return order_of(stages[min(stages)][-1][0])

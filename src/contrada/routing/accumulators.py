@@ -24,8 +24,7 @@ from contrada.model.domains import values
 from contrada.model.domains.values import Key
 
 TOTAL_BYTES_MAX: Final = 272
-"""Bytes of a decoded exact sum: 2^63 of the largest doubles need so many. Beyond it:
-EncodingError."""
+"""Bytes of an exact sum, as of 2^63 of the largest doubles. Beyond it: EncodingError."""
 
 SKETCH_HASHES_LOG2: Final = 12
 """The logarithm of the distinct values that are counted exactly: 4,096. Beyond it: their number is
@@ -85,26 +84,21 @@ class Counted(Accumulator):
         self._count = 0
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """See `Accumulator`."""
         self._count += bool(keys) or self._every
         return 0
 
     def combine(self, other: Self) -> int:
-        """See `Accumulator`."""
         self._count += other._count
         return 0
 
     def packed(self) -> int:
-        """Returns the count."""
         return self._count
 
     def restore(self, packed: msgspec.Raw) -> int:
-        """See `Accumulator`."""
         self._count = msgspec.msgpack.decode(packed, type=_Natural)
         return 0
 
     def result(self) -> int:
-        """Returns the count."""
         return self._count
 
 
@@ -154,19 +148,16 @@ class Total(Accumulator):
         return 0
 
     def combine(self, other: Self) -> int:
-        """See `Accumulator`."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self._sums = [a + b for a, b in zip(self._sums, other._sums, strict=True)]
         return 0
 
     def packed(self) -> _PackedTotal:
-        """Returns the counts, and both sums."""
         counts = [getattr(self, name) for name in _COUNTS]
         return _PackedTotal(*counts, *map(_bytes_of, self._sums))
 
     def restore(self, packed: msgspec.Raw) -> int:
-        """See `Accumulator`."""
         held = msgspec.msgpack.decode(packed, type=_PackedTotal)
         for name in _COUNTS:
             setattr(self, name, getattr(held, name.removeprefix("_")))
@@ -202,13 +193,11 @@ class Extreme(Accumulator):
         self._key: Key | None = None
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """See `Accumulator`."""
         for key in keys:
             self._take(key)
         return 0
 
     def combine(self, other: Self) -> int:
-        """See `Accumulator`."""
         if other._key is not None:
             self._take(other._key)
         return 0
@@ -218,11 +207,9 @@ class Extreme(Accumulator):
             self._key = key
 
     def packed(self) -> Key | None:
-        """Returns the value, as a key."""
         return self._key
 
     def restore(self, packed: msgspec.Raw) -> int:
-        """See `Accumulator`."""
         held = msgspec.msgpack.decode(packed, type=_PackedKey | None)
         self._key = None if held is None else read_key(held)
         if held is not None and held[0] == values.ABSENT:
@@ -230,7 +217,6 @@ class Extreme(Accumulator):
         return 0
 
     def result(self) -> Any:
-        """Returns the value."""
         return None if self._key is None else values.value_of(self._key)
 
 
@@ -266,7 +252,6 @@ class Best(Accumulator):
         return (min if self._least else max)(keys) if keys else values.ABSENT_KEY
 
     def combine(self, other: Self) -> int:
-        """See `Accumulator`."""
         self._held += other._held
         added = sum(len(packed) for _, packed in other._held)
         return added + self._trim(2 * self._items_max)
@@ -286,12 +271,10 @@ class Best(Accumulator):
         return -sum(len(packed) for _, packed in left)
 
     def packed(self) -> list[bytes]:
-        """Returns the items."""
         self._trim()
         return [packed for _, packed in self._held]
 
     def restore(self, packed: msgspec.Raw) -> int:
-        """See `Accumulator`."""
         items = msgspec.msgpack.decode(packed, type=list[bytes])
         if len(items) > self._items_max:
             raise EncodingError("a partial result", f"more than {self._items_max} best items")
@@ -302,7 +285,6 @@ class Best(Accumulator):
         return sum(map(len, items))
 
     def result(self) -> list[Notification]:
-        """Returns the items."""
         return [each for each in self.ordered() if self._attribute in each]
 
     def ordered(self) -> list[Notification]:
@@ -323,13 +305,11 @@ class Distinct(Accumulator):
         self._retained = 0
 
     def add(self, keys: tuple[Key, ...], item: Notification) -> int:
-        """See `Accumulator`."""
         for key in keys:  # Texts are hashed as UTF-8, so that distinct bytes stay distinct.
             self._sketch.update(_encode(key).decode("latin-1"))
         return self._growth()
 
     def combine(self, other: Self) -> int:
-        """See `Accumulator`."""
         self._known = _union(self._known, other._whole())
         return self._growth()
 
@@ -349,12 +329,10 @@ class Distinct(Accumulator):
         return bytes(self._whole().serialize())
 
     def restore(self, packed: msgspec.Raw) -> int:
-        """See `Accumulator`."""
         self._known = _sketch_from(msgspec.msgpack.decode(packed, type=bytes))
         return self._growth()
 
     def result(self) -> int:
-        """Returns their number."""
         estimate: float = self._whole().get_estimate()
         return round(estimate)
 
@@ -441,5 +419,5 @@ def _sketch_from(data: bytes) -> Any:
     in_order = bool((hashes[1:] > hashes[:-1]).all())
     in_range = not len(hashes) or 0 < hashes[0] <= hashes[-1] < sketch.theta64
     if not (is_same and in_order and in_range):
-        raise EncodingError("a partial result", "a sketch whose hashes are not in order")
+        raise EncodingError("a partial result", "a sketch with hashes out of order")
     return sketch

@@ -25,16 +25,7 @@ from contrada.errors import (
 from contrada.model import Notification
 from contrada.model.domains.values import ABSENT, ABSENT_KEY, Key, check_name, value_of
 from contrada.model.languages.work_budget import spend
-from contrada.routing.accumulators import (
-    Accumulator,
-    Best,
-    Counted,
-    Distinct,
-    Extreme,
-    Total,
-    present_keys,
-    read_key,
-)
+from contrada.routing import accumulators
 
 AGGREGATES_MAX: Final = 16
 """Aggregates of one query. Beyond it: InvalidCombinationError."""
@@ -147,15 +138,15 @@ SKIPPED: Final = "skipped"
 ESTIMATED: Final = "estimated"
 """The key under which results give the bounds of estimates, right 19 times of 20."""
 
-_ACCUMULATORS: Final[Mapping[AggregateKind, Callable[[Aggregate], Accumulator]]] = {
-    AggregateKind.COUNT: lambda of: Counted(every=not of.attribute),
-    AggregateKind.SUM: lambda of: Total(),
-    AggregateKind.MEAN: lambda of: Total(is_mean=True),
-    AggregateKind.MIN: lambda of: Extreme(least=True),
-    AggregateKind.MAX: lambda of: Extreme(least=False),
-    AggregateKind.TOP: lambda of: Best(of.attribute, of.items, least=False),
-    AggregateKind.BOTTOM: lambda of: Best(of.attribute, of.items, least=True),
-    AggregateKind.DISTINCT: lambda of: Distinct(),
+_ACCUMULATORS: Final[Mapping[AggregateKind, Callable[[Aggregate], accumulators.Accumulator]]] = {
+    AggregateKind.COUNT: lambda of: accumulators.Counted(every=not of.attribute),
+    AggregateKind.SUM: lambda of: accumulators.Total(),
+    AggregateKind.MEAN: lambda of: accumulators.Total(is_mean=True),
+    AggregateKind.MIN: lambda of: accumulators.Extreme(least=True),
+    AggregateKind.MAX: lambda of: accumulators.Extreme(least=False),
+    AggregateKind.TOP: lambda of: accumulators.Best(of.attribute, of.items, least=False),
+    AggregateKind.BOTTOM: lambda of: accumulators.Best(of.attribute, of.items, least=True),
+    AggregateKind.DISTINCT: lambda of: accumulators.Distinct(),
 }
 
 
@@ -175,7 +166,7 @@ class Partial:
 
     def __init__(self, combination: Combination) -> None:
         self.combination = combination
-        self._groups: dict[Key, list[Accumulator]] = {}
+        self._groups: dict[Key, list[accumulators.Accumulator]] = {}
         self._bytes = 0
         if not combination.by:
             self._group(ABSENT_KEY)  # There is one result then, even of no items.
@@ -186,7 +177,7 @@ class Partial:
             item = Notification(item)
         combination = self.combination
         keys = [
-            present_keys(item, each.attribute) if each.attribute else ()
+            accumulators.present_keys(item, each.attribute) if each.attribute else ()
             for each in combination.aggregates
         ]
         for group in item.keys_of(combination.by) if combination.by else (ABSENT_KEY,):
@@ -233,32 +224,38 @@ class Partial:
         return partial
 
     def _restore(self, packed: _PackedGroup) -> None:
-        key = read_key(packed.key)
+        key = accumulators.read_key(packed.key)
         if len(packed.held) != len(self.combination.aggregates):
             raise EncodingError("a partial result", "another number of aggregates")
-        # Each group comes once; without `by` there is only one.
+        # Each group occurs once; without `by` there is only one.
         if key in self._groups if self.combination.by else key != ABSENT_KEY:
             raise EncodingError("a partial result", "a group that is not due")
         for held, each in zip(self._group(key), packed.held, strict=True):
             self._bytes += held.restore(each)
         self._check_bytes()
 
-    def results(self) -> list[dict[str, Any]]:
-        """Returns a mapping for each group, in the order of `by`; without `by` always one.
+    @property
+    def group_count(self) -> int:
+        """The number of groups."""
+        return len(self._groups)
+
+    def results(self, most: int = GROUPS_MAX) -> list[dict[str, Any]]:
+        """Returns a mapping for each of the first groups, in the order of `by`; without `by` always
+        one.
 
         It has the group's value under the name of `by`, if the group has one, and each result under
         its aggregate's name. `skipped` counts the values that could not be taken, `estimated` holds
         the bounds of estimates, both by the name of the result.
         """
-        return [self._result(key, held) for key, held in self._sorted()]
+        return [self._result(key, held) for key, held in self._sorted()[:most]]
 
     def ordered(self) -> list[Notification]:
         """Returns the items of its first aggregate, `top` or `bottom`, then those without it."""
         best = self._group(ABSENT_KEY)[0]
-        assert isinstance(best, Best), "its items are in no order"
+        assert isinstance(best, accumulators.Best), "its items are in no order"
         return best.ordered()
 
-    def _result(self, key: Key, held: list[Accumulator]) -> dict[str, Any]:
+    def _result(self, key: Key, held: list[accumulators.Accumulator]) -> dict[str, Any]:
         combination = self.combination
         result = {} if key[0] == ABSENT else {combination.by: value_of(key)}
         named = [(of.name, each) for of, each in zip(combination.aggregates, held, strict=True)]
@@ -271,10 +268,10 @@ class Partial:
             | ({ESTIMATED: estimated} if estimated else {})
         )
 
-    def _sorted(self) -> list[tuple[Key, list[Accumulator]]]:
+    def _sorted(self) -> list[tuple[Key, list[accumulators.Accumulator]]]:
         return sorted(self._groups.items(), key=lambda each: each[0])
 
-    def _group(self, key: Key) -> list[Accumulator]:
+    def _group(self, key: Key) -> list[accumulators.Accumulator]:
         held = self._groups.get(key)
         if held is None:
             if len(self._groups) >= GROUPS_MAX:

@@ -14,7 +14,9 @@ sent before its covering filter is withdrawn, so that no notification is missed 
 Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -61,6 +63,15 @@ class Strategy(StrEnum):
     FLOODING = "flooding"
 
 
+@dataclass(frozen=True, slots=True)
+class ForwardedAt:
+    """The filters that a next hop must know, and those sent to it; covering saves the others."""
+
+    next_hop: NextHop
+    wanted: int
+    sent: int
+
+
 class InterestForwarder:
     """The tables of one server. Each method returns the messages to send, in order."""
 
@@ -93,6 +104,8 @@ class InterestForwarder:
             self.descriptions,
         )
         self.merging = FilterMerger() if merging else None
+        self._wanted: dict[NextHop, int] = {}
+        self._sent: dict[NextHop, int] = {}
         self.changed_offers: list[Node[Offer]] | None = None
         """The changed advertisements, if the router reports offers."""
         self._topology = topology
@@ -119,14 +132,22 @@ class InterestForwarder:
         return self._route_filters(self.subscriptions.withdraw(party, identity))
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[messages.Effect]:
-        """Forwards new filters, then withdraws those no longer needed."""
-        changes = self.subscriptions.update({node: self._next_hops(node) for node in nodes})
+        wanted = {node: self._next_hops(node) for node in nodes}
+        for node, next_hops in wanted.items():
+            before: Set[NextHop] = node.forwarded
+            if node.above:
+                before = node.wanted
+            if next_hops != before:  # Without links both are empty.
+                _count(self._wanted, next_hops - before, 1)
+                _count(self._wanted, before - next_hops, -1)
+        changes = self.subscriptions.update(wanted)
         if self.merging is not None:
             changes = self.merging.update(changes)
+        for change in changes:
+            _count(self._sent, (change.next_hop,), 1 if change.begins else -1)
         return self._to_messages(changes, messages.Subscribe, messages.Unsubscribe)
 
     def _next_hops(self, node: Node[Filter]) -> Set[NextHop]:
-        """Returns the next hops that must know a filter."""
         if self.floods:
             return frozenset()
         next_hops = self._topology.next_hops(node.subscribers.keys())
@@ -150,6 +171,11 @@ class InterestForwarder:
             )
             for offer in offers.nodes(next_hop)
         )
+
+    def forwarded_at(self) -> list[ForwardedAt]:
+        """Returns the counts of filters for each next hop, in order. Cost: the next hops."""
+        wanted, sent = self._wanted, self._sent
+        return [ForwardedAt(each, wanted[each], sent.get(each, 0)) for each in sorted(wanted)]
 
     # --- advertisements -----------------------------------------------------------------------
 
@@ -307,6 +333,12 @@ class InterestForwarder:
             table.validate()
         for node in self.subscriptions.poset:
             assert node.wanted == self._next_hops(node), f"{node.product} is wanted elsewhere"
+        wanted = Counter(chain.from_iterable(node.wanted for node in self.subscriptions.poset))
+        assert wanted == self._wanted, "the counts of wanted filters differ"
+        if self.merging is None:
+            forwarded = (node.forwarded for node in self.subscriptions.poset)
+            sent = Counter(chain.from_iterable(forwarded))
+            assert sent == self._sent, "the counts of sent filters differ"
         if self.merging is not None:
             self.merging.validate()
             roots = {
@@ -314,7 +346,15 @@ class InterestForwarder:
                 for node in self.subscriptions.poset
                 for next_hop in node.forwarded
             }
-            assert self.merging.roots() == roots, "what is merged is not what is forwarded"
+            assert self.merging.roots() == roots, "the merged filters are not the forwarded ones"
+
+
+def _count(counts: dict[NextHop, int], next_hops: Iterable[NextHop], change: int) -> None:
+    """Counts, and keeps no next hop without a count: owners come and go."""
+    for each in next_hops:
+        count = counts.pop(each, 0) + change
+        if count:
+            counts[each] = count
 
 
 def _describe_message(identity: str, offer: Offer, owner: str) -> messages.Describe:

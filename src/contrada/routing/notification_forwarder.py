@@ -217,7 +217,6 @@ def _times_us(notifications: Notifications) -> Sequence[int | None]:
 
 
 def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
-    """Returns the publisher and identity of each notification."""
     if type(notifications) is Bundle:
         return notifications.identities()
     return [(each.envelope.publisher, each.envelope.id) for each in notifications]

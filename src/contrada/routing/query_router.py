@@ -214,7 +214,7 @@ class QueryRouter:
         for each in message.alternatives:
             for number in descriptions.index.meeting(each.query):
                 node = descriptions.poset.node(number)
-                # The index ignores what a description does not name and so does not have.
+                # The index ignores that items lack the attributes outside their description.
                 if product_meets(node.product, each.query):
                     met[node] = None
         sources: dict[Client, dict[str, None]] = {}
@@ -252,7 +252,7 @@ class QueryRouter:
         for report in reports:
             self._record_report(question, origin, branch, report)
         if message.is_last:
-            reason = "nothing was said of its end"
+            reason = "it ended without a report"
             for name in branch.sources.elements():
                 report = SourceReport(name, SourceState.FAILED, reason=reason)
                 question.pending.append((origin, report))

@@ -20,7 +20,6 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from types import MappingProxyType
 
 from contrada.errors import InvalidValueError
@@ -43,6 +42,7 @@ from contrada.routing.interest_forwarder import InterestForwarder, Strategy
 from contrada.routing.links.topology import TREES_MAX, Topology
 from contrada.routing.notification_forwarder import NotificationForwarder
 from contrada.routing.query_router import QueryRouter
+from contrada.routing.route_decision import RouteDecision, decide_route
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Client,
@@ -134,12 +134,13 @@ class Router:
             raise InvalidValueError(trees, expected)
         if merging and not covering:
             raise InvalidValueError(merging, "merging: needs covering, whose roots are merged")
-        self.name = name
+        self.name, self.strategy = name, strategy
         self._topology = Topology(name, general=general, trees=trees, limits=limits)
         self._admission = Admission(name, self._topology, limits)
-        self._forwarding = InterestForwarder(
+        self.forwarding = self._forwarding = InterestForwarder(
             self._topology, strategy, index, covering=covering, merging=merging, limits=limits
         )
+        """The tables, which others only read."""
         self._subscriptions, self._offers = self._forwarding.subscriptions, self._forwarding.offers
         self._reported_offers: set[Hashable] = set()
         if tells_offers:
@@ -415,17 +416,13 @@ class Router:
         """Yields each advertisement once, with its parties; lazily."""
         return ((node.product, node.subscribers) for node in self._offers.poset)
 
-    def recipients_of(
-        self, notification: Notification
-    ) -> tuple[list[tuple[Filter, Iterable[Party]]], list[Neighbour]]:
-        """Returns the matching filters and the next neighbours, without publishing."""
-        numbers = self._subscriptions.index.match(notification)
-        nodes = sorted(map(self._subscriptions.poset.node, numbers))
-        parties = chain.from_iterable(node.subscribers for node in nodes)
-        next_hops = {each for each in parties if isinstance(each, NextHop)}
-        wanting = None if self._forwarding.floods else next_hops
-        onward = self._topology.next_neighbours(ITSELF, "", wanting)
-        return [(node.product, node.subscribers) for node in nodes], onward
+    def decide_route(
+        self, notification: Notification, origin: Neighbour | None = None, source: str = ""
+    ) -> RouteDecision:
+        """Returns where a notification would be sent, without publishing; see `decide_route`."""
+        return decide_route(
+            self._topology, self._admission, self._forwarding, notification, origin, source
+        )
 
     @property
     def due_us(self) -> int | None:

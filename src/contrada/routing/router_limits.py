@@ -16,40 +16,36 @@ class RouterLimits:
     neighbours_max: int = 1_024
     """Links of one server. Beyond it: refused, counted."""
     servers_max: int = 1_024
-    """Servers with known link states, this one included. Beyond it: unreachable servers are
-    forgotten, then the newest link state is refused, counted, and not forwarded; servers may then
-    know different links (see docs/architecture.md)."""
+    """Servers with known link states, with this one. Beyond it: unreachable servers are forgotten,
+    then the newest link state is refused, counted, and not forwarded; servers may then know
+    different links (see docs/architecture.md)."""
     known_links_max: int = 16_384
-    """Links in the link states of all other servers. Weights of paths grow with its square. Beyond
+    """Links in the link states of all other servers; weights of paths grow with its square. Beyond
     it: as of `servers_max`."""
     announced_links_max: int = 1_024
-    """Servers and links of one message; the last server in it may have any number of links. Beyond
-    it: the link states are split into several messages."""
+    """Servers and links of one message; its last server may have any number of links. Beyond it:
+    the next has the rest."""
     announcements_max: int = 4
-    """Messages of link states that a neighbour has not acknowledged. Beyond it: further link states
-    wait for an acknowledgement."""
+    """Unacknowledged messages of link states to a neighbour. Beyond it: further ones wait."""
     cached_sources_max: int = 256
     """Sources with cached next hops. Beyond it: the cache is cleared."""
 
     # Subscriptions, advertisements and descriptions
     registrations_max: int = 1_000_000
-    """Subscriptions, or advertisements, of all clients and neighbours. Beyond it: refused, counted;
-    a new link too."""
+    """Subscriptions, or advertisements, in all. Beyond it: refused, counted; a new link too."""
     filters_per_subscription_max: int = SUBSCRIPTION_FILTERS_MAX
     """Filters of one subscription. Beyond it: refused, counted."""
     filters_max: int = 2_000_000
-    """Filters of all subscriptions, each counted once per subscription. Beyond it: refused,
-    counted; a new link too."""
+    """Filters of all subscriptions, once per subscription. Beyond it: as of `registrations_max`."""
 
     # Notifications
     remembered_max: int = 65_536
-    """The fewest notifications that a server recognises as duplicates; at most twice as many.
-    Beyond it: a later copy of an older one counts as new."""
+    """The fewest notifications recognised as duplicates; at most twice as many. Beyond it: a later
+    copy counts as new."""
     cached_next_hops_max: int = 4_096
-    """Sets of filters with next hops cached until a subscription changes. Beyond it: the cache
-    is cleared."""
+    """Sets of filters with cached next hops. Beyond it: the cache is cleared."""
     cached_filters_max: int = 64
-    """Filters and identities of a cached set of next hops. Beyond it: the set is not cached."""
+    """Filters and identities of such a set. Beyond it: it is not cached."""
 
     # Queries
     questions_max: int = 20_000

@@ -425,16 +425,16 @@ class Reason(StrEnum):
     FULL = "a table is full"
     TOO_LONG = "a name or an identity is too long"
     WRONG_OWNER = "the home or source does not fit the link"
-    WRONG_LINK_STATE = "a link state that no server says"
+    WRONG_LINK_STATE = "a link state without its server"
     OWN_NAME = "a neighbour has this server's own name"
     NAME_IN_USE = "another server has this server's name"
     UNCONFIRMED = "the other end does not name the link alike"
     LOOP = "the link closes a loop"
     DUPLICATE = "it has come already"
     NO_IDENTITY = "a notification without an identity"
-    WRONG_QUESTION = "a question that says no time, or no window"
+    WRONG_QUESTION = "a query without a time or a window"
     UNKNOWN_OPERATOR = "a pattern has an operator that is unknown here"
-    WRONG_PATTERN = "it does not fit what was said of a pattern before"
+    WRONG_PATTERN = "it does not fit the earlier messages of this pattern"
 
 
 class RefusedError(Exception):

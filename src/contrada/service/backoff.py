@@ -11,7 +11,7 @@ class BackoffLimits:
     """Waits between attempts."""
 
     first_s: float = 0.1
-    """Seconds before the first retry. Beyond it: each further wait is twice as long."""
+    """Seconds before the first retry. Beyond it: each wait is twice as long."""
     longest_s: float = 30.0
     """Seconds between two attempts. Beyond it: the waits do not grow."""
     steady_s: float = 10.0

@@ -8,34 +8,32 @@ Source: EPFL 2503 ยง5.2.2 (a class of obvents says how these are transmitted), ย
 """
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from contrada.errors import ServiceError
 from contrada.model import Envelope, Notification, Pattern
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.interface import (
-    Advertisements,
-    ConnectionState,
-    Disseminates,
-    Offering,
-    Service,
-    Subscription,
-)
+from contrada.service.interface import ConnectionState, Disseminates, Service, Subscription
 from contrada.service.loop_guards import queue_settings_of
 from contrada.service.offers import FollowedOffers, HeldOffering, OfferBoard
 from contrada.service.query_interface import (
+    QUESTION_WAIT_S,
+    Advertisements,
     Answers,
     Computed,
     ComputeOptions,
     Description,
+    Offering,
     QueryOptions,
+    Replier,
     SourceLike,
     SourceOffer,
 )
+from contrada.service.queues import Queues
 from contrada.service.requests import check_options, dissemination_of, notification_of, offer_of
 from contrada.service.service_limits import ServiceLimits
-from contrada.service.subjects import DurableOptions, Item, Offered, QueueOptions
+from contrada.service.subjects import DurableOptions, Item, Offered, QueueOptions, Subscribable
 from contrada.service.subscription_queue import USUAL_QUEUE, QueueSettings
 
 if TYPE_CHECKING:
@@ -84,11 +82,9 @@ class BaseService(Service):
     def offer(
         self, description: Description | None, source: SourceLike, *, name: str = ""
     ) -> SourceOffer:
-        """Offers a source that answers queries; see `Service.offer`."""
         return self._query_client().responder.offer(description, source, name=name)
 
     def query(self, subject: Any, where: Any = None, **options: Any) -> Any:
-        """Queries all sources that may have an answer; see `Service.query`."""
         check_options("query", options, QueryOptions.__annotations__)
         return self._query_client().query(subject, where, **options)
 
@@ -99,22 +95,31 @@ class BaseService(Service):
         where: Any = None,
         **options: Any,
     ) -> Answers[dict[str, Any]]:
-        """Queries for aggregates of all answers; see `Service.compute`."""
         check_options("compute", options, ComputeOptions.__annotations__)
         return self._query_client().compute(aggregates, subject, where, **options)
 
+    async def request(
+        self, item: Mapping[str, Any], *, timeout_s: float = QUESTION_WAIT_S
+    ) -> Notification:
+        from contrada.service.query.request_reply import send_request
+
+        return await send_request(self, item, timeout_s)
+
+    def reply(self, subject: Subscribable, function: Replier, *, name: str = "") -> SourceOffer:
+        from contrada.service.query.request_reply import RequestSource
+
+        source = RequestSource(subject, function)
+        return self.offer(source.filters.filters, source, name=name)
+
     def advertise(self, offered: Offered) -> Offering:
-        """An advertisement, in force inside `async with`; see `Service.advertise`."""
         return HeldOffering(self._offers, offer_of(offered))
 
     def advertisements(self) -> Advertisements:
-        """The advertisements on offer, with changes; see `Service.advertisements`."""
         return FollowedOffers(self._offers)
 
     # --- subscriptions ------------------------------------------------------------------------
 
     def subscribe(self, subject: Any = None, where: Any = None, **options: Any) -> Any:
-        """A subscription, in force inside `async with`; see `Service.subscribe`."""
         queue = USUAL_QUEUE
         if options:
             check_options("subscribe", options, _SUBSCRIBE_OPTIONS)
@@ -139,13 +144,14 @@ class BaseService(Service):
         ways = self._disseminations.values()
         return merged_subscription(ways, subject, where, queue, self._new_subscription)
 
+    @property
+    def queues(self) -> Queues:
+        """The queues of durable subscriptions here; see `Service.queues`."""
+        return Queues(self.delivery)
+
     # --- disseminations -----------------------------------------------------------------------
 
     def register_dissemination(self, name: str, dissemination: Disseminates) -> None:
-        """Registers a dissemination under the name by which classes choose it.
-
-        See `Service.register_dissemination`.
-        """
         if not name:
             raise ServiceError(f"name = {name!r}: expected the name of a dissemination")
         if name in self._disseminations:
@@ -177,11 +183,9 @@ class BaseService(Service):
 
     @property
     def connection(self) -> ConnectionState:
-        """The state of the connection now."""
         return self._states.current
 
     def connection_states(self) -> AsyncIterator[ConnectionState]:
-        """The state of the connection now, then each change; ends after "closed"."""
         return self._states.follow()
 
 

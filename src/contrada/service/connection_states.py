@@ -35,7 +35,9 @@ class ConnectionStates:
             try:
                 self._on_connection(state)
             except Exception:  # noqa: BLE001 - the owner's own code
-                _LOG.exception("on_connection raised when it was told: %(state)s", {"state": state})
+                _LOG.exception(
+                    "on_connection raised an error for the state %(state)s", {"state": state}
+                )
 
     def follow(self) -> AsyncIterator[ConnectionState]:
         """The present state, then each further one; ends after "closed"."""

@@ -1,8 +1,7 @@
 """`DeliveryHost`: a `DeliveryServer` on an event loop, with its clock, its timer and its store.
 
-A `GroupCommitter` brings its work to the disk. A durable subscription is a subscription of the
-dispatcher as well: a task reads best-effort notifications from its queue and logs them, at the pace
-of the disk. Notifications above best effort come from the delivery server alone.
+A `GroupCommitter` brings its work to the disk. Best-effort notifications come from `DurableRoutes`,
+at the pace of the disk, those above from the delivery server alone.
 
 Invariant: work that precedes a call of `committed` is on stable storage when that returns.
 """
@@ -10,15 +9,24 @@ Invariant: work that precedes a call of `committed` is on stable storage when th
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from contrada.delivery import delivery_messages as messages
 from contrada.delivery.access_point import Failed
 from contrada.delivery.consumers import HandRecords
-from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
+from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
+from contrada.delivery.durable_state import DurableState
+from contrada.delivery.owned_queues import local_number, peek, purge, queue_page, redrive, state_of
+from contrada.delivery.queue_messages import (
+    AskQueue,
+    AskQueues,
+    PeekQueue,
+    PurgeQueue,
+    QueueRequest,
+)
 from contrada.delivery.retention import Retention
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
@@ -30,32 +38,30 @@ from contrada.errors import (
     StoreError,
 )
 from contrada.model import FilterSet, Notification, Selection
-from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.work_budget import Unbounded
-from contrada.routing.router_messages import Client, Neighbour, Subscribe
+from contrada.routing.router_messages import Client, Neighbour
 from contrada.service.deadlines import Deadlines
-from contrada.service.dispatch_routes import Route
 from contrada.service.dispatcher import Dispatcher
+from contrada.service.durable_routes import DurableRoutes
 from contrada.service.group_committer import RETRY_S, GroupCommitter, VisibleEffect
-from contrada.service.subscription_queue import Passed, SubscriptionQueue
-
-KEPT_AT_ONCE: Final = 1_000
-"""Best-effort notifications that are logged for a subscription in one step. Beyond it: the next
-step follows when they are on the disk."""
 
 _LOG: Final = logging.getLogger(__name__)
 
 NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 
 
-class LogReader(Protocol):
-    """A reader of a durable subscription here."""
+class RecordReceiver(Protocol):
+    """A reader of a durable subscription, as the server of its log knows it."""
 
     def receive(self, said: messages.ForReader) -> None:
         """Receives records, or loses prefetched ones, or learns the end of the subscription."""
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Ends the reader with the service, after its last acknowledgements."""
+
+
+class LogReader(RecordReceiver, Protocol):
+    """A reader of a durable subscription that survives a lost connection to its broker."""
 
     @property
     def newest(self) -> int:
@@ -66,6 +72,9 @@ class LogReader(Protocol):
     def holds(self) -> tuple[int, ...]:
         """The positions that its caller has and did not acknowledge, at most `OUT_MAX`."""
         ...
+
+    def forget_prefetched(self) -> None:
+        """Drops the records that its caller was not given; the connection is lost."""
 
     def restart(self) -> None:
         """Expects its prefetched records again; the credit that it granted is void."""
@@ -89,18 +98,18 @@ class LogHost(Protocol):
     def leave(self, said: messages.CloseLog) -> None:
         """Ends a reader, twice without effect. `ends` ends its subscription in memory, too."""
 
+    async def ask(self, request: QueueRequest) -> Any:
+        """Answers a request about the queues here.
+
+        Raises DeliveryError for a name that this server does not own, CannotPublishError,
+        LimitError, StoreError.
+        """
+
     async def committed(self, client: str) -> None:
         """Returns when all messages of a reader are on stable storage. Raises StoreError."""
 
     async def closed(self, client: str) -> None:
         """As `committed`, for a reader that ends. Returns at once without a connection."""
-
-
-class _Keeping(NamedTuple):
-    """The route and the task that log best-effort notifications of a durable subscription."""
-
-    route: Route[Passed]
-    task: asyncio.Task[None]
 
 
 class DeliveryHost:
@@ -119,22 +128,26 @@ class DeliveryHost:
         tell: Callable[[Neighbour, messages.DeliveryMessage], None] | None = None,
         wait_for_network: Callable[[], Awaitable[None]] | None = None,
         limits: DeliveryLimits = DeliveryLimits(),
+        routes: DurableRoutes | None = None,
     ) -> None:
         """`client` is the dispatcher's client that owns the durable subscriptions.
 
         `tell` sends a message to a neighbour, `wait_for_network` returns when the subscriptions of
-        other servers are known, `no_store` explains in errors how to have a store. Raises
-        StoreError for an unreadable store.
+        other servers are known, `no_store` explains in errors how to have a store. `routes` are
+        those of a standby that has followed the store. Raises StoreError for an unreadable store.
         """
+        state = DurableState(name, store, limits) if routes is None else routes.state
         self.server = DeliveryServer(
-            name, incarnation=now_us(), store=store, sequencer=sequencer, limits=limits
+            name, incarnation=now_us(), store=store, sequencer=sequencer, limits=limits, state=state
         )
-        self.readers: dict[str, LogReader] = {}
+        # An operator of a filter may not be registered this time.
+        self._routes = routes or DurableRoutes(state, dispatcher, client)
+        self._routes.log = self._log_best_effort
+        self.readers: dict[str, RecordReceiver] = {}
         self.store, self._now_us = store, now_us
-        self._dispatcher, self._client = dispatcher, client
+        self._dispatcher = dispatcher
         self._tokens = itertools.count(1)
         self._no_store, self._tell, self._wait_for_network = no_store, tell, wait_for_network
-        self._keeping: dict[str, _Keeping] = {}
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
         self._stuck: set[str] = set()
@@ -142,18 +155,8 @@ class DeliveryHost:
         self._deadlines = Deadlines(
             lambda: self.server.due_us, lambda: self._take(self.server.tick(now_us())), now_us
         )
-        try:
-            for each in self.server.subscriptions():
-                terms = self.server.logs.terms(each)
-                # Else it is at home elsewhere, or has dead letters alone.
-                if terms is not None and not FilterSet(terms.filters.filters).is_empty:
-                    self._keep_for(each, self._asked_for(each, terms.filters))
-        except ContradaError:  # An operator of a filter may not be registered this time.
-            for each in list(self._keeping):
-                self._forget(each)
-            raise
 
-    # --- what is done -------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def publish(
         self, publications: Sequence[Sequence[Notification]]
@@ -201,14 +204,14 @@ class DeliveryHost:
             if self.groups.is_closing:
                 raise ServiceClosedError("the service is closed")
 
-    async def read(self, reader: LogReader, said: messages.ReadLog) -> FilterSet:
+    async def read(self, reader: RecordReceiver, said: messages.ReadLog) -> FilterSet:
         """Adds a reader, and its subscription if there is none; see `LogHost`."""
         await self.wait_for_network()
         filters = self.begin(reader, said)
         await self.committed()
         return filters
 
-    def begin(self, reader: LogReader, said: messages.ReadLog) -> FilterSet:
+    def begin(self, reader: RecordReceiver, said: messages.ReadLog) -> FilterSet:
         """As `read`, in force once `committed` returns."""
         filters = self._find_or_create(said)
         self.readers[said.consumer] = reader
@@ -240,7 +243,7 @@ class DeliveryHost:
         if terms is None or terms.is_durable != said.is_durable:
             if said.filters is None:
                 missing = f"there is no durable subscription {name!r}"
-                raise DeliveryError(f"{missing}; say its filters to begin it")
+                raise DeliveryError(f"{missing}; give its filters to create it")
             if said.position not in (None, 1):
                 began = "it begins only now, with position 1"
                 raise DeliveryError(f"{name!r}: {said.position}: {began}")
@@ -265,7 +268,7 @@ class DeliveryHost:
         """
         if self.store is None and is_durable:
             raise DeliveryError(f"{name!r}: {self._no_store}")
-        route = self._asked_for(name, filters)
+        route = self._routes.subscribe(name, filters)
         try:
             wanted, now_us = FilterSet(filters.filters), self._now_us()
             with Unbounded():  # Its cost was asked for, and paid, just before.
@@ -276,15 +279,49 @@ class DeliveryHost:
             with Unbounded():
                 self._dispatcher.unsubscribe(route)
             raise
-        self._keep_for(name, route)
+        self._routes.keep(name, filters, route)
         self._take(effects)
 
     def end(self, name: str) -> None:
         """Ends a durable subscription and its log. Raises DeliveryError if there is none."""
         if self.server.find(name) is None:
             raise DeliveryError(f"there is no durable subscription {name!r}")
-        self._forget(name)
+        self._routes.forget(name)
         self.consume("", messages.CloseLog(name, "", ends=True))
+
+    async def ask(self, request: QueueRequest) -> Any:
+        """Answers a request about queues; see `QueueHost`."""
+        await self.wait_for_network()
+        turns = self.answer(request)
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                await self.committed()
+                return end.value
+            await asyncio.sleep(0)
+
+    def answer(
+        self, request: QueueRequest, sees: Callable[[str], bool] = lambda _: True
+    ) -> Generator[None, None, Any]:
+        """Answers a request in turns, valid once `committed` returns. Raises as `LogHost.ask`.
+
+        A list has the names that `sees` allows.
+        """
+        server = self.server
+        match request:
+            case AskQueues():
+                return (yield from queue_page(server.logs, request.after, sees))
+            case AskQueue():
+                local_number(server, request.name)
+                return state_of(server.logs, request.name)
+            case PeekQueue():
+                return (yield from peek(server, request))
+        with Unbounded():
+            change: Any = purge if isinstance(request, PurgeQueue) else redrive
+            step, effects = change(server, request, self._now_us())
+            self._take(effects)
+        return step
 
     def acknowledge(self, name: str, before: int) -> None:
         """Acknowledges all records of a log before a position. Raises DeliveryError and others."""
@@ -313,46 +350,17 @@ class DeliveryHost:
 
     # --- best effort --------------------------------------------------------------------------
 
-    def _asked_for(self, name: str, filters: Selection) -> Route[Passed]:
-        """Subscribes to the filters with a queue."""
-        limits = self._dispatcher.limits
-        queue: SubscriptionQueue[Passed] = SubscriptionQueue(
-            notifications_max=limits.queue_notifications_max, bytes_max=limits.queue_bytes_max
-        )
-        request = Subscribe(name, FilterSet(filters.filters))
-        return self._dispatcher.subscribe(self._client, request, queue)
-
-    def _keep_for(self, name: str, route: Route[Passed]) -> None:
-        self._keeping[name] = _Keeping(route, asyncio.create_task(self._keep(name, route.queue)))
-
-    def _forget(self, name: str) -> None:
-        """Ends the best-effort part of a subscription, and its queue."""
-        keeping = self._keeping.pop(name, None)
-        if keeping is not None:
-            with Unbounded():
-                self._dispatcher.unsubscribe(keeping.route)
-            keeping.task.cancel()
-
-    async def _keep(self, name: str, queue: SubscriptionQueue[Passed]) -> None:
-        """Logs best-effort notifications until the queue is finished."""
+    async def _log_best_effort(self, name: str, notifications: Sequence[Notification]) -> None:
+        """Returns when they are on stable storage, or the service is closed."""
+        self._take(self.server.append(name, notifications, self._now_us()))
         while True:
-            await queue.arrival()
-            batch, _ = queue.take_batch(KEPT_AT_ONCE, self._dispatcher.limits.queue_bytes_max)
-            if not batch:
-                return
-            read = (notification_from_msgpack(it) if isinstance(it, bytes) else it for it in batch)
-            kept = [each for each in read if each.envelope.delivery == BEST_EFFORT]
-            if not kept:
-                continue
-            self._take(self.server.append(name, kept, self._now_us()))
-            while True:
-                try:
-                    await self.committed()
+            try:
+                await self.committed()
+                break
+            except StoreError:  # Logged where it was found; the group is tried again.
+                if self.groups.is_closing:
                     break
-                except StoreError:  # Logged where it was found; the group is tried again.
-                    if self.groups.is_closing:
-                        break
-                    await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_S)
 
     # --- the disk -----------------------------------------------------------------------------
 
@@ -375,7 +383,7 @@ class DeliveryHost:
                 visible.append(each)
                 continue
             waiting = self._publishing.pop(each.token)
-            if waiting.done():  # Who published it was cancelled.
+            if waiting.done():  # The publisher's call was cancelled.
                 continue
             if isinstance(each, Failed):
                 waiting.set_exception(each.error)
@@ -384,7 +392,7 @@ class DeliveryHost:
         ended, self.server.logs.ended = self.server.logs.ended, []
         for name in ended:
             if self.server.logs.terms(name) is None:  # Otherwise the name is in use again.
-                self._forget(name)
+                self._routes.forget(name)
         self.groups.add(visible)
         self._deadlines.look()
         if self._stuck != self.server.logs.stuck.keys():
@@ -419,12 +427,7 @@ class DeliveryHost:
         """Ends the readers, and commits the rest. Raises StoreError."""
         self.groups.is_closing = True
         self.end_readers()
-        for keeping in self._keeping.values():
-            keeping.route.queue.finish()
-        tasks = [keeping.task for keeping in self._keeping.values()]
-        if tasks:
-            await asyncio.wait(tasks)
-        self._keeping.clear()
+        await self._routes.finish()
         self._deadlines.cancel()
         try:
             await self.committed()
@@ -435,6 +438,6 @@ class DeliveryHost:
 def _check_filters(said: messages.ReadLog, standing: FilterSet) -> None:
     if said.filters is not None and FilterSet(said.filters.filters) != standing:
         raise DeliveryError(
-            f"the durable subscription {said.name!r} stands for other filters, "
+            f"the durable subscription {said.name!r} has other filters, "
             f"{standing}; end it first, or take another name"
         )

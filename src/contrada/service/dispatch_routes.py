@@ -18,6 +18,9 @@ LINK_FULL: Final = "link full"
 LINK_DOWN: Final = "link down"
 """Reason of a drop: the link of the notification is gone."""
 
+SLOW_LOGGED_MAX: Final = 1_000
+"""Clients whose first loss was logged. Beyond it: the longest known one is logged again."""
+
 _LOG: Final = logging.getLogger("contrada.service.dispatcher")
 
 
@@ -25,7 +28,8 @@ _LOG: Final = logging.getLogger("contrada.service.dispatcher")
 class Route(Generic[P]):
     """One subscription: its client, its queue, and its losses here.
 
-    `lost` counts for the whole dispatcher, by reason; `_names` is a single name without a tuple.
+    `lost` counts for the whole dispatcher, by reason; `slow` has its clients that were logged last;
+    `_names` is a single name without a tuple.
     """
 
     client: Client
@@ -33,6 +37,7 @@ class Route(Generic[P]):
     queue: SubscriptionQueue[P]
     is_pattern: bool
     lost: Counter[str]
+    slow: dict[Client, None]
     is_in_force: bool = False
     dropped: int = 0
     expired: int = 0
@@ -54,10 +59,13 @@ class Route(Generic[P]):
         if reason == EXPIRED:
             self.expired += count
         else:
-            if not self.dropped:
+            if not self.dropped and self.client not in self.slow:
+                if len(self.slow) >= SLOW_LOGGED_MAX:
+                    del self.slow[next(iter(self.slow))]
+                self.slow[self.client] = None
                 told = "subscription %(subscription)s of client %(client)s does not keep up: "
                 fields = {"subscription": self.identity, "client": self.client.name}
-                _LOG.warning(told + "what finds no room is dropped", fields)
+                _LOG.warning(told + "further notifications are dropped", fields)
             self.dropped += count
         self.lost[reason] += count
 

@@ -20,6 +20,7 @@ import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import structs
@@ -58,10 +59,6 @@ NOTIFICATIONS_PER_UPKEEP: Final = 16
 WAITS_PER_TURN: Final = 256
 """Full queues that a publisher begins to wait for in one go. Beyond it: other tasks get a turn."""
 
-DELIVERIES_PER_TURN: Final = 32_768
-"""Pairs of a notification and a subscription that are queued in one go, of a broker's clients and
-neighbours. Beyond it: other tasks get a turn. A pair costs one to three microseconds."""
-
 TOO_COSTLY: Final = "the subscription has ended: its pattern costs too much; narrow its filters"
 """Why a pattern is ended that holds up others."""
 
@@ -95,6 +92,7 @@ class Dispatcher:
         self._since_upkeep = 0
         self._matched = 0
         self._dropped: Counter[str] = Counter()
+        self._slow: dict[messages.Client, None] = {}
         self.on_due: Callable[[int], None] | None = None
         """Called with `due_us` when patterns wait for a time to pass."""
         self._listeners: dict[
@@ -149,7 +147,7 @@ class Dispatcher:
             raise LimitError("subscriptions_max", self.limits.subscriptions_max)
         if len(identity) > messages.LABEL_CHARS_MAX:
             raise LimitError("LABEL_CHARS_MAX", messages.LABEL_CHARS_MAX, len(identity))
-        route = Route(client, identity, queue, is_pattern, self._dropped)
+        route = Route(client, identity, queue, is_pattern, self._dropped, self._slow)
         queue.keeper = route
         return route
 
@@ -198,7 +196,7 @@ class Dispatcher:
     @property
     def due_us(self) -> int | None:
         """The time that must pass before patterns can continue; None if none waits."""
-        # What is assembled here for a neighbour waits for the time that the neighbour asks about.
+        # Patterns that are assembled for a neighbour wait for the time in the neighbour's request.
         return self.router.due_us if self._patterns else None
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
@@ -289,8 +287,8 @@ class Dispatcher:
                 self._offer(only, entries_of(first.notifications), pending)
             return pending, []
         if later is not None:
-            effects = _first_turn(effects, later)
-        # A queue is filled once for a batch, whatever else was matched in between.
+            effects = _first_turn(effects, later, self.limits.deliveries_per_turn)
+        # A queue is filled once for a batch, also if other subscriptions match in between.
         filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
         refused: list[messages.Refused] = []
         for effect in effects:
@@ -441,13 +439,16 @@ class Dispatcher:
         for follow in list(self.followers):
             follow(change.offer, change.is_on_offer)
 
-    async def wait(self, unfinished: Sequence[Pending[Any] | Turn], wait_s: float) -> int:
+    async def wait(
+        self, unfinished: Sequence[Pending[Any] | Turn], wait_s: float, until_s: float = inf
+    ) -> int:
         """Delivers what is left, waiting for room; returns the number of lost entries.
 
-        All are waited for concurrently, so that many dead readers delay no more than one.
+        All are waited for concurrently, so that many dead readers delay no more than one. See
+        `SubscriptionQueue.put` for `until_s`.
         """
         if len(unfinished) == 1 and isinstance(unfinished[0], Pending):  # It needs no task.
-            return await _put(unfinished[0], wait_s)
+            return await _put(unfinished[0], wait_s, until_s)
         tasks: list[asyncio.Task[int]] = []
         rest = deque(unfinished)
         try:
@@ -458,7 +459,7 @@ class Dispatcher:
                     each = rest.popleft()
                     pending = self._carry_out(each)[0] if isinstance(each, list) else [each]
                     for more in pending:
-                        tasks.append(group.create_task(_put(more, wait_s)))
+                        tasks.append(group.create_task(_put(more, wait_s, until_s)))
                         if len(tasks) % WAITS_PER_TURN == 0:
                             await asyncio.sleep(0)
         finally:
@@ -504,11 +505,13 @@ def new_router(**options: Any) -> Router:
     return Router(tells_offers=True, **options)
 
 
-def _first_turn(effects: Iterable[messages.Effect], later: list[Turn]) -> list[messages.Effect]:
+def _first_turn(
+    effects: Iterable[messages.Effect], later: list[Turn], deliveries_max: int
+) -> list[messages.Effect]:
     """Returns the effects of one turn; adds the deliveries of others, in order."""
     first: list[messages.Effect] = []
     turn: list[Any] = first
-    left = DELIVERIES_PER_TURN
+    left = deliveries_max
     for effect in effects:
         if not isinstance(effect, messages.Deliver):
             first.append(effect)
@@ -518,20 +521,20 @@ def _first_turn(effects: Iterable[messages.Effect], later: list[Turn]) -> list[m
             left -= count * len(names)
             turn.append(effect)
             continue
-        step = max(1, DELIVERIES_PER_TURN // count)
+        step = max(1, deliveries_max // count)
         for begin in range(0, len(names), step):
             turn = [structs.replace(effect, subscriptions=names[begin : begin + step])]
             later.append(turn)
-        left = DELIVERIES_PER_TURN - count * len(turn[0].subscriptions)
+        left = deliveries_max - count * len(turn[0].subscriptions)
     return first
 
 
-async def _put(waiting: Pending[Any], wait_s: float) -> int:
+async def _put(waiting: Pending[Any], wait_s: float, until_s: float) -> int:
     """Delivers the entries of one route, or counts them as lost, also after a cancellation."""
     route, lost = waiting.route, len(waiting.entries)
     try:
         for entry in waiting.entries:
-            if await route.queue.put(entry, wait_s):
+            if await route.queue.put(entry, wait_s, until_s):
                 lost -= 1
     finally:
         if not route.is_in_force and isinstance(route, Route):

@@ -93,14 +93,14 @@ class DurableReader(DurableSubscription[T]):
         """Raises ServiceError for options that exclude each other."""
         self._service, self._filters = service, filters
         self._reader, self._residue = reader, residue
-        # None is the same as nothing said.
+        # None is the same as an absent option.
         given: dict[str, Any] = {name: it for name, it in options.items() if it is not None}
         for name, (kind, words) in _KINDS.items():
             if name in given and not isinstance(given[name], kind):
                 raise ServiceError(f"{name} = {given[name]!r}: expected {words}")
         self._options, self._is_durable = given, "durable" in given
         if self._is_durable == bool(given.get("reliable")):
-            raise ServiceError("a standing subscription is either durable='name' or reliable=True")
+            raise ServiceError("a durable subscription has either durable='name' or reliable=True")
         if not self._is_durable and filters is None:
             raise ServiceError("a subscription in memory needs filters")
         if "from_position" in given and "from_time" in given:
@@ -120,14 +120,14 @@ class DurableReader(DurableSubscription[T]):
         self.newest = 0
         """The highest position that was given to the caller."""
         self._has: dict[int, None] = {}
-        self._still_has: set[int] = set()  # of that, what comes again since it is read anew
+        self._still_has: set[int] = set()  # those that a new connection sends again
         self._last: int | None = None  # to be acknowledged when the next one is asked for
         self._is_repeated = False  # whether others were given the last record before
         self._is_late = False  # whether records were taken from it since it read
         self._returning: dict[int, None] = {}  # nacks without an answer
         self._is_handling = False
         self._failed = 0
-        self._unreadable: list[int] = []  # a heap of what it has and cannot read
+        self._unreadable: list[int] = []  # a heap of the positions of unreadable records
         self._done: list[int] = []
         self._is_flush_due = False
         self._delivered = self._reconnects = 0
@@ -140,9 +140,8 @@ class DurableReader(DurableSubscription[T]):
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """The filters of which a notification matches one."""
         if self._filters is None:
-            raise ServiceError(f"open {self._name!r} first: its filters were not said again")
+            raise ServiceError(f"open {self._name!r} first: its filters were not given")
         return self._filters
 
     # --- in force -----------------------------------------------------------------------------
@@ -188,7 +187,6 @@ class DurableReader(DurableSubscription[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Stops reading; see `DurableSubscription.aclose`. A second call does nothing."""
         host = self._host
         if host is None or self._has_ended:
             self._has_ended = True
@@ -210,6 +208,10 @@ class DurableReader(DurableSubscription[T]):
         host.leave(messages.CloseLog(self._name, self._client, ends, seen))
         self._ahead.clear()
         self._arrived.set()
+
+    def forget_prefetched(self) -> None:
+        """Drops records that the caller was not given: others may get them now. They come again."""
+        self._ahead.clear()
 
     def restart(self) -> None:
         """Reads the log on another connection.
@@ -281,7 +283,6 @@ class DurableReader(DurableSubscription[T]):
             await host.committed(self._client)
 
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
-        """The next record; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
     def _took(self, record: messages.LogEntry) -> DurableRecord[T] | None:
@@ -297,7 +298,9 @@ class DurableReader(DurableSubscription[T]):
             reason = NOT_PERMITTED if record.reason == NOT_PERMITTED else DAMAGED
             self._dropped[reason] += 1
             fields = {"subscription": self._name, "position": position, "reason": record.reason}
-            _LOG.warning("%(subscription)s: record %(position)d does not come: %(reason)s", fields)
+            _LOG.warning(
+                "%(subscription)s: record %(position)d is not delivered: %(reason)s", fields
+            )
             return None
         self.newest = max(self.newest, position)
         self._has[position] = None
@@ -335,7 +338,6 @@ class DurableReader(DurableSubscription[T]):
             self._settle((heappop(self._unreadable),))
 
     def statistics(self) -> SubscriptionStatistics:
-        """The numbers of records that were given, are prefetched, and were lost, by reason."""
         return SubscriptionStatistics(
             self._delivered,
             len(self._ahead),
@@ -347,7 +349,6 @@ class DurableReader(DurableSubscription[T]):
     # --- acknowledging ------------------------------------------------------------------------
 
     async def acknowledge(self, *positions: int, up_to: int | None = None) -> None:
-        """Acknowledges records; see `DurableSubscription.acknowledge`."""
         host = self._require_open(*positions, *(() if up_to is None else (up_to,)))
         before = [each for each in self._has if up_to is not None and each <= up_to]
         self._acknowledge([*positions, *before])
@@ -355,7 +356,6 @@ class DurableReader(DurableSubscription[T]):
         await host.committed(self._client)
 
     async def nack(self, *positions: int, delay_s: float | None = None) -> None:
-        """Returns records; see `DurableSubscription.nack`."""
         host = self._require_open(*positions)
         returned = self._return(host, positions, None if delay_s is None else delay_us_of(delay_s))
         self._returning.update(dict.fromkeys(returned))
@@ -377,7 +377,6 @@ class DurableReader(DurableSubscription[T]):
         return returned
 
     async def extend(self, *positions: int) -> None:
-        """Begins the time-out of records anew; see `DurableSubscription.extend`."""
         host = self._require_open(*positions)
         held = tuple(each for each in positions or self._has if each in self._has)
         if held:
@@ -390,8 +389,6 @@ class DurableReader(DurableSubscription[T]):
         concurrency: int = 1,
         on_error: OnError[DurableRecord[T]] | None = None,
     ) -> None:
-        """Calls a function with each record; see `DurableSubscription.handle`."""
-
         async def failed(error: Exception, record: DurableRecord[T]) -> None:
             self._failed += 1
             fields = {"subscription": self._name, "position": record.position, "reason": error}
@@ -418,7 +415,7 @@ class DurableReader(DurableSubscription[T]):
         if self._failure is not None:
             raise self._failure.copy()
         if self._has_ended:
-            again = "what it did not acknowledge comes again"
+            again = "its unacknowledged records are delivered again"
             raise ServiceClosedError(f"this reader is closed; {again}")
         if self._host is None:
             raise ServiceError("use a subscription inside its own `async with`")
@@ -494,9 +491,9 @@ def durable_reader_of(
         taken = "`when_full`, `queue_max` and `queue_bytes`"
         raise ServiceError(f"a durable subscription has a log and no queue: leave out {taken}")
     if isinstance(subject, Pattern):
-        raise ServiceError("a standing subscription takes filters, not a pattern")
+        raise ServiceError("a durable subscription takes filters, not a pattern")
     if subject is None and where is not None:
-        raise ServiceError("what `where` narrows is to be said, too")
+        raise ServiceError("`where` narrows a subject: give the subject, too")
     where = narrowing_of(subject, where)
     filters = None if subject is None else filters_of(subject, where)
     residue = residue_of(subject, where)

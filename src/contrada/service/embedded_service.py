@@ -159,13 +159,11 @@ class EmbeddedService(BaseService):
         return self._host
 
     def delivery(self) -> "DeliveryHost":
-        """The delivery host, made at first use."""
         self.require_open()
         return self._opened_host() or self._make_host()
 
     async def aclose(self) -> None:
-        """Closes it; see `Service.aclose`. A second call does nothing."""
-        async with self._closes:  # Who comes second returns when it is closed, too.
+        async with self._closes:  # A second call returns when it is closed, too.
             if self._state == "open":
                 check_loop(self._loop)
                 self._state = "closed"
@@ -174,7 +172,7 @@ class EmbeddedService(BaseService):
             self._states.change(ConnectionState("closed"))
 
     async def _end_all(self) -> None:
-        # No more comes, so patterns wait no longer for what could come before.
+        # The last notification was published, so patterns wait for no earlier one.
         pending = self.dispatcher.pass_time(_END_OF_TIME_US)
         self._timekeeper.cancel()
         for subscription in list(self.subscriptions):
@@ -184,7 +182,7 @@ class EmbeddedService(BaseService):
             await self._queries.aclose()
         if pending:
             await self.dispatcher.wait(pending, 0)  # These queues are full: it is counted.
-        await self._timekeeper.ended()  # So is what it waited for.
+        await self._timekeeper.ended()  # Its matches are counted, too.
         if self._host is not None:
             try:
                 await self._host.aclose()
@@ -193,7 +191,6 @@ class EmbeddedService(BaseService):
                     await off_loop(self._host.store.close)  # type: ignore[union-attr]
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
-        """Publishes one notification; see `Service.publish`."""
         if type(item) is dict and not options:  # As mostly.
             made = self._stamp.stamp_dicts([item], 0, 1)
             if made:
@@ -217,7 +214,6 @@ class EmbeddedService(BaseService):
     async def publish_batch(
         self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
     ) -> int:
-        """Publishes many, in order; see `Service.publish_batch`."""
         count = 0
         sorting = BatchSorter(self._publish_elsewhere)
         try:
@@ -253,7 +249,7 @@ class EmbeddedService(BaseService):
             return stamped
         host = self.delivery()
         await host.wait_for_network()
-        # Before a restart, or by a caller who numbers for himself, more numbers may be given out.
+        # Before a restart, or by a caller with numbers of its own, more numbers may be in use.
         self._stamp.go_on_after(host.server.sequence_of(self._stamp.publisher))
         now_us = self._stamp.now_us()
         stamped = self._stamped(run, now_us)
@@ -271,7 +267,6 @@ class EmbeddedService(BaseService):
         return EmbeddedSubscription(self, *reading_of(subject, where), settings=queue)
 
     async def unsubscribe(self, durable: str) -> None:
-        """Ends a durable subscription; see `Service.unsubscribe`."""
         host = self.delivery()
         await host.wait_for_network()
         host.end(durable)
@@ -287,7 +282,6 @@ class EmbeddedService(BaseService):
         return self._queries
 
     def statistics(self) -> ServiceStatistics:
-        """The counts so far."""
         found = self.dispatcher.statistics()
         host = self._opened_host()
         return found if host is None else replace(found, delivery=host.server.statistics())
@@ -353,7 +347,6 @@ class EmbeddedService(BaseService):
         return LocalQueue(self.now_us, settings, subscription.cut_off, self.service_limits)
 
     def name_of_request(self) -> str:
-        """A unique identity for a subscription."""
         return str(next(self._identities))
 
 

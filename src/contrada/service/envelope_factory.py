@@ -79,7 +79,10 @@ class EnvelopeFactory:
                 given = with_identity(each).envelope
                 if not given.id and given.publisher != self.publisher:
                     reason = "the publisher of an envelope without an id or a sequence"
-                    raise InvalidValueError(given.publisher, f"{reason}: say one, or neither")
+                    raise InvalidValueError(
+                        given.publisher,
+                        f"{reason}: add an id or a sequence, or leave out the publisher",
+                    )
             time_us = given.time_us
             if time_us is None:
                 time_us = now_us
@@ -99,7 +102,7 @@ class EnvelopeFactory:
 
     def _completed(self, given: Envelope, time_us: int) -> Envelope:
         """The envelope with the publisher, its present number, and the time."""
-        # What is filled in is right: checking it again would take twice as long.
+        # These values are valid: checking them again would take twice as long.
         envelope: Envelope = given.__copy__()  # type: ignore[attr-defined]
         force_setattr(envelope, "id", f"{self._prefix}{self.sequence}")
         force_setattr(envelope, "publisher", self.publisher)
@@ -202,7 +205,7 @@ def runs_of(notifications: Iterable[Notification]) -> Iterator[list[Notification
 def _checked(publisher: str) -> str:
     try:
         size = len(publisher.encode())
-    except UnicodeEncodeError:  # A lone surrogate: what an argument that is not UTF-8 becomes.
+    except UnicodeEncodeError:  # A lone surrogate, from an argument that is not UTF-8.
         size = 0
     if not 0 < size <= PUBLISHER_BYTES_MAX:
         expected = f"a name of 1 to {PUBLISHER_BYTES_MAX} bytes of UTF-8"

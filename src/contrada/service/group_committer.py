@@ -24,7 +24,7 @@ from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_server import RETRY_US
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
-from contrada.errors import StoreError
+from contrada.errors import LeaseError, StoreError
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -169,13 +169,17 @@ class GroupCommitter:
     def _fail(self, group: _CommitGroup, error: Exception) -> None:
         """The store keeps the group, and soon tries it again together with the next one."""
         if not self.failures:
-            _LOG.warning("what is promised cannot be written yet: %(reason)s", {"reason": error})
+            _LOG.warning("durable records cannot be written yet: %(reason)s", {"reason": error})
         self.failures[str(error)] += 1
         if not self.is_closing:
             self._gathering = self._gathering or _CommitGroup()
             asyncio.get_running_loop().call_later(RETRY_S, self._begin_again)
         if self._gathering is not None:
             self._gathering.effects[:0] = group.effects
+            if isinstance(error, LeaseError):  # A new leader gets the unanswered requests.
+                for call, items in group.waiting.items():
+                    self._gathering.waiting.setdefault(call, [])[:0] = items
+                return
         group.end(
             error if isinstance(error, StoreError) else StoreError(f"the store failed: {error!r}")
         )

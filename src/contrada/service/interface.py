@@ -14,19 +14,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overload
 
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
+from contrada.model.algebra.html_display import html_table
 from contrada.patterns import Match
-from contrada.routing.router_messages import Offer
 from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.query_interface import (
+    QUESTION_WAIT_S,
+    Advertisements,
     Answers,
     Computed,
     ComputeOptions,
     Description,
+    Offering,
     Queryable,
     QueryOptions,
+    Replier,
     SourceLike,
     SourceOffer,
 )
+from contrada.service.queues import Queues
 from contrada.service.subjects import (
     DurableOptions,
     DurableRecord,
@@ -44,7 +49,7 @@ from contrada.service.subjects import (
     WhenFull,
 )
 
-if TYPE_CHECKING:  # It loads what only promises of delivery need.
+if TYPE_CHECKING:  # It loads modules that only durable delivery needs.
     from contrada.delivery.delivery_server import DeliveryStatistics
 
 T = TypeVar("T")
@@ -68,6 +73,14 @@ class SubscriptionStatistics:
     dropped: Mapping[str, int]
     failed: int = 0
     reconnects: int = 0
+
+
+def _html_of(subscription: "Subscription[Any] | DurableSubscription[Any]") -> str:
+    """Shows the filters and the counts of a subscription in a notebook."""
+    counts = subscription.statistics()
+    rows = [("delivered", counts.delivered), ("queued", counts.queued), ("failed", counts.failed)]
+    rows += [(f"dropped: {reason}", count) for reason, count in counts.dropped.items()]
+    return html_table(("count", ""), rows, subscription.filters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +182,9 @@ class Subscription(AsyncResource, AsyncIterator[T_co]):
     @abstractmethod
     def statistics(self) -> SubscriptionStatistics:
         """The counts so far."""
+
+    def _repr_html_(self) -> str:
+        return _html_of(self)
 
     @abstractmethod
     async def __anext__(self) -> T_co:
@@ -283,6 +299,9 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
     def statistics(self) -> SubscriptionStatistics:
         """The counts of this reader; `Service.statistics` has those of the log."""
 
+    def _repr_html_(self) -> str:
+        return _html_of(self)
+
     @abstractmethod
     async def __anext__(self) -> DurableRecord[T]:
         """The next record; ends when the reader or the service is closed.
@@ -293,58 +312,6 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
     @abstractmethod
     async def next(self, timeout_s: float | None = None) -> DurableRecord[T]:
         """The next record, within so many seconds; see `Subscription.next`."""
-
-
-@dataclass(frozen=True, slots=True)
-class OfferChange:
-    """An advertisement that is on offer from now on, or no longer."""
-
-    offer: Offer
-    is_on_offer: bool
-
-
-class Offering(AsyncResource):
-    """An advertisement of a service; use it inside `async with`.
-
-    Source: PODC 2000 §2, `advertise` and `unadvertise`.
-    """
-
-    @property
-    @abstractmethod
-    def offer(self) -> Offer:
-        """The advertised notifications."""
-
-    @abstractmethod
-    async def unadvertise(self) -> None:
-        """Withdraws it. A second call does nothing."""
-
-    async def aclose(self) -> None:
-        """Ends it, as `unadvertise`."""
-        await self.unadvertise()
-
-
-class Advertisements(AsyncResource, AsyncIterator[OfferChange]):
-    """The advertisements on offer at a service, and their changes; iterate inside its `async with`.
-
-    The iteration gives each advertisement on offer, then each change. Equal advertisements of
-    several parties are given once. A change that is undone before it was read is not given. So the
-    queue never exceeds the advertisements on offer and those reported, and nothing is lost.
-
-    Source: PODC 2000 §2 (advertisements).
-    """
-
-    @property
-    @abstractmethod
-    def current(self) -> tuple[Offer, ...]:
-        """The advertisements on offer now. Cost: a copy of all."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Stops following; iteration ends."""
-
-    @abstractmethod
-    async def __anext__(self) -> OfferChange:
-        """The next change; ends when closed, or with the service after the queued changes."""
 
 
 class Disseminates(Protocol):
@@ -467,6 +434,11 @@ class Service(AsyncResource):
         its filters. Raises ParseError, InvalidFilterError, UnsatisfiableFilterError, ServiceError.
         """
 
+    @property
+    @abstractmethod
+    def queues(self) -> Queues:
+        """The queues of durable subscriptions: their counts and records, purge and redrive."""
+
     @abstractmethod
     async def unsubscribe(self, durable: str) -> None:
         """Ends a durable subscription and deletes its log. Raises DeliveryError."""
@@ -557,6 +529,32 @@ class Service(AsyncResource):
         `distinct(a)` (estimated), `top 3(a)`, `bottom 3(a)` of an attribute a: one or a list.
         Gives one mapping for each value of `by`, in order, or a single one. Raises as `query`, and
         InvalidCombinationError.
+        """
+
+    @abstractmethod
+    async def request(
+        self, item: Mapping[str, Any], *, timeout_s: float = QUESTION_WAIT_S
+    ) -> Notification:
+        """Sends a request to one replier, and returns its reply.
+
+            price = await service.request({"service": "price", "symbol": "DIS"})
+
+        It is a query for the attributes of the item, with one answer; `reply` has the other side.
+        The reply has the attributes of the request, too. Of several repliers the first reply
+        counts, though all may work. Raises RemoteCallError at once where nobody replies to such
+        requests, or a replier failed; TimeoutError; InvalidValueError for an item without
+        attributes, or with several values of one; and as `query`.
+        """
+
+    @abstractmethod
+    def reply(self, subject: Subscribable, function: Replier, *, name: str = "") -> SourceOffer:
+        """A replier to the requests that match a filter, in force inside `async with`.
+
+            async with service.reply("service = 'price' and symbol exists", price_of): ...
+
+        The function gets each request as a notification, and returns a mapping or another item, or
+        None for no reply; it may be `async`, and runs on a thread otherwise. An exception fails the
+        request, with its text. Raises as `offer`.
         """
 
     @abstractmethod

@@ -1,6 +1,8 @@
 """Checks and helpers of calls to a service: event loops, time-outs, options, and batches."""
 
 import asyncio
+import gc
+import threading
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -11,6 +13,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar, get_args
 
 from contrada.errors import ServiceClosedError, ServiceError
@@ -21,6 +24,9 @@ T = TypeVar("T")
 
 TIMEOUT_S_MAX: Final = 1e9
 """Seconds of a wait for the next notification: some thirty years. Beyond it: it ends then."""
+
+CANCEL_S: Final = 1.0
+"""Seconds until a task that has not ended is cancelled again."""
 
 _END: Final = object()
 _PUBLISHED: Final = "notifications of the batch were published before"
@@ -46,6 +52,18 @@ def check_loop(opened_on: asyncio.AbstractEventLoop | None) -> None:
         )
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pauses the garbage collector: its passes over many new objects would free nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 async def off_loop(work: Callable[[], None]) -> None:
     """Does slow work in a thread, so that the event loop goes on.
 
@@ -59,15 +77,46 @@ async def off_loop(work: Callable[[], None]) -> None:
         await done
 
 
+def in_daemon(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Does work in a thread of its own, for which the end of the process does not wait.
+
+    The work may hang; then the future is never done, and may be cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def finish(call: Callable[[Any], None], value: Any) -> None:
+        if not done.done():
+            call(value)
+
+    def run() -> None:
+        try:
+            ended: tuple[Callable[[Any], None], Any] = done.set_result, work()
+        except Exception as error:  # noqa: BLE001 - the future raises it
+            ended = done.set_exception, error
+        with suppress(RuntimeError):  # The loop was closed: nobody waits.
+            loop.call_soon_threadsafe(finish, *ended)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
 async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
     """Runs all until one has ended, and cancels the others. Raises the error of that one."""
     tasks = [asyncio.ensure_future(each) for each in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        left = set(tasks)
+        while left:
+            for each in left:
+                each.cancel()
+            # Again and again: `asyncio.wait_for` of Python 3.11, which libraries use, drops a
+            # cancellation in the turn in which its work is done.
+            _, left = await asyncio.wait(left, timeout=CANCEL_S)
         for each in tasks:
-            each.cancel()
-        await asyncio.wait(tasks)
+            if not each.cancelled():
+                each.exception()  # Retrieved, or asyncio would report those that are not raised.
     for each in done:
         each.result()
 
@@ -120,7 +169,7 @@ async def next_of(held: AsyncIterator[T], timeout_s: float | None) -> T:
         async with asyncio.timeout(checked_timeout(timeout_s)):
             found: Any = await anext(held, _END)
     except TimeoutError:
-        raise TimeoutError(f"nothing came for {timeout_s} s") from None
+        raise TimeoutError(f"nothing arrived for {timeout_s} s") from None
     if found is _END:
         raise ServiceClosedError("it has ended")
     return found  # type: ignore[no-any-return]
@@ -198,3 +247,16 @@ def tell_published(error: Exception, count: int) -> None:
     notes[:] = [note for note in notes if not note.endswith(_PUBLISHED)]
     error.published = count  # type: ignore[attr-defined]
     error.add_note(f"{count} {_PUBLISHED}")
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Closes the listening sockets of a server, after the connections accepted so far began.
+
+    A connection that the loop accepts in the turn of `Server.close` would never be closed: its
+    transport refuses to attach to a server without sockets, and nobody gets the error.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    await asyncio.sleep(0)
+    server.close()

@@ -49,7 +49,6 @@ class MergedSubscription(QueuedSubscription[Any]):
         self._works: list[asyncio.Task[None]] = []
 
     def statistics(self) -> SubscriptionStatistics:
-        """The counts so far, of all ways."""
         merged = super().statistics()
         ways = [each.statistics() for each in (self._own, *self._carried)]
         dropped = sum((Counter(each.dropped) for each in ways), Counter(merged.dropped))

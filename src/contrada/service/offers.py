@@ -13,8 +13,8 @@ from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.routing.router_messages import Advertise, Client, Offer, Unadvertise
 from contrada.routing.tables.poset import form_of
 from contrada.service.dispatcher import Dispatcher
-from contrada.service.interface import Advertisements, OfferChange, Offering
 from contrada.service.loop_guards import check_loop, running_loop
+from contrada.service.query_interface import Advertisements, OfferChange, Offering
 
 
 class OfferBoard(ABC):
@@ -66,18 +66,15 @@ class LocalOfferBoard(OfferBoard):
         dispatcher.followers[self._report] = None
 
     async def advertise(self, offer: Offer) -> str:
-        """Puts an advertisement in force."""
         self._require_open()
         identity = str(next(self._identities))
         self._dispatcher.request(self._client, Advertise(identity, offer))
         return identity
 
     async def unadvertise(self, identity: str) -> None:
-        """Withdraws an advertisement in force."""
         self._dispatcher.request(self._client, Unadvertise(identity))
 
     async def follow(self, following: "FollowedOffers") -> None:
-        """Reports each change from now on."""
         self._require_open()
         self._following[following] = None
 
@@ -93,11 +90,9 @@ class HeldOffering(Offering):
 
     @property
     def offer(self) -> Offer:
-        """The advertised notifications."""
         return self._offer
 
     async def open(self) -> None:
-        """Puts it in force. A second call does nothing."""
         async with self._changing:
             if self._ended:
                 raise ServiceClosedError("this advertisement was withdrawn; advertise anew")
@@ -105,9 +100,8 @@ class HeldOffering(Offering):
                 self._identity = await self._board.advertise(self._offer)
 
     async def unadvertise(self) -> None:
-        """Withdraws it. A second call does nothing."""
         self._ended = True
-        async with self._changing:  # What is just being put in force is withdrawn then.
+        async with self._changing:  # An offer that is being opened is withdrawn then.
             identity, self._identity = self._identity, None
             if identity is not None:
                 await self._board.unadvertise(identity)
@@ -131,11 +125,9 @@ class FollowedOffers(Advertisements):
 
     @property
     def current(self) -> tuple[Offer, ...]:
-        """The advertisements on offer now."""
         return tuple(self._board.on_offer.values())
 
     async def open(self) -> None:
-        """Begins to follow. A second call does nothing."""
         async with self._opening:
             if self._ended:
                 raise ServiceClosedError("these advertisements are followed no longer; ask anew")
@@ -148,10 +140,9 @@ class FollowedOffers(Advertisements):
             self._opened = True
 
     async def aclose(self) -> None:
-        """Stops following; iteration ends."""
         self._changes.clear()
         self.end()
-        async with self._opening:  # What just begins ends then.
+        async with self._opening:  # A follower that is being opened ends then.
             await self._board.unfollow(self)
 
     def end(self, failure: ContradaError | None = None) -> None:

@@ -1,16 +1,18 @@
-"""`Answers` and `SourceOffer`: the interface of queries, and their options.
+"""`Answers` and `SourceOffer`: the interface of queries, and of advertisements (`Offering`).
 
 Askable: CU-CS-948-03 §2 (query, advertise, and respond).
 """
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypedDict, TypeVar
 
+from contrada.model import Notification
 from contrada.routing.aggregation import Aggregate
 from contrada.routing.router_messages import Disjunct, Offer, SourceReport, SourceState
 from contrada.service.async_resource import AsyncResource
-from contrada.service.subjects import Offered, Subscribable
+from contrada.service.subjects import Item, Offered, Subscribable
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -44,6 +46,9 @@ SourceLike: TypeAlias = SupportsAnswer | Callable[[Any], Any]
 
 Computed: TypeAlias = Aggregate | str
 """An aggregate of answers; text as `count`, `sum(price)`, `top 3(price)`."""
+
+Replier: TypeAlias = Callable[[Notification], Awaitable[Item | None] | Item | None]
+"""A function that replies to a request."""
 
 Description: TypeAlias = Offered | Iterable[Offered]
 """A description of data: alternatives, of which each is enough."""
@@ -151,3 +156,55 @@ class SourceOffer(AsyncResource):
     async def aclose(self) -> None:
         """Ends it, as `withdraw`."""
         await self.withdraw()
+
+
+@dataclass(frozen=True, slots=True)
+class OfferChange:
+    """An advertisement that is on offer from now on, or no longer."""
+
+    offer: Offer
+    is_on_offer: bool
+
+
+class Offering(AsyncResource):
+    """An advertisement of a service; use it inside `async with`.
+
+    Source: PODC 2000 §2, `advertise` and `unadvertise`.
+    """
+
+    @property
+    @abstractmethod
+    def offer(self) -> Offer:
+        """The advertised notifications."""
+
+    @abstractmethod
+    async def unadvertise(self) -> None:
+        """Withdraws it. A second call does nothing."""
+
+    async def aclose(self) -> None:
+        """Ends it, as `unadvertise`."""
+        await self.unadvertise()
+
+
+class Advertisements(AsyncResource, AsyncIterator[OfferChange]):
+    """The advertisements on offer at a service, and their changes; iterate inside its `async with`.
+
+    The iteration gives each advertisement on offer, then each change. Equal advertisements of
+    several parties are given once. A change that is undone before it was read is not given. So the
+    queue never exceeds the advertisements on offer and those reported, and nothing is lost.
+
+    Source: PODC 2000 §2 (advertisements).
+    """
+
+    @property
+    @abstractmethod
+    def current(self) -> tuple[Offer, ...]:
+        """The advertisements on offer now. Cost: a copy of all."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Stops following; iteration ends."""
+
+    @abstractmethod
+    async def __anext__(self) -> OfferChange:
+        """The next change; ends when closed, or with the service after the queued changes."""

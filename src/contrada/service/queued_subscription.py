@@ -63,11 +63,9 @@ class QueuedSubscription(Subscription[T]):
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """The filters of which a notification matches one."""
         return self._filters
 
     async def open(self) -> None:
-        """Puts it in force, once the service has acknowledged. A second call does nothing."""
         async with self._change():
             if self.queue.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
@@ -77,7 +75,6 @@ class QueuedSubscription(Subscription[T]):
                 self._opened = True
 
     async def update(self, subject: Any, where: Any = None) -> None:
-        """Replaces the filters without a gap; see `Subscription.update`."""
         if where is None and is_predicate(subject):
             # The reader is a method of the present subject.
             present: Any = getattr(self._reader, "__self__", None)
@@ -90,7 +87,7 @@ class QueuedSubscription(Subscription[T]):
         filters, residue = filters_of(subject, where), residue_of(subject, where)
         if self._opened:
             check_loop(self._loop)
-        # Whoever is cancelled leaves it to its end: half way, nobody knew what is in force.
+        # A cancelled caller does not stop it: half way, the filters in force would be unknown.
         update = asyncio.create_task(self._update(filters, residue))
         try:
             await asyncio.shield(update)
@@ -123,13 +120,12 @@ class QueuedSubscription(Subscription[T]):
                 self._updating = self._next = None
 
     async def unsubscribe(self) -> None:
-        """Ends it. Nothing is delivered afterwards; queued entries are dropped and counted."""
         if self._opened:
             check_loop(self._loop)
         self.count_dropped(UNSUBSCRIBED, self.queue.discard())
         if self._updating is not None:
             self._updating.cancel()
-        async with self._change():  # What is just being put in force is taken out then.
+        async with self._change():  # Filters that are being put in force are withdrawn then.
             if self._opened:
                 self._opened = False
                 await self._leave()
@@ -141,7 +137,6 @@ class QueuedSubscription(Subscription[T]):
         return self._changing
 
     def statistics(self) -> SubscriptionStatistics:
-        """The counts so far."""
         full, expired = self._lost_before()
         dropped = Counter({QUEUE_FULL: full, EXPIRED: expired}) + (self._dropped or Counter())
         return SubscriptionStatistics(
@@ -196,14 +191,21 @@ class QueuedSubscription(Subscription[T]):
             check_loop(self._loop)
             await queue.arrival()
 
+    def take_queued(self, count_max: int) -> list[T]:
+        """Returns queued notifications at once; none where a reader or a residue is asked first."""
+        if self._reader is not None or self._residue is not None:
+            return []
+        batch, size = self.queue.take_batch(count_max, self.queue.held_bytes)
+        self._taken(size)
+        self._delivered += len(batch)
+        return batch
+
     async def next(self, timeout_s: float | None = None) -> T:
-        """The next object; see `Subscription.next`."""
         return await next_of(self, timeout_s)
 
     async def handle(
         self, function: Handler[T], *, concurrency: int = 1, on_error: OnError[T] | None = None
     ) -> None:
-        """Calls a function with each object until it ends; see `Subscription.handle`."""
         from contrada.service.callbacks import handle_all, tell_error
 
         async def failed(error: Exception, item: T) -> None:

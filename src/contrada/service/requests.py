@@ -25,6 +25,7 @@ from contrada.model.rule import Rule
 from contrada.patterns import Match
 from contrada.routing.router_messages import Offer
 from contrada.service.subjects import (
+    DurableRecord,
     Interest,
     Item,
     Liftable,
@@ -51,17 +52,19 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
     items have their own. The notification of a mapping is stamped in place.
     """
     kind = type(item)
-    # Told apart by its type: asking whether it keeps to a protocol costs as much as all the rest.
+    # By its type: a check of the protocol would cost as much as all the rest.
     make = None if kind is dict else getattr(kind, "to_notification", None)
     if make is None and (
         kind is dict or (isinstance(item, Mapping) and not isinstance(item, Notification))
     ):
         return Notification(item, body=body, content_type=content_type, envelope=OWN)  # type: ignore[arg-type]
+    if kind is DurableRecord:  # Its fields were not published; its item was.
+        return notification_of(item.item, body, content_type)  # type: ignore[union-attr]
     if make is None and _field_names(kind) is not None:
         return _of_fields(item, body, content_type)
     if body or content_type:
         raise ServiceError(
-            f"body and content_type go with a mapping; this {kind.__name__} has its own"
+            f"body and content_type are options for a mapping; this {kind.__name__} has its own"
         )
     if isinstance(item, Notification):
         return item
@@ -141,7 +144,7 @@ def publication_of(item: Item, options: PublishOptions) -> Notification:
 def check_options(function: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raises ServiceError with the known options for unknown ones."""
     known = (*known,)
-    unknown = ", ".join(sorted(name for name in given if name not in known))
+    unknown = ", ".join(sorted({*given}.difference(known)))
     if unknown:
         raise ServiceError(f"{function} has no option {unknown}: expected {', '.join(known)}")
 
@@ -218,8 +221,8 @@ def narrowing_of(subject: Any, where: Any) -> Subscribable | None:
         )
     if isinstance(subject, str | Filter | FilterSet) or not isinstance(subject, Liftable):
         raise ServiceError(
-            "a predicate narrows a type of obvents, or what else has lift(); narrow notifications "
-            "by a filter or its text"
+            "a predicate narrows a type of obvents, or another subject with lift(); narrow "
+            "notifications by a filter or its text"
         )
     return subject.lift(where)
 
@@ -256,7 +259,7 @@ def pattern_of(subject: Pattern, where: object = None) -> Pattern:
         raise ServiceError("what narrows a pattern is said in its filters, not by `where`")
     if subject.is_empty:
         raise UnsatisfiableFilterError(subject)
-    if type(subject) is not Pattern:  # What it gives is known here alone.
+    if type(subject) is not Pattern:  # Its reader is known here only.
         return Pattern(
             subject.filters, by=subject.by, within_us=subject.within_us, every=subject.every
         )

@@ -15,6 +15,9 @@ class ServiceLimits:
     """Limits of a service, and of the dispatcher of a broker."""
 
     # Subscriptions
+    deliveries_per_turn: int = 32_768
+    """Pairs of a notification and a subscription that are queued in one go, of a broker's clients
+    and neighbours. Beyond it: other tasks get a turn. A pair costs one to three microseconds."""
     subscriptions_max: int = 1_000_000
     """Subscriptions of a dispatcher. Beyond it: LimitError."""
     queue_notifications_max: int = 10_000
@@ -26,29 +29,28 @@ class ServiceLimits:
     prefetch_max: int = 256
     """Records that a reader holds before they are read. Beyond it: they stay in the log."""
     unreadable_max: int = 1_000
-    """Records that a reader cannot read and that precede no readable one. Beyond it: the earliest
-    is acknowledged."""
+    """Unreadable records of a reader that precede no readable one. Beyond it: the earliest is
+    acknowledged."""
 
     # Queries
     query_window: int = 512
     """Answers to a query that are not read. Beyond it: the sources wait."""
     collated_max: int = 100_000
-    """Answers that are held to sort them, or to find duplicates. Beyond it: LimitError."""
+    """Answers held to sort them, or to find duplicates. Beyond it: LimitError."""
     sources_max: int = 1_000
     """Sources of a service. Beyond it: LimitError."""
     descriptions_max: int = 1_000
     """Descriptions of one source. Beyond it: LimitError."""
     queries_answered_max: int = 1_000
-    """Queries that the sources of a service answer at the same time. Beyond it: a further one is
-    reported as failed."""
+    """Queries that the sources of a service answer at the same time. Beyond it: reported as failed.
+    """
     source_threads_max: int = 16
-    """Threads on which the sources of a service are iterated. Beyond it: sources wait for one
-    another."""
+    """Threads on which the sources of a service are iterated. Beyond it: sources wait."""
 
     # Services without `await`
     thread_wait_s: float = 10.0
     """Seconds that closing waits for the tasks of the event loop, and then for its thread. Beyond
-    it: ServiceError, and they are left behind."""
+    it: ServiceError; they are left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,7 +153,7 @@ class ServiceThread:
         raise ServiceClosedError("it has ended")
 
     def _stop(self) -> None:
-        with self._lock:  # What was begun before this is on the loop, and cancelled below.
+        with self._lock:  # Calls that began before are on the loop, and cancelled below.
             loop, thread = self._loop, self._thread
             self._loop = None
         if loop is None or thread is None:
@@ -190,6 +190,12 @@ async def _cancel_others() -> None:
 
 
 _OPEN: Final[WeakSet[ServiceThread]] = WeakSet()
+
+
+def open_loops() -> list[asyncio.AbstractEventLoop]:
+    """Returns the event loops of the threads that are open in this process."""
+    loops = [each._loop for each in list(_OPEN) if not each.is_forked]
+    return [loop for loop in loops if loop is not None]
 
 
 @atexit.register

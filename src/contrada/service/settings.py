@@ -54,7 +54,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         if place is None:
             raise InputError(str(path), str(error)) from None
         reason, line, column = place.groups()
-        # Not what was found: it may be a secret.
+        # Without the found value: it may be a secret.
         reason += _TOML_EXPECTED.get(reason, "")
         raise InputError(str(path), reason, int(line), int(column)) from None
 

@@ -154,7 +154,8 @@ if TYPE_CHECKING:  # Loaded with the first durable subscription.
 WhenFull: TypeAlias = Literal["block", "drop-oldest", "drop-newest", "disconnect"]
 """The behaviour of a full queue of a slow subscriber.
 
-`block`: the publisher waits, a bounded time; then the newest is dropped. The others never wait:
+`block`: the publisher waits, a bounded time; then the newest is dropped, at a broker the oldest
+until the reader has caught up. The others never wait:
 `drop-oldest` and `drop-newest` drop the oldest or the newest notification, and `disconnect` ends
 the subscription: its iteration raises TooSlowError after the queued notifications. Lower priorities
 are dropped first. Drops are counted.
@@ -209,9 +210,10 @@ class DurableRecord(Generic[T]):
     `position` is its place in the log, `time_us` its arrival there in UTC microseconds since 1970,
     and `attempt` counts the readers that got it, this one included.
 
-    A record reads like its item, so that one loop serves plain and durable subscriptions:
-    `record["price"]` and `record.envelope` for a notification, `record.price` for an obvent. Type
-    checkers know the access to notifications; for an obvent use `record.item.price`.
+    A record is what a plain subscription gives, with a position. It reads and is published like its
+    item, so that one loop serves plain and durable subscriptions: `record["price"]` and
+    `record.envelope` for a notification, `record.price` for an obvent. Type checkers know the
+    access to notifications; for an obvent use `record.item.price`.
     """
 
     item: T

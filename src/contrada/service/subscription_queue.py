@@ -13,9 +13,11 @@ Invariants:
 - no entry leaves after its time to live, and expired entries take no room from new ones. An expired
   entry is dropped when the queue is read or needs room;
 - a publisher waits a bounded time for room. When nothing was read in that time, the queue is
-  *stalled*: no publisher waits until there is room. Then the newest entry of the lowest priority is
-  dropped, queued or new, never for one of equal priority. So a slow reader that keeps reading loses
-  nothing, and a dead one delays publishers once;
+  *stalled*: no publisher waits until there is ample room. Then the newest entry of the lowest
+  priority is dropped, queued or new, never for one of equal priority. So a dead reader delays
+  publishers once. In one process a slow reader that keeps reading loses nothing;
+- at a broker a publisher has a deadline, too (`ReaderWaits`). The queue of a reader that is held up
+  then is stalled whatever it takes, and drops its oldest entries until there is ample room;
 - with another `when_full`, no publisher waits: the oldest or newest entry is dropped at once, or
   the reader is cut off.
 """
@@ -46,14 +48,17 @@ ENTRY_BYTES: Final = 512
 """Bytes that an entry costs beside its own, so that many tiny ones are bounded, too."""
 
 PUBLISH_WAIT_S: Final = 5.0
-"""How long a publisher waits for a full queue by default. Beyond it: the newest of the lowest
-priority is dropped, counted."""
+"""How long a publisher waits for a full queue by default, at a broker for all of them together.
+Beyond it: the newest of the lowest priority is dropped, at a broker the oldest; counted."""
 
 PUBLISH_WAIT_S_MAX: Final = 60.0
 """The longest such wait. Beyond it: ServiceError; a broker shortens it."""
 
 QUEUE_FULL: Final = "queue full"
 """Reason of a drop: the subscriber stopped reading."""
+
+_LOOK_AGAIN_S: Final = 0.1
+"""Seconds until a full queue whose reader was not held up at a deadline is looked at again."""
 
 EXPIRED: Final = "expired"
 """Reason of a drop: the time to live was over before the subscriber read it."""
@@ -161,15 +166,20 @@ USUAL_QUEUE: Final = QueueSettings()
 
 
 class _PublisherLine:
-    """The publishers that wait for room, in line. `stalled`: a wait was in vain."""
+    """The publishers that wait for room, in line, the first at most until `until_s`.
 
-    __slots__ = ("room", "stalled", "turn", "waiting")
+    `stalled`: a wait was in vain.
+    """
+
+    __slots__ = ("room", "stalled", "timer", "turn", "until_s", "waiting")
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
         self.waiting = 0
         self.room: asyncio.Future[None] | None = None
         self.stalled = False
+        self.until_s = inf
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class SubscriptionQueue(Generic[P]):
@@ -257,13 +267,21 @@ class SubscriptionQueue(Generic[P]):
                 break
         return len(entries)
 
-    async def put(self, entry: QueueEntry[P], wait_s: float) -> bool:
+    @property
+    def is_held_up(self) -> bool:
+        """Whether its reader keeps it full, not the server that empties it."""
+        return True
+
+    async def put(self, entry: QueueEntry[P], wait_s: float, until_s: float = inf) -> bool:
         """Adds an entry, waiting for room at most `wait_s`; returns whether it was added.
 
-        An entry that expires meanwhile is dropped as expired.
+        At `until_s` of the loop's clock the queue falls behind, if its reader is held up. An entry
+        that expires meanwhile is dropped as expired.
         """
         line = self._line = self._line or _PublisherLine()
         line.waiting += 1
+        if until_s < line.until_s:
+            self._end_waits_at(until_s, line)
         size = entry[1]
         try:
             async with line.turn:
@@ -276,12 +294,15 @@ class SubscriptionQueue(Generic[P]):
                     self._count_lost(EXPIRED, [entry])
                     return True
                 if self.finished or not (self._fits(size) or self._displace(entry)):
-                    line.stalled = True
+                    self.fall_behind()
                     return False
                 self._append([entry], size, is_plain=entry[2] is None)
                 return True
         finally:
             line.waiting -= 1
+            if not line.waiting and line.timer is not None:
+                line.timer.cancel()
+                line.timer, line.until_s = None, inf
 
     def take(self) -> tuple[P, int] | None:
         """Removes the first entry; returns it and its size, or None."""
@@ -377,14 +398,16 @@ class SubscriptionQueue(Generic[P]):
         self.held_bytes -= size
         if self._budget is not None:
             self._budget.change(-size)
-        if self._line is None:
-            return
+        if self._line is not None:
+            self._relieve_if_ample()
+
+    def _relieve_if_ample(self) -> None:
         # A waiting publisher wakes for an eighth of the queue, not for each single entry.
         most = self._bounds
         if len(self) * 8 <= most.notifications * 7 and self.held_bytes * 8 <= most.bytes_ * 7:
             self._relieve()
 
-    # --- what is dropped ----------------------------------------------------------------------
+    # --- dropped entries ----------------------------------------------------------------------
 
     def _expire(self) -> bool:
         """Drops expired entries; returns whether there were any."""
@@ -392,6 +415,8 @@ class SubscriptionQueue(Generic[P]):
             return False
         late = self._entries.expire(self._bounds.clock())
         self._drop(EXPIRED, late)
+        if late and self._line is not None:
+            self._relieve_if_ample()
         return bool(late)
 
     def _overflow(self, entries: Sequence[QueueEntry[P]]) -> None:
@@ -400,11 +425,37 @@ class SubscriptionQueue(Generic[P]):
             self._count_lost(QUEUE_FULL, entries)
             self.cut_off()
             return
+        if self._displace_oldest(entries):
+            return
         for entry in entries:
             if self._fits(entry[1]) or self._displace(entry):
                 self._append([entry], entry[1], is_plain=entry[2] is None)
             else:
                 self._count_lost(QUEUE_FULL, [entry])
+
+    def _displace_oldest(self, entries: Sequence[QueueEntry[P]]) -> bool:
+        """Adds plain entries in place of the oldest, at once; returns whether it did.
+
+        One by one this costs ten times as much, with each publication for a reader that is behind.
+        """
+        held, size = self._entries, sum([size for _, size, _ in entries])
+        room = self._bounds.notifications - len(entries)
+        if (
+            self.when_full != DROP_OLDEST
+            or type(held) is not deque
+            or room < 0
+            or any(transmission for _, _, transmission in entries)
+            or not self._has_bytes(size - self.held_bytes)
+        ):
+            return False
+        dropped: list[QueueEntry[P]] = []
+        freed = 0
+        while len(held) > room or not self._has_bytes(size - freed):
+            dropped.append(held.popleft())
+            freed += dropped[-1][1]
+        self._drop(QUEUE_FULL, dropped)
+        self._append(entries, size, is_plain=True)
+        return True
 
     def cut_off(self) -> None:
         """Cuts off a reader that is too slow. The entries can still be read."""
@@ -437,7 +488,12 @@ class SubscriptionQueue(Generic[P]):
         """Drops entries of the queue."""
         if entries:
             self._count_lost(reason, entries)
-            self._taken(sum([size for _, size, _ in entries]))
+            # Not by `_taken`: a queue that only its budget fills would no longer be behind, though
+            # the room is for the next entry.
+            size = sum([size for _, size, _ in entries])
+            self.held_bytes -= size
+            if self._budget is not None:
+                self._budget.change(-size)
 
     def _count_lost(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
         if self.keeper is not None:
@@ -458,13 +514,33 @@ class SubscriptionQueue(Generic[P]):
         try:
             async with asyncio.timeout(wait_s):
                 # Others that share the budget may take the room first.
-                while not self.finished and not self._fits(size):
+                while not (self.finished or line.stalled or self._fits(size)):
                     line.room = loop.create_future()
                     await line.room
         except TimeoutError:
             return
         finally:
             line.room = None
+
+    def _end_waits_at(self, until_s: float, line: _PublisherLine) -> None:
+        if line.timer is not None:
+            line.timer.cancel()
+        line.until_s = until_s
+        line.timer = asyncio.get_running_loop().call_at(until_s, self._end_waits)
+
+    def _end_waits(self) -> None:
+        line = self._line
+        assert line is not None
+        if self.is_held_up:
+            self.fall_behind()
+            self._release()
+        else:
+            self._end_waits_at(asyncio.get_running_loop().time() + _LOOK_AGAIN_S, line)
+
+    def fall_behind(self) -> None:
+        """Has no publisher wait until there is ample room."""
+        if self._line is not None:
+            self._line.stalled = True
 
     def _ranked(self, held: Iterable[QueueEntry[P]] | Backlog[P]) -> Backlog[P]:
         """The entries, ordered by priority from now on."""

@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.callbacks import checked_concurrency
-from contrada.service.interface import (
-    Advertisements,
-    ConnectionState,
-    DurableSubscription,
-    Subscription,
-)
+from contrada.service.interface import ConnectionState, DurableSubscription, Subscription
 from contrada.service.loop_guards import (
     check_items,
     checked_timeout,
@@ -27,12 +22,13 @@ from contrada.service.loop_guards import (
     next_of,
     tell_published,
 )
-from contrada.service.query_interface import Answers
+from contrada.service.query_interface import Advertisements, Answers
 from contrada.service.service_thread import ServiceThread
 from contrada.service.subjects import Handler, Item, OnError
 
 T = TypeVar("T")
 H = TypeVar("H", bound=AsyncResource)
+P = TypeVar("P")
 S = TypeVar("S", bound=Subscription[Any] | DurableSubscription[Any] | Advertisements | Answers[Any])
 W = TypeVar("W", bound=Subscription[Any] | DurableSubscription[Any])
 
@@ -82,11 +78,18 @@ class SyncServiceBase(ServiceThread):
         return each()
 
 
-class SyncResource(Generic[H]):
+class SyncHeld(Generic[P]):
+    """A part of a service, with its methods on the service's loop."""
+
+    def __init__(self, service: ServiceThread, held: P) -> None:
+        self._service, self._held = service, held
+
+
+class SyncResource(SyncHeld[H]):
     """A resource of a service, in force inside `with`, or from `open` to `close`."""
 
     def __init__(self, service: ServiceThread, held: H, timeout_s: float | None = None) -> None:
-        self._service, self._held = service, held
+        super().__init__(service, held)
         self._timeout_s = checked_timeout(timeout_s)
         self._is_open = False
         self._is_closed = False
@@ -196,6 +199,9 @@ class BackgroundHandler:
 
 class SyncHandled(SyncIterator[W, T], Generic[W, T]):
     """A subscription whose objects can be handled by a function."""
+
+    def _repr_html_(self) -> str:
+        return self._service.ask(self._held._repr_html_)
 
     def handle(
         self, function: Handler[T], *, concurrency: int = 1, on_error: OnError[T] | None = None

@@ -8,15 +8,26 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from contrada.service.dispatcher import Dispatcher
+from contrada.service.reader_waits import ReaderWaits
 
 
 class Timekeeper:
     """The clock of one dispatcher; it runs only while patterns wait."""
 
-    def __init__(self, dispatcher: Dispatcher, now_us: Callable[[], int], wait_s: float) -> None:
-        """`now_us` is monotonic; `wait_s` bounds the wait of a match for a full queue."""
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        now_us: Callable[[], int],
+        wait_s: float,
+        waits: ReaderWaits | None = None,
+    ) -> None:
+        """`now_us` is monotonic; `wait_s` bounds the wait of a match for a full queue.
+
+        `waits` bounds those of all matches together.
+        """
         self._dispatcher = dispatcher
         self._now_us, self._wait_s = now_us, wait_s
+        self._waits = waits or dispatcher
         self._task: asyncio.Task[None] | None = None
         self._until_us = 0
         self._is_due_before = asyncio.Event()
@@ -49,6 +60,6 @@ class Timekeeper:
                 self._is_due_before.clear()
                 pending = dispatcher.pass_time(self._now_us())
                 if pending:
-                    await dispatcher.wait(pending, self._wait_s)
+                    await self._waits.wait(pending, self._wait_s)
         finally:
             self._task = None

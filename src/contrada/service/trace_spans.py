@@ -73,7 +73,7 @@ def stop() -> None:
 def start_by_environment() -> None:
     """Starts tracing by the variables of OpenTelemetry; OTEL_TRACES_EXPORTER names the exporter.
 
-    `console` is in the SDK, `otlp` in a package of its own. Raises MissingRequirementError.
+    Without it, spans are sent by OTLP over HTTP. Raises MissingRequirementError.
     """
     import os
     from importlib.metadata import entry_points
@@ -84,13 +84,17 @@ def start_by_environment() -> None:
     except ImportError:
         raise MissingRequirementError("opentelemetry", "pip install 'contrada[tracing]'") from None
     provider = TracerProvider()
-    for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
-        if name.strip() == "none":
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
+    names = {"otlp": "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"}
+    for given in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
+        if (asked := given.strip()) == "none":
             continue
-        found = list(entry_points(group="opentelemetry_traces_exporter", name=name.strip()))
+        name = names.get(asked, asked)
+        found = list(entry_points(group="opentelemetry_traces_exporter", name=name))
         if not found:
-            remedy = f"install the exporter that OTEL_TRACES_EXPORTER={name.strip()} names"
-            raise MissingRequirementError(f"opentelemetry_traces_exporter:{name.strip()}", remedy)
+            remedy = f"install the exporter that OTEL_TRACES_EXPORTER={asked} names"
+            raise MissingRequirementError(f"opentelemetry_traces_exporter:{name}", remedy)
         provider.add_span_processor(BatchSpanProcessor(found[0].load()()))
     start(provider)
 

@@ -216,10 +216,7 @@ class Handle(Generic[T]):
             await self.deactivate()
 
     async def update(self, where: Subscribable | Predicate[T] | None) -> None:
-        """Replaces the filter or predicate, without a gap; see `Subscription.update`.
-
-        Raises CannotSubscribeError for a durable subscription.
-        """
+        """As `Subscription.update`. Raises CannotSubscribeError for a durable subscription."""
         held = self._subscription
         if isinstance(held, DurableSubscription):
             reason = "a durable subscription cannot be updated; deactivate it, and end it"
@@ -235,7 +232,6 @@ class Handle(Generic[T]):
         return replace(self._last.statistics(), failed=self._failed)
 
     async def _run(self, held: Any, pool: ThreadPoolExecutor | None) -> None:
-        """Calls the handler with each obvent, until deactivation cancels this task."""
         threads = self.threads
         calls = HandlerCalls(threads.most)
         if threads.each_class:
@@ -317,7 +313,6 @@ class _CallsByClass(HandlerCalls):
         self._queued = 0  # Calls that wait for another one of their class.
 
     async def begin(self, call: Coroutine[Any, Any, None], kind: type = object) -> None:
-        """Begins a call, or queues it behind its class; returns when there is room."""
         if kind in self._waiting:
             self._waiting[kind].append(call)
             self._queued += 1

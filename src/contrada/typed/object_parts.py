@@ -18,8 +18,7 @@ from contrada.model import Envelope, Notification
 from contrada.model.algebra.notification import UNSTAMPED
 
 OBVENT_BODY: Final = "application/vnd.contrada.obvent+msgpack"
-"""The content type of a body with the entries that are not attributes: a map of msgpack, by
-path."""
+"""The content type of a body with the entries that are no attributes: msgpack, by path."""
 
 Values = dict[str, Any]
 

@@ -80,7 +80,7 @@ class Obvent:
         return type_of(cls).filters
 
     @classmethod
-    def check_where(cls, where: Filter | FilterSet) -> FilterSet:
+    def check_where(cls, where: Filter | FilterSet) -> Filter | FilterSet:
         """Returns filters that narrow this type, with each field under its aliases, too.
 
         Raises InvalidObventError if a filter names no field of this type. Such a filter could match
@@ -157,7 +157,7 @@ def _decorated(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> ty
     if name is None and names_of(cls):
         name, earlier = names_of(cls)[0], tuple(reversed(names_of(cls)[1:]))
     register(cls, name, earlier)
-    check_definition(cls)
+    check_definition(cls, is_made=True)
     if not issubclass(cls, Obvent):
         for method in ("to_filters", "check_where", "lift", "from_notification"):
             setattr(cls, method, classmethod(getattr(Obvent, method).__func__))

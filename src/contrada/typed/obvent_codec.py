@@ -33,8 +33,7 @@ from contrada.typed.shapes import KINDS, Field, FieldKind, Shape, name_of, shape
 from contrada.typed.type_names import class_named, marks_of, names_of
 
 READINGS_MAX: Final = 256
-"""Cached read plans of one class, by sets of attribute names, and cached sets of value types.
-Beyond it: the cache is cleared."""
+"""Cached read plans of a class, and cached sets of value types. Beyond it: all are dropped."""
 
 
 GENERICS_MAX: Final = 256
@@ -115,10 +114,7 @@ class ObventCodec:
             parts.entries[prefix + entry.field.name] = self._encode_entry(entry, value)
 
     def read(self, parts: Parts) -> tuple[Values, Parts | None]:
-        """Returns the values of the fields by name, and any parts that the class does not have.
-
-        Raises InvalidObventError.
-        """
+        """Returns the fields by name, and parts that the class lacks. Raises InvalidObventError."""
         attributes = parts.attributes
         plan = self._plans.get(tuple(attributes))
         if plan is None:
@@ -336,10 +332,7 @@ def _codec_of_generic(annotation: Any) -> ObventCodec:
 
 
 def codec_of(cls: Any) -> ObventCodec:
-    """Returns the codec of a class, or of a generic one with arguments.
-
-    Raises InvalidObventError for a class that has none.
-    """
+    """Returns the codec of a class, maybe generic with arguments. Raises InvalidObventError."""
     if get_origin(cls) is not None:
         return _codec_of_generic(cls)
     found: ObventCodec | None = getattr(cls, _CODEC, None)
@@ -351,10 +344,7 @@ def codec_of(cls: Any) -> ObventCodec:
 
 
 def object_codec(declared: Any) -> BodyCodec:
-    """Returns the codec of nested objects in the body, as in a list.
-
-    They are of a class, or of a generic one with arguments.
-    """
+    """Returns the codec of nested objects in the body, of a class or a generic with arguments."""
     cls = get_origin(declared) or declared
 
     def write(value: Any, depth: int) -> Values:

@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from contrada.errors import InvalidObventError
-from contrada.model import Filter, FilterSet, Notification, ValueSet, mark_name
+from contrada.model import Filter, FilterSet, Notification, mark_name
 from contrada.model.algebra.notification import from_plain
 from contrada.model.algebra.value_set import ABSENT
 from contrada.model.domains.values import MARK_PREFIX
+from contrada.typed import type_names
 from contrada.typed.body_values import IS
 from contrada.typed.object_parts import (
     Parts,
@@ -28,17 +29,6 @@ from contrada.typed.object_parts import (
 from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
 from contrada.typed.qos import Qos, qos_of
 from contrada.typed.shapes import FieldKind, Shape, own_fields
-from contrada.typed.type_names import (
-    class_named,
-    conforming_classes,
-    descendants_of,
-    is_root,
-    marks_of,
-    names_of,
-    registrations,
-    required_marks_of,
-    type_marks,
-)
 
 logger: Final = logging.getLogger("contrada.typed")
 
@@ -56,16 +46,16 @@ class ObventType:
     """
 
     def __init__(self, cls: type[Any]) -> None:
-        names = ("Obvent",) if is_root(cls) else names_of(cls)
+        names = ("Obvent",) if type_names.is_root(cls) else type_names.names_of(cls)
         if not names:
             reason = "it is no class of obvents: inherit ct.Obvent, or decorate it @ct.obvent"
             raise InvalidObventError(cls.__qualname__, reason)
         self.cls = cls
         self.name = names[0]
         self.received_types: dict[tuple[str, ...], Any] = {}
-        self.registrations = registrations()
-        self.marks = dict.fromkeys(marks_of(cls), True)
-        self.required_marks = required_marks_of(cls)
+        self.registrations = type_names.registrations()
+        self.marks = dict.fromkeys(type_names.marks_of(cls), True)
+        self.required_marks = type_names.required_marks_of(cls)
         self.filters = Filter(dict.fromkeys(self.required_marks, True))
         _check_names(self.name, self.codec.shape.by_name)
 
@@ -79,24 +69,29 @@ class ObventType:
         """The delivery guarantees of its objects."""
         return qos_of(self.cls)
 
-    def check_where(self, where: Filter | FilterSet) -> FilterSet:
+    def check_where(self, where: Filter | FilterSet) -> Filter | FilterSet:
         """See `Obvent.check_where`."""
         return narrowing_filters(self.name, self.codec.shape, where)
 
 
-def narrowing_filters(type_name: str, shape: Shape, where: Filter | FilterSet) -> FilterSet:
+def narrowing_filters(
+    type_name: str, shape: Shape, where: Filter | FilterSet
+) -> Filter | FilterSet:
     """Returns filters with each field under its aliases, too, as objects of older classes have it.
 
     Filters of which one itself names an alias, as those of a predicate do, are not changed. Raises
-    InvalidObventError if a filter names no field, or a field that is not an attribute.
+    InvalidObventError if a filter names no field, or a field that is not an attribute, and
+    LimitError for too many filters.
     """
     aliases = {alias for field in shape.fields for alias in field.aliases}
     names = {name for member in where.filters for name in member.sets}
     for name in names:
         _check_field(type_name, shape, name, aliases)
     if not aliases.isdisjoint(name.partition(".")[0] for name in names):
-        return FilterSet(where.filters)
-    return FilterSet(it for member in where.filters for it in _under_aliases(shape, member))
+        return where
+    if all(len(_names_of_path(shape, name)) == 1 for name in names):
+        return where
+    return FilterSet(_under_aliases(shape, member) for member in where.filters)
 
 
 def _check_field(type_name: str, shape: Shape, name: str, aliases: Collection[str]) -> None:
@@ -114,22 +109,20 @@ def _check_field(type_name: str, shape: Shape, name: str, aliases: Collection[st
         raise InvalidObventError(type_name, reason)
 
 
-def _under_aliases(shape: Shape, member: Filter) -> list[Filter]:
-    """Returns filters that match if this one does with each field under its first present name."""
-    ways: list[dict[str, ValueSet]] = [{}]
+def _under_aliases(shape: Shape, member: Filter) -> Filter | FilterSet:
+    """Returns the filter of objects with each field under the first of its names that they have."""
+    found: Filter | FilterSet = Filter({})
     for name, values in member.sets.items():
         names = _names_of_path(shape, name)
-        here: list[dict[str, ValueSet]] = [{name: values}]
-        if len(names) > 1:
-            present = values - ABSENT
-            here = [
-                dict.fromkeys(names[:place], ABSENT) | {each: present}
-                for place, each in enumerate(names)
-            ]
-            if ABSENT.issubset(values):
-                here.append(dict.fromkeys(names, ABSENT))
-        ways = [way | each for way in ways for each in here]
-    return [Filter.of_sets(way) for way in ways]
+        earlier = [dict.fromkeys(names[:place], ABSENT) for place in range(len(names))]
+        ways = [
+            Filter.of_sets({**absent, each: values - ABSENT if len(names) > 1 else values})
+            for absent, each in zip(earlier, names, strict=True)
+        ]
+        if len(names) > 1 and ABSENT.issubset(values):
+            ways.append(Filter.of_sets(dict.fromkeys(names, ABSENT)))
+        found &= FilterSet(ways)
+    return found
 
 
 def _names_of_path(shape: Shape, path: str) -> list[str]:
@@ -146,13 +139,14 @@ def _names_of_path(shape: Shape, path: str) -> list[str]:
     return [f"{name}.{each}" for name in names for each in within]
 
 
-def check_definition(cls: type[Any]) -> None:
-    """Raises InvalidObventError for fields that cannot be encoded, if their types are known.
+def check_definition(cls: type[Any], *, is_made: bool = False) -> None:
+    """Raises InvalidObventError for fields that cannot be encoded, if their types are known; with
+    `is_made` for those of a class that is a dataclass or the like already.
 
     Other ones are refused at first use.
     """
-    name = names_of(cls)[0]
-    fields = own_fields(cls, name)
+    name = type_names.names_of(cls)[0]
+    fields = own_fields(cls, name, is_made=is_made)
     if fields is not None:
         ObventCodec(Shape(cls, fields, lambda *_: None), name)
         _check_names(name, [each.name for each in fields])
@@ -181,7 +175,7 @@ def type_of(cls: type[Any]) -> ObventType:
 def to_notification(obvent: Any) -> Notification:
     """Returns its notification. Raises InvalidObventError, InvalidNotificationError."""
     cls = type(obvent)
-    if is_root(cls):
+    if type_names.is_root(cls):
         raise InvalidObventError("Obvent", "it is the root of all obvents and has no name")
     if is_unknown(cls):
         return _to_whole_notification(obvent, type_of(known_of(cls)), rest_of(obvent))
@@ -212,19 +206,21 @@ class ReceivedType:
     __slots__ = ("is_known", "kind", "marks")
 
     def __init__(self, subscribed: ObventType, names: tuple[str, ...]) -> None:
-        self.marks = type_marks(names)
+        self.marks = type_names.type_marks(names)
         carried = set(self.marks)
-        if is_root(subscribed.cls):  # Decorated classes do not inherit from it.
-            marked = conforming_classes(carried)
+        if type_names.is_root(subscribed.cls):  # Decorated classes do not inherit from it.
+            marked = type_names.conforming_classes(carried)
         else:  # Only these are read: an unusable class elsewhere does no harm.
-            below = descendants_of(subscribed.cls)
-            marked = [it for it in below if carried.issuperset(required_marks_of(it))]
+            below = type_names.descendants_of(subscribed.cls)
+            marked = [it for it in below if carried.issuperset(type_names.required_marks_of(it))]
         known = [type_of(it) for it in marked]
         # The class with the most ancestors; among equals, the first by name.
         self.kind = min(known or [subscribed], key=lambda it: (-len(it.required_marks), it.name))
         self.is_known = carried.issubset(self.kind.marks)
         if not self.is_known:
-            strange = [it for it in self.marks if class_named(it[len(MARK_PREFIX) :]) is None]
+            strange = [
+                it for it in self.marks if type_names.class_named(it[len(MARK_PREFIX) :]) is None
+            ]
             facts = {"marks": ", ".join(strange), "kind": self.kind.name}
             logger.info("%(marks)s: received as %(kind)s", facts)
 
@@ -253,13 +249,15 @@ def read_obvent(cls: type[Any], notification: Notification) -> Any:
 
 def _received_type(subscribed: ObventType, attributes: Mapping[str, Any]) -> ReceivedType:
     known, names = subscribed.received_types, tuple(attributes)
-    if subscribed.registrations != registrations():  # Objects may be of a new class.
+    if subscribed.registrations != type_names.registrations():  # Objects may be of a new class.
         known.clear()
-        subscribed.registrations = registrations()
+        subscribed.registrations = type_names.registrations()
     found: ReceivedType | None = known.get(names)
     if found is None:
         is_of_type = all(name in attributes for name in subscribed.required_marks)
-        if not is_of_type or (is_root(subscribed.cls) and not type_marks(names)):
+        if not is_of_type or (
+            type_names.is_root(subscribed.cls) and not type_names.type_marks(names)
+        ):
             raise InvalidObventError(subscribed.name, "the notification is not of this type")
         if len(known) >= READINGS_MAX:
             known.clear()

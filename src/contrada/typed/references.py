@@ -38,8 +38,7 @@ LEASE_S: Final = 60.0
 """Default seconds of a lease after its last renewal."""
 
 CALL_WAIT_S: Final = 10.0
-"""Default seconds that a call waits for its answer. Beyond it: RemoteCallError, and the call may
-have been executed."""
+"""Seconds that a call waits by default. Beyond it: RemoteCallError; it may have been executed."""
 
 CALLS_UNDER_WAY_MAX: Final = 256
 """Concurrent calls of one export. Beyond it: further calls wait."""

@@ -47,10 +47,7 @@ class FieldKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Another name of a field, `Annotated[float, Alias("cost")]`, read if its own name is absent.
-
-    Source: EPFL 2503 §2.4.2 (types that evolve).
-    """
+    """Another name of a field, read if its own is absent. Source: EPFL 2503 §2.4.2."""
 
     name: str
 
@@ -106,6 +103,8 @@ class Field:
         kinds = [each.kind for each in self.alternatives]
         if FieldKind.OTHER in kinds:
             return False
+        if FieldKind.OBJECT in kinds and set(kinds) - {FieldKind.OBJECT, FieldKind.NONE}:
+            return False  # The attributes of an object have other names than that of a value.
         domains = [each.domain for each in self.alternatives]
         return len(set(domains)) == len(domains) or set(kinds) - {FieldKind.NONE} in _ONE_ANOTHER
 
@@ -133,6 +132,9 @@ class Shape:
         """Its fields by name."""
         return {field.name: field for field in self.fields}
 
+
+_DECORATED: Final = frozenset(("__dataclass_fields__", "__attrs_attrs__"))
+"""The attributes of a class that a decorator has completed."""
 
 _NUMBERS: Final = (FieldKind.INT, FieldKind.FLOAT, FieldKind.DURATION, FieldKind.DECIMAL)
 _TEXTS: Final = (FieldKind.TEXT, FieldKind.BYTES, FieldKind.DATE, FieldKind.UUID)
@@ -205,22 +207,27 @@ def shape_of(annotation: Any, type_name: str = "") -> Shape:
     return Shape(cls, fields, lambda made, values: made(**values), is_positional)
 
 
-def own_fields(cls: type[Any], type_name: str) -> tuple[Field, ...] | None:
-    """Returns the fields that a class itself annotates, before a decorator makes it a dataclass.
+def own_fields(
+    cls: type[Any], type_name: str, *, is_made: bool = False
+) -> tuple[Field, ...] | None:
+    """Returns the fields that a class itself annotates, before a decorator makes it a dataclass, or
+    with `is_made` also after.
 
     None while an annotation names a class that is not yet defined. Raises InvalidObventError as
     `shape_of`, for what is known by then.
     """
     try:
-        hints = _hints_of(cls)
-    except (NameError, AttributeError, TypeError, SyntaxError):
+        reader = _ShapeReader(cls, type_name)
+    except InvalidObventError:  # It names a later definition; the first use reads it again.
         return None
-    reader = _ShapeReader(cls, type_name)
+    hints = reader.hints
     reader.check_extra()
     own = [name for name in inspect.get_annotations(cls) if not name.startswith("__")]
     for name in own:
         if isinstance(hints[name], dataclasses.InitVar) and name not in vars(cls):
             raise reader.refusal(f"its constructor wants {name!r}, which is no field")
+    if is_made and (issubclass(cls, msgspec.Struct) or not _DECORATED.isdisjoint(vars(cls))):
+        return tuple(each for each in reader.fields() if each.name in own)
     fields = tuple(
         reader.field(name, name, msgspec.UNSET)  # Which default it has is known later.
         for name in own
@@ -291,12 +298,13 @@ class _ShapeReader:
     ) -> Field:
         found, aliases = _without_extras(self.hints[name])
         annotation = found if annotation is None else annotation
-        rest = [each for each in _parts(annotation) if each is not msgspec.UnsetType]
-        may_be_unset = len(rest) < len([*_parts(annotation)])
+        parts = [*_parts(annotation)]
+        may_be_unset = msgspec.UnsetType in parts
         if may_be_unset:
             if default is not msgspec.UNSET:
                 raise self.refusal(f"field {name!r} may be UNSET, so this has to be its default")
-            annotation = typing.Union[tuple(rest)]  # noqa: UP007 - of parts that are known now
+            parts.remove(msgspec.UnsetType)
+            annotation = typing.Union[tuple(parts)]  # noqa: UP007 - of parts that are known now
         if default is Default.NONE and not is_init:
             default = Default.MADE
         options = alternatives_of(annotation)
@@ -342,7 +350,7 @@ class _ShapeReader:
 
     def check_extra(self) -> None:
         if getattr(self.cls, "model_config", {}).get("extra") == "allow":
-            raise self.refusal('what it has beside its fields, extra="allow", would be lost')
+            raise self.refusal('values beside its fields, extra="allow", would be lost')
 
     def check_narrowing(self, fields: tuple[Field, ...]) -> None:
         """Raises InvalidObventError if a redeclared field is not narrower: filters use its type."""

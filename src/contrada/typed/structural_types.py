@@ -68,7 +68,7 @@ class Structural(Generic[T]):
         """Returns the filter for attributes of these names and types."""
         return self._type.filters
 
-    def check_where(self, where: Filter | FilterSet) -> FilterSet:
+    def check_where(self, where: Filter | FilterSet) -> Filter | FilterSet:
         """As `Obvent.check_where`. Raises InvalidObventError if a filter names no member."""
         return narrowing_filters(self._type.name, self._type.shape, where)
 

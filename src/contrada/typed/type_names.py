@@ -133,7 +133,18 @@ def _default_name(cls: type[Any]) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+def _specialized_name(cls: type[Any]) -> str | None:
+    """Returns the name of a generic class with arguments, `Box[int]` of `Box`: pydantic makes a
+    subclass for it, which nobody can name. None for any other class, and without a name of `Box`.
+    """
+    base = cls.__bases__[0]
+    names, arguments = names_of(base), cls.__name__.removeprefix(base.__name__)
+    is_specialized = arguments.startswith("[") and arguments != cls.__name__
+    return f"{names[0]}{arguments}" if names and is_specialized else None
+
+
 def _checked_name(cls: type[Any], given: str | None) -> str:
+    given = _specialized_name(cls) if given is None else given
     if given is None:
         if cls.__module__ == "__main__":
             raise InvalidObventError(

@@ -81,7 +81,7 @@ def test_a_clock_that_jumps_lets_no_replay_in() -> None:
         opener.open(first, AT, NOW_US, silent_us) == datagram_seal.CLOCK
     )  # And is not taken again.
     again = late.seal(b"", AT, NOW_US)
-    assert isinstance(opener.open(again, AT, NOW_US, silent_us), Unsealed)  # Who is known is heard.
+    assert isinstance(opener.open(again, AT, NOW_US, silent_us), Unsealed)  # A known sender.
 
 
 def test_senders_are_bounded() -> None:

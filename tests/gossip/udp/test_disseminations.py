@@ -76,7 +76,7 @@ async def test_a_class_travels_as_it_chose(kind: str) -> None:
     ):
         await learned(nodes[0], 60.0)
         lines = nodes[0].participant.membership.view.table(1).live()
-        assert not any(held.filters.matches({"price": 60}) for held in lines)  # Only what travels.
+        assert not any(held.filters.matches({"price": 60}) for held in lines)  # Only sent ones.
         await here.publish(GossipedTick(500.0))
         await here.publish(ct.Published(GossipedTick(60.0), by=here))
         assert await here.publish_batch([Tick(70.0), GossipedTick(80.0), {"price": 90}]) == 3

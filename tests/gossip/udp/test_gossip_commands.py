@@ -1,5 +1,7 @@
 """`contrada gossip`: keys, errors with remedies, and a bridge."""
 
+import json
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -7,9 +9,9 @@ from click.testing import CliRunner, Result
 
 from contrada.cli import main
 from contrada.gossip.udp import GroupKey
-from tests.gossip.udp.test_worlds import participant, printed
-from tests.net.processes import serving
-from tests.net.test_commands import contrada
+from tests.asynchronous import TEST_S_MAX
+from tests.gossip.udp.test_worlds import participant, place_of, printed, started
+from tests.net.processes import contrada, serving
 
 
 def asked(*arguments: str) -> Result:
@@ -81,6 +83,18 @@ def test_a_bridge_joins_a_broker_and_a_group(key: Path) -> None:
             sent = contrada("pub", "--json", "-", "--to", broker, text=lines)
             assert sent.returncode == 0
             assert printed(first, 2)
+
+
+@pytest.mark.slow
+def test_a_participant_shows_its_group_in_a_console(key: Path) -> None:
+    """Nobody could see the tree of a running group, which only its participants know."""
+    with started("start", "--at", "127.0.0.1:0", "--http", "0", key=key) as process:
+        assert process.stderr is not None
+        page, _, name = process.stderr.readline().removeprefix("console at ").partition("#")
+        place = place_of(process)
+        with urllib.request.urlopen(f"{page}groups", timeout=TEST_S_MAX) as answer:
+            (group,) = json.load(answer)["groups"]
+    assert (name, group["place"], group["participants"]) == ("gossip\n", place, 1)
 
 
 def test_every_command_has_help() -> None:

@@ -22,7 +22,7 @@ Fields = dict[str, list[Any]]
 def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
     """Whether the pattern, which is valid, matches the event."""
     leaves = list(_leaves(event, "", {}, itertools.count()))
-    return any(_holds(fields, leaves) for fields in _alternatives(pattern, ""))
+    return any(_holds(fields, leaves) for fields in alternatives(pattern, ""))
 
 
 def _leaves(content: Any, name: str, around: Elements, arrays: Iterator[int]) -> Iterator[Leaf]:
@@ -38,15 +38,15 @@ def _leaves(content: Any, name: str, around: Elements, arrays: Iterator[int]) ->
         yield name, content, around
 
 
-def _alternatives(pattern: dict[str, Any], path: str) -> Iterator[Fields]:
+def alternatives(pattern: dict[str, Any], path: str) -> Iterator[Fields]:
     """The fields that must hold together, for each choice of alternatives."""
     choices: list[list[Fields]] = []
     for step, inner in pattern.items():
         name = f"{path}.{step}" if path else step
         if step == "$or":
-            choices.append([fields for each in inner for fields in _alternatives(each, path)])
+            choices.append([fields for each in inner for fields in alternatives(each, path)])
         elif isinstance(inner, dict):
-            choices.append(list(_alternatives(inner, name)))
+            choices.append(list(alternatives(inner, name)))
         else:
             choices.append([{name: inner}])
     for chosen in itertools.product(*choices):

@@ -6,9 +6,11 @@ with one value per field; other fields are absent.
 
 import ipaddress
 import itertools
+import operator
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, Final
 
 Event = dict[str, Any]
@@ -88,14 +90,20 @@ def field_holds(key: str, given: Any, event: Event) -> bool:
     """Whether a field has one of its values, or all of them with `all`."""
     field, *modifiers = key.split("|")
     values = given if isinstance(given, list) else [given]
-    rest = [each for each in modifiers if each != "all"]
+    rest = [each for each in modifiers if each not in ("all", "neq")]
     answers = [value_holds(rest, value, field, event) for value in values]
-    return all(answers) if "all" in modifiers else any(answers)
+    answer = all(answers) if "all" in modifiers else any(answers)
+    return answer is not ("neq" in modifiers)
 
 
 def value_holds(modifiers: list[str], value: Any, field: str, event: Event) -> bool:
     """Whether a field has one value of a rule."""
     found = event.get(field)
+    if modifiers[:1] == ["fieldref"]:
+        return found is not None and same_fields(modifiers[1:], found, event.get(value))
+    if modifiers and modifiers[0] in TIME_PARTS:
+        compare = COMPARISONS[modifiers[1]] if modifiers[1:] else operator.eq
+        return isinstance(found, datetime) and compare(TIME_PARTS[modifiers[0]](found), value)
     if modifiers == ["exists"]:
         return (field in event) is value
     if value is None:
@@ -117,6 +125,19 @@ def value_holds(modifiers: list[str], value: Any, field: str, event: Event) -> b
     return any(text_holds(text, found, fold) for text in texts)
 
 
+def same_fields(modifiers: list[str], found: Any, other: Any) -> bool:
+    """Whether the value of a field fits that of another one."""
+    fold: Callable[[str], str] = str if "cased" in modifiers else str.lower
+    changes = [each for each in modifiers if each != "cased"]
+    if isinstance(other, str):
+        return any(text_holds(text, found, fold) for text in changed(plain(other), changes))
+    return not changes and other is not None and equal(found, other, fold)
+
+
+TIME_PARTS: Final[dict[str, Callable[[datetime], int]]] = {
+    **{part: operator.attrgetter(part) for part in ("minute", "hour", "day", "month", "year")},
+    "week": lambda time: time.isocalendar()[1],
+}
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "lt": lambda a, b: a < b,
     "lte": lambda a, b: a <= b,
@@ -134,6 +155,8 @@ def in_network(found: str, network: str) -> bool:
 
 def equal(found: Any, value: Any, fold: Callable[[str], str]) -> bool:
     """Equality of a value that is no text: also with the text that shows it."""
+    if isinstance(found, datetime) or isinstance(value, datetime):
+        return bool(found == value)
     if isinstance(found, str):
         return fold(found) == fold(shown(value))
     if isinstance(found, bool) or isinstance(value, bool):
@@ -233,7 +256,7 @@ def text_holds(text: list[Symbol], found: Any, fold: Callable[[str], str]) -> bo
         return True
     if isinstance(found, str):
         return matches([(fold(c), w) for c, w in text], fold(found))
-    if any(wildcard for _, wildcard in text) or found is None:
+    if any(wildcard for _, wildcard in text) or isinstance(found, datetime | None):
         return False
     return fold(literal(text)) == shown(found)
 

@@ -62,6 +62,16 @@ def test_patterns_match_as_recorded(shared_data: Callable[..., Path]) -> None:
     assert (wrong, len(cases)) == ([], 108)
 
 
+def has_content(pattern: dict[str, Any]) -> bool:
+    """Whether an alternative constrains a field and the content of the same field."""
+    return any(
+        other.startswith(f"{name}.")
+        for fields in eventbridge_naive.alternatives(pattern, "")
+        for name in fields
+        for other in fields
+    )
+
+
 def check_against_the_pattern(case: Case) -> None:
     """Compares filters and notifications with the pattern and the event themselves."""
     pattern, event = case
@@ -74,7 +84,7 @@ def check_against_the_pattern(case: Case) -> None:
     given = eventbridge.notifications(event)
     assert found is any(map(rule.matches, given))
     assert found <= any(map(rule.filters.matches, given))
-    assert bool(rule.residue) <= ('"exists": false' in json.dumps(pattern))
+    assert bool(rule.residue) <= ('"exists": false' in json.dumps(pattern) or has_content(pattern))
     assert found is pickle.loads(pickle.dumps(rule)).matches(given[0]) or len(given) > 1
 
 
@@ -126,7 +136,7 @@ def test_filters_match_as_the_pattern_does(pattern: dict[str, Any], event: dict[
         ('{"a": [1e400]}', eventbridge_refusals.INEXACT, "a"),
         ('{"a": ["\\ud800"]}', eventbridge_refusals.NOT_TEXT, "a"),
         ('{"a": [123456789012345678901234567890]}', eventbridge_refusals.INEXACT, "a"),
-        ('{"a": [{"anything-but": 9007199254740993}]}', eventbridge_refusals.INEXACT, "a"),
+        ('{"a": [{"anything-but": 18446744073709551617}]}', eventbridge_refusals.INEXACT, "a"),
         ('{"a": {"b": {}}}', eventbridge_refusals.EMPTY_OBJECT, "a.b"),
         ('{"a": {"b": 1}}', eventbridge_refusals.FIELD, "a.b"),
         ('{"a": {"b": []}}', eventbridge_refusals.EMPTY_ARRAY, "a.b"),

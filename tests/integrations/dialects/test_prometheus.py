@@ -166,6 +166,17 @@ def test_samples_are_matched_where_the_query_has_a_result(
         ("up{} > 0x10", "__name__ = 'up' and value > 16"),
         ("up > 1_000", "__name__ = 'up' and value > 1000"),
         ("up > - 5", "__name__ = 'up' and value > -5"),
+        ("up > 1h30m", "__name__ = 'up' and value > 5400"),
+        ("up > 1s500ms", "__name__ = 'up' and value > 1.5"),
+        ("up > (1 + 2) * 3 - -1", "__name__ = 'up' and value > 10"),
+        ("2 * 1024 ^ 3 <= up", "__name__ = 'up' and value >= 2147483648"),
+        ("up > -2 ^ 2", "__name__ = 'up' and value > -4"),
+        ("up > 2 ^ 3 ^ 2", "__name__ = 'up' and value > 512"),
+        ("up > 7 % -4", "__name__ = 'up' and value > 3"),
+        ("up == 7 % 0", "nothing"),
+        ("up > 1 / 0", "nothing"),
+        ("up == (-8) ^ 0.5", "nothing"),
+        ("up >= 10 ^ 400", "__name__ = 'up' and value = inf"),
         ("up{job=~'a|b',} > 1", "__name__ = 'up' and value > 1 and job in ('a', 'b')"),
         ("up{job=~'a.*'} > 1", "__name__ = 'up' and value > 1 and job prefix 'a'"),
         ("up{job=~'.*a.*'} > 1", "__name__ = 'up' and value > 1 and job contains 'a'"),
@@ -208,7 +219,7 @@ def test_forms_of_written_conditions(query: str, expected: str) -> None:
         ("up offset 5m > 5", "another time"),
         ("up @ 5 > 5", "another time"),
         ("up + 1 > 5", "arithmetic"),
-        ("up > 5 * 2", "arithmetic"),
+        ("up > 5 * down", "arithmetic"),
         ("up > bool 5", "a comparison whose result is 0 or 1"),
         ("up > on(job) down", "matching by labels"),
         ("up > 5 unless on(job) down > 5", "matching by labels"),
@@ -229,7 +240,10 @@ def test_forms_of_written_conditions(query: str, expected: str) -> None:
         ("up > 1" + "0" * 50_000, "a number in an unusual form"),
         ("up == \u0663", "not a comparison of metrics with numbers"),
         ("up > {{ threshold }}", "a comparison of two metrics"),
-        ("up > 5m", "not a comparison of metrics with numbers"),
+        ("up > 5m1h", "a number in an unusual form"),
+        ("up > 5m5m", "a number in an unusual form"),
+        ("up > 9999999999y", "a number in an unusual form"),
+        ("100 - (down * 2) > 5", "arithmetic"),
         ('up{job="a} > 5', "not a comparison of metrics with numbers"),
     ],
 )
@@ -293,6 +307,7 @@ def test_files_of_rules_are_read_in_order() -> None:
     """A rule of a file would be lost, or refused together with others."""
     first, second, third = read_rules(FILE)
     assert isinstance(first, Rule)
+    assert first.about == {"level": "page"}
     assert (first.name, str(first.filters)) == (
         "Down",
         '__name__ = "up" and job = "a" and value = 0',
@@ -319,7 +334,7 @@ def test_alerts_are_read_as_their_naive_reading(shared_data: Callable[..., Path]
     path = shared_data("rules_other", "prometheus_rules.yml")
     found = list(read_rules(path.read_text("utf-8"), rows=True))
     counts = Counter(isinstance(each, Rule) for each in found)
-    assert counts == {True: 353, False: 802}
+    assert counts == {True: 357, False: 798}
     read = 0
     for query in rules_prometheus.queries(path):
         naive = rules_prometheus.parsed(query)

@@ -43,6 +43,12 @@ TEXTS = {
     "cloudevents": '{"exact": {"type": "t"}}',
     "eventbridge": '{"price": [{"numeric": ["<", 5]}]}',
     "prometheus": "price < 5",
+    "alertmanager": "route: {receiver: desk, matchers: ['price=5']}",
+    "pubsub": 'attributes.price = "5"',
+    "servicebus": "price < 5",
+    "jms": "price < 5",
+    "rabbitmq": '{"price": 5}',
+    "falco": "fd.price < 5",
     "sigma": "title: t\ndetection: {s: {price|lt: 5}, condition: s}",
 }
 

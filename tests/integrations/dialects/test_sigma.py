@@ -3,6 +3,8 @@
 import json
 import re
 from base64 import b64encode
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +44,113 @@ def test_rules_are_as_specified(row: dict[str, Any]) -> None:
     assert [e for e in row["not"] if rule.matches(ct.Notification(e))] == []
 
 
+@pytest.mark.parametrize(
+    ("selection", "matching", "others"),
+    [
+        (["a b", 4688], ["xA By", "id 4688"], ["ab", "46"]),
+        ({"|all": ["a", "b"]}, ["b a"], ["a", "b"]),
+        ({"|re": "^a"}, ["ab"], ["ba"]),
+        ([{"f": "x"}, "a"], ["a"], ["b"]),
+        ("a*b", ["xaxxby"], ["ba"]),
+    ],
+)
+def test_keywords_are_parts_of_named_attributes(
+    selection: Any, matching: list[str], others: list[str]
+) -> None:
+    """Rules with keywords were refused, though their author knows where messages are."""
+    rule = sigma.read(document(s=selection), keywords=["Message", "log.original"])
+    negated = sigma.read(document("not s", s=selection), keywords=["Message", "log.original"])
+    for name in ("Message", "log.original"):
+        for text in (*matching, *others):
+            event = ct.Notification({name: text, "other": matching[0]})
+            assert rule.matches(event) is (text in matching)
+            assert negated.matches(event) is not rule.matches(event)
+    with pytest.raises(RefusedRuleError, match=sigma_refusals.KEYWORDS):
+        sigma.read(document(s=selection))
+
+
+MODIFIERS: Final[list[tuple[str, Any]]] = [
+    *((each, "abcd") for each in ("all", "base64", "base64offset", "cased", "contains", "neq")),
+    *((each, "abcd") for each in ("startswith", "endswith", "wide", "utf16le", "utf16be")),
+    *((each, "abcd") for each in ("utf16|base64", "windash", "re")),
+    *((f"re|{each}", "abcd") for each in ("i", "ignorecase", "m", "multiline", "s", "dotall")),
+    *((each, 1) for each in ("gt", "gte", "lt", "lte")),
+    *(("cidr", "10.0.0.0/8"), ("exists", True), ("expand", "%a%"), ("fieldref", "g")),
+    *((each, 1) for each in ("minute", "hour", "day", "week", "month", "year")),
+]
+"""A value for each modifier."""
+
+SPECIFIED: Final = (
+    "all startswith endswith contains exists cased neq windash re i m s base64 base64offset"
+    " utf16le utf16be utf16 wide lt lte gt gte minute hour day week month year cidr expand fieldref"
+)
+"""The modifiers of the appendix of the Sigma specification 2.1.0, in its order."""
+
+IN_PYSIGMA: Final = ("ignorecase", "multiline", "dotall")
+
+
+def test_each_modifier_of_the_specification_has_a_value() -> None:
+    """A modifier of the specification would be neither read nor refused with a reason."""
+    tried = {name for modifier, _ in MODIFIERS for name in modifier.split("|")}
+    assert tried == {*SPECIFIED.split(), *IN_PYSIGMA}
+
+
+@pytest.mark.parametrize(("modifier", "value"), MODIFIERS)
+def test_modifiers_of_the_specification_are_read(modifier: str, value: Any) -> None:
+    """A rule with a new modifier would count as one with a misspelled modifier."""
+    assert len(sigma.read(document(s={f"f|{modifier}": value}), {"a": ["x"]}).filters)
+
+
+@pytest.mark.parametrize(
+    ("modifier", "numbers", "others"),
+    [
+        ("minute", [59], [0, 58]),
+        ("hour", [22], [0, 23]),
+        ("day", [3], [2, 4]),
+        ("week", [53], [52, 54, 1]),
+        ("month", [1], [0, 2]),
+        ("year", [2027], [2026]),
+        ("hour|gte", [21, 22], [23]),
+        ("hour|lt", [23], [22]),
+    ],
+)
+def test_parts_of_times_are_those_in_utc(
+    modifier: str, numbers: list[int], others: list[int]
+) -> None:
+    """A rule for the night would match by the zone of the sensor, or texts of any form."""
+    time = datetime.fromisoformat("2027-01-03T23:59:07+01:00")
+    for number in (*numbers, *others):
+        rule = sigma.read(document(s={f"f|{modifier}": number}))
+        assert rule.matches({"f": time}) is (number in numbers)
+        assert not rule.matches({"f": time.isoformat()})
+        assert not rule.matches({})
+
+
+def test_filters_cover_comparisons_narrowly() -> None:
+    """A broker would forward all events to a rule with a comparison of two fields."""
+    rule = sigma.read(document(s={"f|fieldref": "g", "f|contains": "x", "h": 1}))
+    present, part = ct.Filter("f any but (null) and g any but (null)"), {"f": "ax", "h": 1}
+    assert present.covers(rule.filters)
+    assert not rule.filters.matches({**part, "f": "a", "g": 1})
+    assert rule.filters.matches({**part, "g": "other"})
+    assert not rule.matches({**part, "g": "other"})
+    assert rule.residue == "f|fieldref: g"
+    either = sigma.read(document("s or t", s={"f|fieldref": "g"}, t={"h": 1}))
+    assert either.matches({"h": 1})
+    assert not either.filters.matches({"f": 1})
+
+
+def test_all_comparisons_of_a_rule_are_bounded_together() -> None:
+    """A rule with many comparisons would hold a broker for seconds at each wide event."""
+    rule = sigma.read(document("1 of s*", s1={"f|fieldref": "g"}, s2={"g|fieldref": "f"}))
+    values = [f"v{number}" for number in range(71)]
+    assert rule.matches({"f": values, "g": ["v1"]})
+    assert not rule.matches({"f": values, "g": values})  # 5,041 pairs of each
+    itself = sigma.read(document(s={"f|fieldref": "f"}))
+    assert itself.matches({"f": values})
+    assert not itself.matches({"f": [f"v{number}" for number in range(101)]})
+
+
 # --- direct evaluation --------------------------------------------------------------------------
 
 LETTERS: Final = "aAbé1-/*?\\. –"
@@ -55,6 +164,11 @@ ON_TEXT = st.lists(
     max_size=3,
     unique=True,
 )
+ON_FIELD = st.lists(
+    st.sampled_from(("contains", "startswith", "endswith", "cased")), max_size=2, unique=True
+)
+PARTS: Final = ("minute", "hour", "day", "week", "month", "year")
+ORDER = st.lists(st.sampled_from(("lt", "lte", "gt", "gte")), max_size=1)
 NETWORKS: Final = ("1.0.0.0/8", "1.1.1.0/24", "1::/16")
 REGEXES: Final = ("a", "^a", "[ab]+1", "(a|b)b", "a.?b", r"\.", "b{2}", r"\\", "^$")
 
@@ -62,7 +176,11 @@ REGEXES: Final = ("a", "^a", "[ab]+1", "(a|b)b", "a.?b", r"\.", "b{2}", r"\\", "
 @st.composite
 def items(draw: st.DrawFn) -> tuple[str, Any]:
     """A field with modifiers, and its values."""
-    kind = draw(st.sampled_from(("text", "text", "text", "plain", "re", "cidr", "order", "exists")))
+    kind = draw(
+        st.sampled_from(
+            ("text", "text", "text", "plain", "re", "cidr", "order", "exists", "field", "part")
+        )
+    )
     several = draw(st.booleans())
     values: st.SearchStrategy[Any] = {
         "text": TEXTS,
@@ -71,6 +189,8 @@ def items(draw: st.DrawFn) -> tuple[str, Any]:
         "cidr": st.sampled_from(NETWORKS),
         "order": NUMBERS,
         "exists": st.booleans(),
+        "field": st.sampled_from("fg"),
+        "part": st.integers(0, 31) | st.just(2026),
     }[kind]
     modifiers = {
         "text": draw(ON_TEXT),
@@ -79,9 +199,13 @@ def items(draw: st.DrawFn) -> tuple[str, Any]:
         "cidr": ["cidr"],
         "order": [draw(st.sampled_from(("lt", "lte", "gt", "gte")))],
         "exists": ["exists"],
+        "field": ["fieldref", *draw(ON_FIELD)],
+        "part": [draw(st.sampled_from(PARTS)), *draw(ORDER)],
     }[kind]
     if several and draw(st.booleans()):
         modifiers.append("all")
+    if draw(st.booleans()):
+        modifiers.append("neq")
     given = draw(st.lists(values, min_size=1, max_size=3) if several else values)
     return "|".join([draw(st.sampled_from("fg")), *modifiers]), given
 
@@ -108,6 +232,7 @@ EVENTS = st.dictionaries(
         st.sampled_from(
             ("1.1.1.1", "1.2.3.4", "1:2::", "a\x001\x00", "true", "1.5", "2.0", "YQ==")
         ),
+        st.integers(1_767_225_600, 1_800_000_000).map(partial(datetime.fromtimestamp, tz=UTC)),
     ),
 )
 
@@ -309,6 +434,12 @@ def test_events_of_windows_become_flat() -> None:
         "User": "u",
         "UserData_Channel": "C",
     }
+    nested = {"A": {"#attributes": {"of": "p", "xmlns": "x"}, "B": [{"c": 1}, {"#text": "t"}]}}
+    assert sigma.attributes_of({"System": {}, "UserData": {"X": nested}}) == {
+        "A_of": "p",
+        "A_B_c": 1,
+        "A_B": "t",
+    }
     flat = {"@timestamp": "t", "@id": 5, "SourceName": "P", "x": None, "EventID": 1}
     assert sigma.attributes_of(flat) == {
         "@timestamp": "t",
@@ -449,7 +580,7 @@ REFUSED: Final = [
         {"detection": {"condition": "s", "s": {"a": 1}}, "logsource": "windows"},
         sigma_refusals.NO_RULE,
     ),
-    ({"correlation": {"type": "event_count"}}, sigma_refusals.NO_RULE),
+    ({"correlation": {"type": "event_count"}}, sigma_refusals.CORRELATED),
     (document(None, s={"f": 1}), sigma_refusals.NO_CONDITION),
     (document([], s={"f": 1}), sigma_refusals.NO_CONDITION),
     (document("", s={"f": 1}), sigma_refusals.CONDITION),
@@ -470,12 +601,19 @@ REFUSED: Final = [
     (document(s="word"), sigma_refusals.KEYWORDS),
     (document(s=[{"f": 1}, "word"]), sigma_refusals.KEYWORDS),
     (document(s={"|all": ["word"]}), sigma_refusals.KEYWORDS),
-    (document(s={"f|fieldref": "g"}), sigma_refusals.FIELD_REFERENCE),
+    (document(s={"f|fieldref": "g*"}), sigma_refusals.VALUE),
+    (document(s={"f|fieldref": "@id"}), sigma_refusals.NAME),
+    (document(s={"f|fieldref|base64": "g"}), sigma_refusals.MODIFIERS),
     (document(s={"@id": 1}), sigma_refusals.NAME),
     (document(s={"f" * 300: 1}), sigma_refusals.NAME),
     (document(s={1: 1}), sigma_refusals.NAME),
     (document(s={"f|unheard": "x"}), sigma_refusals.MODIFIER),
-    (document(s={"f|hour": 1}), sigma_refusals.MODIFIER),
+    *(
+        (document(s={f"f|{each}": "1"}), sigma_refusals.VALUE)
+        for each in ("minute", "hour", "day", "week", "month", "year")
+    ),
+    (document(s={"f|hour|contains": 1}), sigma_refusals.MODIFIERS),
+    (document(s={"f|gte|hour": 1}), sigma_refusals.MODIFIERS),
     (document(s={"f|contains|re": "x"}), sigma_refusals.MODIFIERS),
     ({"detection": {1: {"f": 1}, "1": {"f": 2}, "condition": "1"}}, sigma_refusals.SAME_SELECTION),
     (document(s={"f|re|contains": "x"}), sigma_refusals.MODIFIERS),

@@ -1,6 +1,7 @@
 """Feeds as documents: formats, entries, and identities."""
 
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from lxml import etree
 
 from contrada.errors import InputError, LimitError, ParseError
-from contrada.integrations.feeds.feed_formats import only, read_feed, remembered
+from contrada.integrations.feeds.feed_document import remembered
+from contrada.integrations.feeds.feed_formats import BEFORE_BYTES_MAX, only, read_feed
 
 RSS = b"""<rss version="2.0"><channel><title>T</title><link>http://x/</link>
 <item><guid>1</guid><link>l1</link><title>one</title></item>
@@ -145,6 +147,27 @@ def test_broken_entries() -> None:
         read_feed(b"no feed", "f")
 
 
+@pytest.mark.parametrize(
+    "before", [b"\n", b"<br />\n<b>Warning</b>: <?php\n\n", b"<!-- <?xml -->\n\n"]
+)
+def test_the_output_of_a_server_before_a_feed_is_left_out(before: bytes) -> None:
+    """A feed would be lost by a warning of its server, or its faults have other places."""
+    data = b'<?xml version="1.0"?>\n' + RSS.replace(b"<title>two</title>", b"<title>two</titel>")
+    (right,), (fault,) = (
+        [each for each, _ in read_feed(each, "f").faults] for each in (data, before + data)
+    )
+    assert fault.line == right.line + before.count(b"\n")
+    assert (fault.column, fault.found) == (right.column, right.found)
+    with pytest.raises(ParseError) as refused:
+        read_feed(before + b'<?xml version="1.0"?>\n<rss>', "f")
+    assert refused.value.line == 2 + before.count(b"\n")
+    # An element that only looks like a beginning is a part of its feed.
+    quoted = RSS.replace(b"<title>two", b'<title><![CDATA[<?xml version="1.0"?><rss/>]]>two')
+    assert len(read_feed(quoted, "f").entries) == len(read_feed(RSS, "f").entries)
+    with pytest.raises(ParseError):
+        read_feed(b" " * BEFORE_BYTES_MAX + data, "f")
+
+
 def test_it_is_bounded() -> None:
     """A hostile feed would take all memory, or all time."""
     many = b" ".join(b'a%d="1"' % number for number in range(5_000))
@@ -196,8 +219,8 @@ def test_the_document_is_not_remembered() -> None:
     kept = remembered(found)
     assert [each[:2] for each in kept.entries] == [each[:2] for each in found.entries]
     assert (kept.identity, kept.format_name) == (found.identity, found.format_name)
-    assert found.root not in (kept.root, *(each.node.getparent() for each in kept.entries))
-    assert not len(kept.root)
+    assert kept.root is None
+    assert [each.node for each in kept.entries] == [None]
 
 
 def test_a_message_of_another_sender_is_another_one() -> None:
@@ -212,3 +235,12 @@ def test_a_channel_is_the_same_by_its_link_to_itself_alone() -> None:
     links = '<a:link rel="hub" href="http://hub"/><a:link rel="self" href="http://me"/>'
     data = f'<rss xmlns:a="http://www.w3.org/2005/Atom"><channel>{links}</channel></rss>'
     assert read_feed(data.encode(), "s").identity == "http://me"
+
+
+@pytest.mark.parametrize("begin", [b"<![CDATA[", b"<!--"])
+def test_sections_without_an_end_cost_no_more_than_others(begin: bytes) -> None:
+    """A hostile server would hold the poller for minutes: each would be searched to the end."""
+    start = time.process_time()
+    with pytest.raises(ParseError):
+        read_feed(b"<rss>" + begin * 20_000 + b"</rss>", "f")
+    assert time.process_time() - start < 1  # It was 9 s for the first one.

@@ -320,6 +320,38 @@ async def test_entries_of_a_broken_feed(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_broken_entry_is_told_once(tmp_path: Path) -> None:
+    """The same fault would be reported at each poll, and in each run."""
+    path, state = tmp_path / "feed.xml", tmp_path / "state"
+    broken = rss("1:a", "2:b").replace(b"<title>2:b</title>", b"<title>2:b</titel>")
+    path.write_bytes(broken)
+    poller = FeedPoller([str(path)], states=FeedStates(state))
+    told = [(await polled(poller))[0].bad for _ in range(2)]
+    poller = FeedPoller([str(path)], states=FeedStates(state))
+    told.append((await polled(poller))[0].bad)
+    path.write_bytes(broken.replace(b"2:b", b"3:b"))
+    told.append((await polled(poller))[0].bad)
+    assert told == [1, 0, 0, 1]
+
+
+@on_loop
+async def test_common_faults_of_form_are_read(tmp_path: Path) -> None:
+    """Feeds that every reader shows would be refused."""
+    path = tmp_path / "feed.xml"
+    data = rss("1:a&nbsp;&eacute;&amp;amp;", "2:<![CDATA[&nbsp;]]>")
+    path.write_bytes(b"\n PHP notice \n<?xml version='1.0'?>" + data)
+    (poll,) = await polled(FeedPoller([str(path)]))
+    assert titles(poll) == ["1:a\xa0\xe9&amp;", "2:&nbsp;"]
+    path.write_bytes(rss("1:&unheard;", "2:b"))
+    (poll,) = await polled(FeedPoller([str(path)]))
+    assert (titles(poll), poll.bad) == (["2:b"], 1)
+    own = b"<!DOCTYPE rss [<!ENTITY nbsp 'own'>]>" + rss("1:&nbsp;")
+    path.write_bytes(own)
+    (poll,) = await polled(FeedPoller([str(path)]))
+    assert titles(poll) == ["1:own"]
+
+
+@on_loop
 async def test_other_xml_with_entries_and_an_identity(tmp_path: Path) -> None:
     """Only news could be polled."""
     path = tmp_path / "g.xml"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from contrada.errors import InputError
-from contrada.integrations.feeds.feed_formats import FeedDocument, read_feed
+from contrada.integrations.feeds.feed_document import FeedDocument
+from contrada.integrations.feeds.feed_formats import read_feed
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_states import NO_VALIDATORS, FeedStates, SeenFeed, Validators
 

@@ -1,15 +1,21 @@
 """The rule that gives a cell its value."""
 
 import math
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given as given_text
+from hypothesis import strategies as st
 
 from contrada.errors import InputError, InvalidValueError
-from contrada.integrations.files import ReadOptions
+from contrada.integrations.files import BadRecord, Matcher, ReadOptions, Record, read_file
 from contrada.integrations.files.read_options import CONVERTERS, untyped_value
-from contrada.model import Value
+from contrada.integrations.files.record_matcher import MatchedRecord
+from contrada.integrations.files.time_formats import WRITTEN, time_value
+from contrada.model import Filter, Value
 
 UNTYPED: list[tuple[str, Value]] = [
     ("0", 0),
@@ -57,6 +63,10 @@ TYPED: list[tuple[str, str, Value]] = [
     ("time", "2013-01-01T05:00:00Z", datetime(2013, 1, 1, 5, tzinfo=UTC)),
     ("time", "2013-01-01T05:00:00.25+02:00", datetime(2013, 1, 1, 3, 0, 0, 250000, tzinfo=UTC)),
     ("time", "2000-03-01", datetime(2000, 3, 1, tzinfo=UTC)),
+    ("time", "Mon, 25 Jan 2016 01:35:20 -0800", datetime(2016, 1, 25, 9, 35, 20, tzinfo=UTC)),
+    ("time", "25 Jan 16 01:35 pst", datetime(2016, 1, 25, 9, 35, tzinfo=UTC)),
+    ("time", "1 Jan 2016 01:35:20 -0000 (x)", datetime(2016, 1, 1, 1, 35, 20, tzinfo=UTC)),
+    ("time", "25/Jan/2016:01:35:20 -0800", datetime(2016, 1, 25, 9, 35, 20, tzinfo=UTC)),
 ]
 
 
@@ -86,6 +96,10 @@ def test_nan_can_be_declared() -> None:
         ("time", "0001-01-01T00:00:00+01:00"),
         ("time", "20130101T050000Z"),
         ("time", "yesterday"),
+        ("time", "31 Feb 2016 00:00:00 GMT"),
+        ("time", "25 Jan 0016 00:00:00 GMT"),
+        ("time", "25 Jan 2016 00:00:00"),
+        ("time", "25 Jan 2016 00:00:00 X"),
     ],
 )
 def test_cells_of_another_type_are_refused(kind: str, text: str) -> None:
@@ -107,6 +121,42 @@ def test_times_without_a_zone_are_in_the_zone_of_the_source() -> None:
             convert(text)
     with pytest.raises(InputError, match="'Europe/Nowhere', expected a zone"):
         ReadOptions(zone="Europe/Nowhere")
+
+
+def test_a_pattern_of_times_is_declared(tmp_path: Path) -> None:
+    """Logs with other times than ISO 8601 could be neither ordered nor filtered by time."""
+    types = {"local": "time:%d.%m.%Y %H:%M", "zoned": "time:%b %d %Y %H:%M %z", "at": "time"}
+    options = ReadOptions(types=types, zone="Europe/Rome")
+    at = datetime(2016, 1, 25, 9, 35, tzinfo=UTC)
+    (tmp_path / "f.csv").write_text(
+        "local,zoned,at\n25.01.2016 10:35,Jan 25 2016 01:35 -0800,25 Jan 2016 09:35 GMT\n"
+        "25.01.2016,,\n"
+    )
+    (tmp_path / "f.jsonl").write_text(
+        '{"local": "25.01.2016 10:35", "zoned": "Jan 25 2016 01:35 -0800", '
+        '"at": "25/Jan/2016:10:35:00"}\n{"local": "25.01.2016"}\n'
+    )
+    for name, form in (("f.csv", "csv"), ("f.jsonl", "jsonl")):
+        good, bad = read_file(tmp_path / name, form, options)
+        assert isinstance(good, Record)
+        assert isinstance(bad, BadRecord)
+        assert dict(good.notification) == dict.fromkeys(types, at)
+        assert "'25.01.2016': expected a time as %d.%m.%Y %H:%M" in bad.reason
+        asked = Filter("local = @2016-01-25T09:35:00Z and zoned = @2016-01-25T09:35:00Z")
+        (found,) = Matcher([asked], options).file(tmp_path / name, form, "f")
+        assert [type(each) for each in found.records] == [MatchedRecord, BadRecord]
+    with pytest.raises(InvalidValueError, match="a time with a zone"):
+        ReadOptions(types=types).converter("local")("25.01.2016 10:35")
+    with pytest.raises(InputError, match="found 'time:%', expected directives of strptime"):
+        ReadOptions(types={"t": "time:%"})
+
+
+@given_text(st.from_regex(WRITTEN, fullmatch=True) | st.text(max_size=30))
+def test_texts_are_times_or_refused(text: str) -> None:
+    """A text of a log would end the reading of its file."""
+    for zone in (None, "Europe/Rome"):
+        with suppress(InvalidValueError):
+            assert time_value(text, zone=zone).tzinfo is UTC
 
 
 @pytest.mark.parametrize(

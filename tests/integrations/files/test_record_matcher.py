@@ -269,11 +269,11 @@ def in_order(told: Any) -> Any:
 def check(path: Path, text: str, kind: str, options: ReadOptions) -> None:
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     *read, told = expected(path, kind, options)
-    assert outcomes(path, kind, options, bulk=False) == (*read, told)
     shown = sorted(map(in_order, told), key=repr)
-    for share in (0.1, 1.0):
-        limits = replace(options.limits, fallback_share_max=share)
+    for share, keys_at_once in ((0.1, 2**19), (1.0, 3)):
+        limits = replace(options.limits, fallback_share_max=share, keys_at_once=keys_at_once)
         options = replace(options, limits=limits)
+        assert outcomes(path, kind, options, bulk=False) == (*read, told)
         assert outcomes(path, kind, options, bulk=True) == (*read, told)
         assert in_columns(path, kind, options) == (*read, shown)
 
@@ -490,6 +490,28 @@ def test_matched_lines_are_packed_in_pieces(
         0,
         sorted(map(in_order, expected(file, kind, ReadOptions())[-1]), key=repr),
     )
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize(("is_packed", "bulk_after_bytes"), [(True, 0), (False, 0), (False, 2**62)])
+def test_no_outcomes_have_many_matches(
+    file: Path, kind: str, is_packed: bool, bulk_after_bytes: int
+) -> None:
+    """A value in most lines that many filters ask for would fill the memory with its matches."""
+    rows, filters, at_once = 300, 40, 200
+    values = [0 if row % 10 == 5 else 1 for row in range(rows)]
+    lines = [f"{each}" if kind == "csv" else f'{{"a":{each}}}' for each in values]
+    file.write_text("\n".join([*(["a"] if kind == "csv" else []), *lines, ""]))
+    options = ReadOptions(limits=FileLimits(keys_at_once=at_once))
+    subject = Matcher([WANTED[0]] * filters, options, bulk_after_bytes)
+    subject.packs = is_packed
+    found = list(subject.file(file, kind, "f"))
+    told = ((one for one in each.records if not isinstance(one, BadRecord)) for each in found)
+    sizes = [sum(len(one.positions) for one in some) for some in told]
+    sizes += [sum(map(len, each.packed.positions)) for each in found if each.packed]
+    assert sum(sizes) == values.count(1) * filters
+    assert max(sizes) <= (2 * at_once if is_packed else at_once)  # A portion joins waiting lines.
+    assert sum(each.read for each in found) == rows
 
 
 def test_objects_that_are_too_long_are_bad(file: Path) -> None:

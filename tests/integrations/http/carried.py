@@ -1,15 +1,16 @@
 """`http_port`: an HTTP port with the WebSocket endpoint of a broker, and nothing else."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
-from contrada.integrations.http.websocket_links import CarriedArrivals, LingeringWebSocket
+from contrada.integrations.http import GatewayLimits
+from contrada.integrations.http.http_port import HttpPort
+from contrada.integrations.http.websocket_links import CarriedArrivals
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.address import PATH_DEFAULT
 from contrada.net.wire.tls import Tls
@@ -20,10 +21,10 @@ HOST = "127.0.0.1"
 
 @dataclass
 class Port:
-    """A listening uvicorn server."""
+    """A listening port."""
 
     number: int
-    server: uvicorn.Server
+    server: HttpPort
     scheme: str
 
     @property
@@ -38,27 +39,17 @@ class Port:
 
 
 @asynccontextmanager
-async def http_port(broker: Broker, port: int = 0, tls: Tls | None = None) -> AsyncIterator[Port]:
+async def http_port(
+    broker: Broker, port: int = 0, tls: Tls | None = None, **limits: float
+) -> AsyncIterator[Port]:
     """Serves the HTTP port of a broker on this event loop."""
-    routes = [WebSocketRoute(PATH_DEFAULT, CarriedArrivals(broker).arrive)]
-    server = uvicorn.Server(
-        uvicorn.Config(
-            Starlette(routes=routes),
-            HOST,
-            port,
-            ws=LingeringWebSocket,
-            ws_max_size=2 * CARRIED_BYTES_MAX,
-            log_level="error",
-            lifespan="off",
-            ssl_certfile=tls.certificate if tls else None,
-        )
-    )
-    serving = asyncio.create_task(server._serve())  # Without its handlers of signals.
-    while not server.started:
-        await asyncio.sleep(0.001)
-    number = server.servers[0].sockets[0].getsockname()[1]
+    app = Starlette(routes=[WebSocketRoute(PATH_DEFAULT, CarriedArrivals(broker).arrive)])
+    given: Any = {"websocket_message_bytes_max": 2 * CARRIED_BYTES_MAX, **limits}
+    context = tls.server_context(lambda _: None) if tls else None
+    server = HttpPort(app, HOST, port, context, limits=GatewayLimits(**given))
+    await server.start()
     try:
+        number = int(server.address.rpartition(":")[2])
         yield Port(number, server, "contrada+wss" if tls else "contrada+ws")
     finally:
-        server.should_exit = server.force_exit = True
-        await serving
+        await server.stop()

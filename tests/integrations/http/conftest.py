@@ -8,13 +8,18 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from contrada.integrations.http import Gateway, local_services
+from contrada.integrations.http import Gateway, SinkRules, local_services
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.token_services import local_service
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.jwt_verifier import JwtSettings
+from contrada.net.broker.neighbours import Membership
 from contrada.net.broker.users import Users
 from contrada.net.client.tcp_service import TcpService
 from tests.net.soon import SOON
+
+LOCAL = SinkRules(allowed=("127.0.0.0/8",), unasked=("127.0.0.0/8",))
+"""Sinks in the test's process, which do not know the web-hook handshake."""
 
 
 class Served(NamedTuple):
@@ -41,7 +46,12 @@ def event(number: int = 0, **given: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving(
-    store: Path | None = None, users: Users | None = None, token: str = "", **options: Any
+    store: Path | None = None,
+    users: Users | None = None,
+    token: str = "",
+    jwt: JwtSettings | None = None,
+    network: Membership | None = None,
+    **options: Any,
 ) -> AsyncIterator[Served]:
     """Serves a broker and its gateway within the context; the broker's client shows `token`.
 
@@ -49,7 +59,7 @@ async def serving(
     """
     options.setdefault("limits", GatewayLimits(push_backoff=SOON))
     async with (
-        Broker(port=0, store=store, users=users) as broker,
+        Broker(port=0, store=store, users=users, jwt=jwt, network=network) as broker,
         Gateway(local_services(broker), port=0, users=broker, **options) as gateway,
         httpx.AsyncClient(base_url=gateway.address, timeout=30) as client,
         local_service(broker, token) as service,

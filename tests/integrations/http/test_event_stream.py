@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contrada.integrations.http import GatewayLimits
+from contrada.model import Envelope, Notification
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Lines, serving
 
@@ -177,3 +178,92 @@ async def test_a_client_that_leaves_frees_its_resources() -> None:
                 pass
         await until(lambda: it.gateway.counts.streams == 0)
         await until(lambda: it.broker.statistics().subscriptions == 0)
+
+
+@on_loop
+async def test_a_stream_of_notifications_is_exact() -> None:
+    """A client would see other values, envelopes or bodies than were published."""
+    odd = {"n": 2**60, "f": float("nan"), "g": -1.5, "none": None, "b": b"\0", "s": ("x", "null")}
+    given = [
+        Notification({"s": "null"}),
+        Notification({"f": float("inf"), "n": 1}),
+        Notification.with_marks(odd, ["Tick", "Quote"], body=b"\xff", content_type="x/y"),
+        Notification({}, envelope=Envelope(id="a", publisher="b", ttl_us=10**9, priority=7)),
+    ]
+    async with (
+        serving() as it,
+        it.service.subscribe("everything") as events,
+        it.http.stream(
+            "GET", "/subscribe", params={"filter": "everything", "form": "notification"}
+        ) as response,
+    ):
+        assert response.status_code == 200, await response.aread()
+        lines = Lines(response)
+        await it.service.publish_batch(given)
+        for _ in given:
+            _, _, data = await lines.next()
+            assert Notification.from_json(data).is_identical(await events.next(20))
+
+
+@on_loop
+async def test_a_stream_of_a_pattern_has_its_matches() -> None:
+    """A program over HTTP could not see sequences, or would see their parts in another order."""
+    sequence = "gust > 35 -> delay > 120 by origin within 5 min"
+    parts = [{"gust": 40, "origin": "JFK"}, {"delay": 130, "origin": "JFK"}]
+    plain, exact = {"filter": sequence}, {"filter": sequence, "form": "notification"}
+    async with (
+        serving() as it,
+        it.http.stream("GET", "/subscribe", params=plain) as events,
+        it.http.stream("GET", "/subscribe", params=exact) as notifications,
+    ):
+        for each in (parts[0], {"gust": 50, "origin": "EWR"}, parts[1]):
+            await it.service.publish(each)
+        _, _, data = await Lines(events).next()
+        assert [each["data"] for each in json.loads(data)] == parts
+        _, _, data = await Lines(notifications).next()
+        found = [Notification.from_json(json.dumps(each)) for each in json.loads(data)]
+        assert found == [*map(Notification, parts)]
+
+
+@on_loop
+async def test_a_client_acknowledges_by_hand(tmp_path: Path) -> None:
+    """Records would be lost that a person has not dealt with, or come again after they have."""
+    async with serving(tmp_path / "events.db", durable=True) as it:
+        asked = {"filter": "n >= 0", "durable": "desk", "acknowledge": "manual"}
+        acknowledge = "/queues/acknowledgements?name=desk&position="
+        assert (await it.http.post(f"{acknowledge}1")).status_code == 409
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            assert response.status_code == 200, await response.aread()
+            lines = Lines(response)
+            await it.service.publish_batch({"n": n} for n in range(4))
+            assert [(await lines.next())[0] for _ in range(4)] == ["1", "2", "3", "4"]
+            for position, status in (("9", 400), ("x", 400), ("2", 200)):
+                answer = await it.http.post(f"{acknowledge}{position}")
+                assert answer.status_code == status, answer.text
+        await until(lambda: it.gateway.counts.streams == 0)
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            lines = Lines(response)
+            assert [(await lines.next())[0] for _ in range(2)] == ["3", "4"]
+            for position, status in (("9", 400), ("3", 200)):
+                answer = await it.http.post(f"/queues/nacks?name=desk&position={position}")
+                assert answer.status_code == status, answer.text
+            assert (await lines.next())[0] == "3"
+        for wrong in ({"acknowledge": "later"}, {"form": "xml"}, {"durable": ""}):
+            refused = await it.http.get("/subscribe", params={**asked, **wrong})
+            assert refused.status_code == 400, refused.text
+
+
+@on_loop
+async def test_a_rule_with_a_residue_holds_no_event_back() -> None:
+    """An event would wait in the broker for the next one that the rule selects."""
+    text = "price > 100 AND n < 100 + price - price"
+    async with serving() as it:
+        asked = {"filter": text, "dialect": "cesql"}
+        async with it.http.stream("GET", "/subscribe", params=asked) as response:
+            assert response.status_code == 200, await response.aread()
+            await it.service.publish_batch({"price": 200, "n": n} for n in (2, 300, 500))
+            lines = Lines(response)
+            found = [json.loads((await lines.next())[2])]
+            await it.service.publish_batch({"price": 200, "n": n} for n in (400, 4))
+            found.append(json.loads((await lines.next())[2]))
+            assert [each["data"]["n"] for each in found] == [2, 4]

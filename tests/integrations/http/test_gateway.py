@@ -1,14 +1,21 @@
 """Events in and out over HTTP, and the answers to failed requests."""
 
 import json
+from pathlib import Path
 
 import httpx
 import pytest
 from starlette.requests import Request
 
-from contrada.errors import ConnectionFailedError, NotPermittedError, RefusedRequestError
-from contrada.integrations.http import Gateway
+from contrada.errors import (
+    ConnectionFailedError,
+    DeliveryError,
+    NotPermittedError,
+    RefusedRequestError,
+)
+from contrada.integrations.http import Gateway, event_translation
 from contrada.integrations.http.http_responses import refusal_of, token_of
+from contrada.model import Notification
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from tests.asynchronous import on_loop, until
@@ -87,12 +94,16 @@ async def test_filters_of_other_dialects() -> None:
         (BATCH, json.dumps([event(0)] * 10_001), 400, "http_events_max"),
         ({"content-type": "application/cloudevents+avro"}, "", 415, "avro"),
         ({"content-type": "application/cloudevents+json; charset=latin-1"}, "{}", 415, "UTF-8"),
-        ({"content-type": "application/json"}, "{}", 415, "ce-specversion"),
+        ({"content-type": "application/json"}, '{"specversion": "1"}', 415, "ce-specversion"),
+        ({"content-type": "application/json"}, "{", 400, "JSON"),
+        ({"content-type": "application/json", "ce-source": ""}, "{}", 400, "source"),
+        ({"content-type": "text/plain"}, "{}", 415, "ce-specversion"),
+        ({}, "{}", 415, "ce-specversion"),
         ({"ce-specversion": "1.0", "ce-id": "%ff"}, "", 400, "UTF-8"),
         ({**CLOUD_EVENT, "content-encoding": "gzip"}, json.dumps(event(0)), 415, "gzip"),
         ({"ce-specversion": "1.0", "ce-id": "1"}, "", 400, "source"),
         ({"authorization": "Basic abc"}, "", 401, "Bearer"),
-        ({"authorization": f"Bearer {'x' * 600}"}, "", 400, "TOKEN_CHARS_MAX"),
+        ({"authorization": f"Bearer {'x' * 9_000}"}, "", 400, "TOKEN_CHARS_MAX"),
         ({"origin": "https://evil.example"}, "", 403, "evil.example"),
         ({"host": "evil.example"}, "", 421, "evil.example"),
     ],
@@ -114,6 +125,23 @@ def test_malformed_events_are_refused(
 
 
 @on_loop
+async def test_plain_json_is_the_data_of_an_event() -> None:
+    """A program that posts JSON, as most do, would have to learn CloudEvents first."""
+    kind = {"content-type": "application/json"}
+    async with serving() as it, it.service.subscribe("data.price > 5 or data = 7") as events:
+        for content, headers in (('{"price": 6}', {"ce-type": "order"}), ("7", {})):
+            answer = await it.http.post("/events", content=content, headers=kind | headers)
+            assert answer.json() == {"published": 1}, answer.text
+        first, second = [await anext(events) for _ in range(2)]
+        assert first["id"] != second["id"]
+        assert isinstance(first, Notification)
+        assert isinstance(second, Notification)
+        assert (first["type"], first["source"]) == ("order", "/events")
+        assert (second["type"], second["data"]) == ("contrada.json", 7)
+        event_translation.event_json(first)
+
+
+@on_loop
 async def test_one_malformed_event_refuses_its_batch_with_its_index() -> None:
     """The sender would not know which event is malformed, or which were published."""
     async with serving() as it:
@@ -128,7 +156,7 @@ async def test_one_malformed_event_refuses_its_batch_with_its_index() -> None:
     ("asked", "status", "said"),
     [
         ({}, 400, "filter"),
-        ({"filter": "a = 1 -> a = 2"}, 400, "expected one filter, or several joined by `or`"),
+        ({"filter": "a = 1 -> a = 2", "durable": "desk"}, 400, "not a pattern"),
         ({"filter": "price >"}, 400, "line 1"),
         ({"filter": "a = 1 and a = 2"}, 400, "no notification can match"),
         ({"filter": "a = 1", "dialect": "cobol"}, 400, "cesql"),
@@ -204,10 +232,10 @@ async def test_unknown_paths_are_answered_in_json() -> None:
     """A program that expects JSON would find plain text."""
     async with serving() as it:
         answer = await it.http.get("/event")
-        assert (answer.status_code, "docs/http.md" in answer.json()["error"]) == (404, True)
+        assert (answer.status_code, "help http" in answer.json()["error"]) == (404, True)
         answer = await it.http.put("/events")
-        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-        assert answer.json()["error"] == "'/events': found the method PUT, expected POST"
+        assert (answer.status_code, answer.headers["allow"]) == (405, "OPTIONS, POST")
+        assert answer.json()["error"] == "'/events': found the method PUT, expected OPTIONS, POST"
         for path, methods in (
             ("/subscriptions", "GET, HEAD, POST"),
             ("/subscriptions/x", "DELETE, GET, HEAD"),
@@ -265,3 +293,32 @@ def test_broker_refusals_have_a_status() -> None:
     assert refusal_of(unknown).headers["WWW-Authenticate"].startswith("Bearer")
     assert refusal_of(NotPermittedError("no")).status == 403
     assert refusal_of(ConnectionFailedError("x", "away")).status == 503
+
+
+@on_loop
+async def test_a_sender_of_events_may_ask_before_it_pushes() -> None:
+    """Senders that validate a web-hook, as Event Grid does, could not deliver."""
+    async with serving() as it:
+        asked = {"WebHook-Request-Origin": "eventemitter.example.com", "WebHook-Request-Rate": "9"}
+        answer = await it.http.options("/events", headers=asked)
+        assert answer.status_code == 200
+        assert answer.headers["webhook-allowed-origin"] == "eventemitter.example.com"
+        assert answer.headers["webhook-allowed-rate"] == "*"
+        assert "POST" in answer.headers["allow"]
+        plain = await it.http.options("/events")
+        assert plain.status_code == 200
+        assert "webhook-allowed-origin" not in plain.headers
+        page = await it.http.options("/events", headers={**asked, "Origin": "https://x.example"})
+        assert page.status_code == 403
+
+
+@on_loop
+async def test_a_look_at_the_head_begins_no_durable_subscription(tmp_path: Path) -> None:
+    """A link checker would begin one, whose log grows for ever."""
+    async with serving(store=tmp_path / "events.db") as it:
+        answer = await it.http.head("/subscribe", params={"filter": "id exists", "durable": "d"})
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert it.gateway.counts.streams == 0
+        with pytest.raises(DeliveryError, match="no durable subscription 'd'"):
+            await it.service.unsubscribe("d")

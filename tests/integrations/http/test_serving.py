@@ -54,7 +54,9 @@ def examples() -> list[list[str]]:
     blocks = re.findall(r"(?:^    .*\n)+", PAGE.read_text("utf-8"), re.MULTILINE)
     texts = [text for block in blocks for text in re.split(r"\n(?=    curl )", block)]
     return [
-        shlex.split(text.replace("\\\n", " "))[1:] for text in texts if text.startswith("    curl ")
+        shlex.split(text.replace("\\\n", " "))[1:]
+        for text in texts
+        if text.startswith("    curl ") and "/queues/" not in text  # Those need users.
     ]
 
 
@@ -133,7 +135,7 @@ def test_the_default_host_is_loopback() -> None:
 def test_other_hosts_need_authentication() -> None:
     """A broker on loopback would be open to all by its HTTP port."""
     told: dict[str, Any] = {"http": {"listen": "0.0.0.0:80"}}
-    with pytest.raises(ServiceError, match=r"at 0\.0\.0\.0 others"):
+    with pytest.raises(ServiceError, match=r"at 0\.0\.0\.0 other machines"):
         settings_of(None, told)
     assert settings_of(None, {**told, "anyone": True}).http.listen == "0.0.0.0:80"
     assert settings_of(None, {**told, "users": "users.toml"}).users == "users.toml"
@@ -163,7 +165,7 @@ def test_a_missing_extra_is_reported_on_one_line() -> None:
     )
     assert done.returncode != 0
     (line,) = done.stderr.strip().splitlines()
-    assert "pip install contrada[http]" in line
+    assert "pip install 'contrada[http]'" in line
 
 
 @pytest.mark.slow
@@ -188,5 +190,5 @@ async def test_clients_and_links_connect_to_the_http_port(tmp_path: Path) -> Non
 
 def publish_reaches(publisher: Service, events: Subscription[Any]) -> bool:
     """Whether a repeated publication is delivered."""
-    asyncio.ensure_future(publisher.publish({"a": 1}))  # noqa: RUF006 - it is awaited by what comes
+    asyncio.ensure_future(publisher.publish({"a": 1}))  # noqa: RUF006 - the next steps await it
     return bool(events.statistics().queued)

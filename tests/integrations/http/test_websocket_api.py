@@ -11,6 +11,7 @@ import pytest
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
+from contrada.integrations.http import GatewayLimits
 from contrada.model import Notification
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Served, event, serving
@@ -45,6 +46,16 @@ async def test_subscribing_publishing_and_leaving() -> None:
         assert {"type": "ack", "id": "p", "published": 2} in told
         assert (await say(socket, type="unsubscribe", id="s"))["type"] == "ack"
         await until(lambda: it.broker.statistics().subscriptions == 0)
+
+
+@on_loop
+async def test_matches_of_a_pattern_arrive_whole() -> None:
+    """A page could not tell which events belong together."""
+    async with serving() as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="data.n = 1 -> data.n = 2")
+        await say(socket, type="publish", id="p", events=[event(1), event(2)])
+        told = json.loads(await socket.recv())
+        assert told == {"type": "match", "id": "s", "events": [event(1), event(2)]}
 
 
 @on_loop
@@ -118,7 +129,7 @@ async def test_a_durable_subscription_is_acknowledged_by_its_client(tmp_path: Pa
             await say(socket, **asked, filter="n >= 0")
             await it.service.publish_batch({"n": n} for n in range(4))
             told = [json.loads(await socket.recv()) for _ in range(4)]
-            assert [each["position"] for each in told] == [1, 2, 3, 4]
+            assert [(it["position"], it["attempt"]) for it in told] == [(n, 1) for n in range(1, 5)]
             assert (await say(socket, type="ack", id="s", position=2))["position"] == 2
         async with talking(it) as socket:
             await say(socket, **asked)
@@ -147,7 +158,7 @@ async def test_a_websocket_at_an_unknown_path_is_answered_with_404() -> None:
         answer = refused.value.response
         assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
         assert json.loads(answer.body)["error"] == (
-            "'/socket': there is nothing here; see docs/http.md"
+            "'/socket': there is nothing here; `contrada help http` lists the paths"
         )
 
 
@@ -178,7 +189,8 @@ async def test_an_oversized_message_ends_the_websocket() -> None:
 @on_loop
 async def test_a_message_of_many_frames_ends_the_websocket() -> None:
     """The bound of bytes does not bound empty frames."""
-    async with serving() as it, talking(it) as socket:
+    limits = GatewayLimits(websocket_message_bytes_max=2**13)
+    async with serving(limits=limits) as it, talking(it) as socket:
         with suppress(websockets.ConnectionClosed):
             await socket.send([""] * 5_000)
         with pytest.raises(websockets.ConnectionClosed):

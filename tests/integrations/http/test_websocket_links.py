@@ -13,7 +13,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError
-from contrada.integrations.http.websocket_links import LingeringWebSocket
 from contrada.model import Filter
 from contrada.model.codec import to_msgpack
 from contrada.net.broker.broker import Broker
@@ -111,7 +110,7 @@ async def test_commands_accept_websocket_addresses() -> None:
             await until(lambda: len(north.neighbours) == 1 and len(north.clients()) == 1)
             await until(lambda: north.dispatcher.router.statistics().filters.nodes == 1)
             async with connect(to) as publisher:
-                while reader.returncode is None:  # Until the subscription has come there.
+                while reader.returncode is None:  # Until the subscription has arrived there.
                     await publisher.publish({"a": 1})
                     await asyncio.sleep(0.01)
             assert (await reader.communicate())[0].strip().endswith(b"a=1")
@@ -216,17 +215,14 @@ async def test_a_websocket_without_a_hello_is_closed() -> None:
 
 
 @on_loop
-async def test_a_websocket_that_does_not_read_delays_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_websocket_that_does_not_read_delays_nobody() -> None:
     """Its queue would grow without end, and its socket would stay open after the close."""
-    monkeypatch.setattr(LingeringWebSocket, "linger_s", 0.05)
-    async with Broker(port=0) as broker, http_port(broker) as port:
+    async with Broker(port=0) as broker, http_port(broker, unsent_wait_s=0.05) as port:
         there = await silent(port.url)
         await until(lambda: broker.statistics().subscriptions == 1)
         (peer,) = broker._sessions
         async with connect(broker.address) as publisher:
-            while not peer._write_paused:
+            while not peer.is_write_paused:
                 await publisher.publish_batch({"a": n, "b": "x" * 10_000} for n in range(100))
         assert peer.unwritten_bytes <= 2 * broker.limits.write_buffer_bytes
         unread = there.recv_messages
@@ -234,7 +230,7 @@ async def test_a_websocket_that_does_not_read_delays_nobody(
         peer.abort()
         await peer.ended
         await until(lambda: broker.statistics().connections == 0)
-        await until(lambda: not port.server.server_state.connections)
+        await until(lambda: not port.server.connections)
         there.transport.abort()
         await there.wait_closed()
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -258,7 +259,9 @@ def test_json_answers(tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_text(text)
     with gzip.open(tmp_path / "f.jsonl.gz", "wt") as file:
         file.write(text)
-    for path in (tmp_path / "f.jsonl", tmp_path / "f.jsonl.gz"):
+    with lzma.open(tmp_path / "f.jsonl.xz", "wt") as file:
+        file.write(text)
+    for path in sorted(tmp_path.iterdir()):
         source = FileSource(path)
         for question in ("a = 1", "b.c = 'x'", "l = 2", "n = null", "later = true", "big > 0"):
             asked = SourceQuery(question)

@@ -65,7 +65,7 @@ def test_a_new_archive_replaces_others(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failure_to_archive_is_reported(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command without an effect would look successful."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(EngineError, match="it did not say why"):
+    with pytest.raises(EngineError, match="it gave no reason"):
         class_archive.write_archive()
     assert list((caches / "contrada" / "spark").iterdir()) == []
 

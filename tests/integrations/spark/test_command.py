@@ -260,7 +260,8 @@ main()
 """,
     "matching": """
 import os, signal
-from contrada.integrations.spark.pipeline import pipeline_results
+from contrada.integrations.spark.pipeline import pipeline_results, pipeline_run
+pipeline_run.ShortRun = pipeline_run.SparkRun  # It counts in jobs of Spark.
 count = pipeline_results.counts_of
 def interrupted(frame, sources, subscriptions):
     def endless(batches, parent=os.getpid()):

@@ -119,6 +119,7 @@ def test_parameters_can_be_set(tmp_path: Path) -> None:
         ('time = "t"', 'entries = "e"', "elements of XML"),
         ('type_marks = ["T"]', 'type_marks = ["T"]\nobvent = "m:C"', "one of them"),
         ('type_marks = ["T"]', 'obvent = "no_such_module:C"', "cannot be imported"),
+        ('type_marks = ["T"]', 'obvent = "contrada:Obvent"', "no mark of their own"),
         ('type_marks = ["T"]', 'obvent = "no_class"', "expected module:Class"),
         ('type_marks = ["T"]', 'obvent = "json:JSONDecoder"', "its filters cannot be had"),
         ('paths = ["{out}/*.csv"]', "paths = []", "found no paths"),

@@ -78,7 +78,7 @@ def test_a_worker_without_the_package(
     worker("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     said = said_by_workers(spark, asks, tmp_path / "bases")
     assert "cannot import contrada (No module named 'contrada')" in said
-    assert said.endswith("install contrada[spark] there")
+    assert said.endswith("install 'contrada[spark]' there")
 
 
 @pytest.mark.skipif(NATIVE is None, reason="the driver has no compiled kernels either")
@@ -111,6 +111,14 @@ def test_a_worker_with_another_python(
     said = said_by_workers(spark, asks, tmp_path)
     assert "different version: 3." in said
     assert "than that in driver: 3.2" in said
+
+
+def test_a_worker_with_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user would see what pickle lacks, such as an argument."""
+    run = worker_code.for_worker(worker_code.check_compiled)
+    monkeypatch.delattr(worker_code, "check_compiled")
+    with pytest.raises(RuntimeError, match="has another version of contrada than the driver"):
+        run(False)
 
 
 def test_loaded_modules_are_frozen_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -108,10 +108,10 @@ def test_worlds_with_guarantees_hold(shape: NetworkShape) -> None:
 
 
 REACHED: list[tuple[Any, str]] = [
-    (Outbox, "_restore_shipment"),  # what a crash left unsent
+    (Outbox, "_restore_shipment"),  # unsent shipments of a crash
     (inbox, "waits_for"),  # a shipment, for its causes
     (AccessPoint, "_would_overtake"),
-    (AccessPoint, "resend_returned"),  # by who is the sequencer no more
+    (AccessPoint, "resend_returned"),  # by a former sequencer
     (Publishers, "unsettled_sequencer"),
 ]
 
@@ -180,7 +180,7 @@ def test_a_run_with_guarantees_is_a_function_of_its_script() -> None:
     assert said[0][0].startswith("True ")
 
 
-# --- what is broken on purpose: each gets the method as it is, and gives another one --------------
+# --- faults on purpose: each takes the method as it is, and returns another one -------------------
 
 
 def sends_nothing_again(_: Way) -> Way:
@@ -279,8 +279,8 @@ def keeps_in_memory_only(_: Way) -> Way:
 def gives_the_record_before(record: Way) -> Way:
     given: list[Any] = []
 
-    def gives(self: OwnedLogs, handed: Any) -> LogEntry:
-        entry: LogEntry = record(self, handed)
+    def gives(self: OwnedLogs, stored: Any, attempt: int) -> LogEntry:
+        entry: LogEntry = record(self, stored, attempt)
         given.append(entry.notification)
         return replace(entry, notification=given[-2:][0])
 
@@ -326,7 +326,7 @@ PASSED = pair(
         (AccessPoint, "learn_sequencer", passes_on_and_goes_on, "total", PASSED),
         (AccessPoint, "_give_up", publishes_what_it_refuses, "refused", promising(1, "central")),
         (DurableTable, "addressees", addresses_all, "no match", promising(1, "central")),
-        (OwnedLogs, "_record", gives_the_record_before, "replay", promising(3, "central")),
+        (OwnedLogs, "to_entry", gives_the_record_before, "replay", promising(3, "central")),
     ],
     ids=[
         "nothing is sent again",
@@ -388,7 +388,7 @@ def test_a_new_link_knows_durable_subscriptions() -> None:
     assert (outcome.violations, outcome.must) == ([], 1)
 
 
-# --- the checkers, on what might have been noted --------------------------------------------------
+# --- the checkers, on possible histories ----------------------------------------------------------
 
 X, Y = "log x", "log y"
 

@@ -55,7 +55,7 @@ def test_worlds_demand_most_matches() -> None:
     assert must > sum(outcome.matches for outcome in outcomes) / 2
 
 
-# --- what is demanded -----------------------------------------------------------------------------
+# --- the demands ----------------------------------------------------------------------------------
 
 PUBLISHED_US = 3 * SECOND_US
 TOLD_US = PUBLISHED_US + 2 * SLACK_US
@@ -115,7 +115,7 @@ def test_without_every_a_match_is_demanded_after_a_pause_or_from_the_first_on() 
     assert _played("every a = 1 -> a = 2", *after)[0] == 1
 
 
-# --- what is broken -------------------------------------------------------------------------------
+# --- faults on purpose ----------------------------------------------------------------------------
 
 LOSES = "loses what delegates report"
 LEAVES_OUT = "hands over nothing of what it has"

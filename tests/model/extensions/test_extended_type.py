@@ -87,7 +87,7 @@ Module = Callable[[str, str], None]
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Module]:
     """Writes a module that can be imported, and counts as loaded, during the test."""
     before = set(sys.modules)
-    # Else Spark's workers would be told later to load what is there no more.
+    # Else Spark's workers would have to load a missing file later.
     monkeypatch.setattr("contrada.model.extensions.extended_type._loaded", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     yield lambda name, text: void((tmp_path / f"{name}.py").write_text(text))

@@ -90,3 +90,12 @@ def test_it_is_known_once_its_extension_is_loaded() -> None:
     assert arrived.unknown() == ()
     assert arrived.matches(ct.Notification({"x": b"a\xff", "y": 1}))
     assert not ct.meets(arrived, ct.Filter("x = 'b'"))
+
+
+def test_an_explanation_names_it() -> None:
+    """The reason for a missing notification would be an error instead."""
+    found = ct.explain(FAR, {"x": "a", "y": 1})
+    failing, holding = found.constraints
+    assert not found
+    assert holding.holds
+    assert failing.cause.endswith("\"a\" cannot be decided: operator 'elsewhere' is not registered")

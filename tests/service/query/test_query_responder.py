@@ -175,7 +175,7 @@ async def test_what_gives_asynchronously_without_waiting_lets_others_run() -> No
 
     async def restless(_: SourceQuery) -> AsyncIterator[ct.Notification]:
         for _each in range(answering.ITEMS_PER_ANSWER * 20):
-            yield ct.Notification({"b": 1})  # What is no answer waits for no room.
+            yield ct.Notification({"b": 1})  # An item that is no answer waits for no room.
 
     notes = Notes()
     notes.allowed.set()

@@ -410,9 +410,9 @@ def test_of_users_together_each_is_held_to_filters_of_its_own() -> None:
         "aa any or b any and a any": True,
         " or ".join((*(f"c{n} any" for n in range(9)), "a < 8 and b any")): True,
         "b absent or a any": True,
-        "@publisher = ''": False,  # Of envelopes the bytes say nothing here.
+        "@publisher = ''": False,  # The bytes do not show the envelopes.
         "everything": True,
-        "b contains 'x' and not (b matches '^y+$')": False,  # Only the model can tell.
+        "b contains 'x' and not (b matches '^y+$')": False,  # Only the model can decide.
     }
     for _ in range(2):
         for text, is_known in said.items():

@@ -49,6 +49,7 @@ LESSER: dict[str, Any] = {
     "durable": ("desk",),
     "may_link": False,
     "may_inspect": False,
+    "may_block": False,
 }
 
 

@@ -19,7 +19,6 @@ from contrada.errors import (
 from contrada.matching.packed import BUNDLE_MIN, Bundle
 from contrada.model import Envelope, Notification, from_json, from_msgpack, to_json, to_msgpack
 from contrada.model.codec import notification_to_read
-from contrada.service.security import signatures
 from contrada.service.security.signatures import (
     CHANGED,
     KEY_OF_ANOTHER,
@@ -30,6 +29,7 @@ from contrada.service.security.signatures import (
     UNSIGNED,
     Signer,
     Verifier,
+    VerifierLimits,
     signed_bytes,
 )
 from tests import strategies
@@ -254,11 +254,11 @@ def test_the_longest_name_can_be_stamped_and_signed() -> None:
     assert reason(signed, Verifier({name: DESK.public_key})) == ""
 
 
-def test_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_bounded() -> None:
     """A file of keys could fill the memory."""
-    monkeypatch.setattr(signatures, "VERIFIER_KEYS_MAX", 2)
-    with pytest.raises(LimitError):
-        Verifier({"desk": [private(number) for number in (1, 2, 3)]})
+    keys = [private(number) for number in (1, 2, 3)]
+    with pytest.raises(LimitError, match="keys_max"):
+        Verifier({"desk": keys}, limits=VerifierLimits(keys_max=2))
 
 
 def private(number: int) -> str:
@@ -266,7 +266,7 @@ def private(number: int) -> str:
     return Signer("desk", private_key(number)).public_key
 
 
-# --- what is repeated -----------------------------------------------------------------------------
+# --- repetitions ----------------------------------------------------------------------------------
 
 
 def numbered(number: int, run: str = "desk.4f0c") -> Notification:
@@ -283,10 +283,10 @@ def told(read: Callable[[Notification], Any], of: Notification) -> str:
     return ""
 
 
-def test_what_is_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_repeated_is_found() -> None:
     """A repeated order would be executed again."""
-    monkeypatch.setattr(signatures, "REPEATS_WINDOW", 8)
-    read = VERIFIER.only("price any").from_notification
+    verifier = Verifier({"desk": DESK.public_key}, limits=VerifierLimits(repeats_window=8))
+    read = verifier.only("price any").from_notification
     for number, expected in [
         (1, ""),
         (1, REPEATED),
@@ -306,10 +306,10 @@ def test_what_is_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(read, numbered(2**62 + 1)) == "", "a changed one takes nobody's number"
 
 
-def test_who_was_silent_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_was_silent_longest_is_forgotten() -> None:
     """A publisher with many names would fill the memory of all verifiers."""
-    monkeypatch.setattr(signatures, "SEQUENCES_KNOWN_MAX", 2)
-    read = VERIFIER.only("price any").from_notification
+    verifier = Verifier({"desk": DESK.public_key}, limits=VerifierLimits(sequences_known_max=2))
+    read = verifier.only("price any").from_notification
     runs = ["a", "b", "a", "c", "a"]
     assert [told(read, numbered(1, run)) for run in runs] == ["", "", REPEATED, "", REPEATED]
     assert told(read, numbered(1, "b")) == ""

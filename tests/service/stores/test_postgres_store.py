@@ -83,7 +83,7 @@ class Wire:
             self._shut(each)
 
     def _shut(self, wire: socket.socket) -> None:
-        with suppress(OSError):  # The other end may have gone first.
+        with suppress(OSError):  # The other end may have closed first.
             wire.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ async def _published_over_a_kill(server: Server, url: str) -> None:
                 try:
                     await service.publish({"n": n}, delivery=CERTIFIED)
                 except StoreError:
-                    return  # It may come yet.
+                    return  # It may be written yet.
                 accepted.append(n)
 
         async def read() -> None:

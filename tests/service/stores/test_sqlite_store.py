@@ -155,11 +155,28 @@ def test_a_damaged_page_takes_its_records_alone(path: Path) -> None:
     store.append("b", [b"more"], 7)
     store.drop("a")
     store.close()
-    assert any("malformed" in each for each in store.faults.values())
+    places = {each.partition(",")[0] for each in store.faults}
+    assert {"a", "acknowledged records that cannot be deleted"} <= places
+    assert "a write" not in places, "all was written"
     again = SqliteStore(path)
     assert [each.position for each in again.read("b", 1, 99)] == [*range(1, 12)]
     assert again.logs() == ["@damaged-1", "b"]
     again.close()
+
+
+def test_a_time_is_sought_in_a_log_without_a_readable_record(path: Path) -> None:
+    """A reader from a time would end with a fault of this program."""
+    store = SqliteStore(path)
+    store.append("a", [b"x"] * 2_000, 5)
+    store.close()
+    with closing(sqlite3.connect(path)) as db:
+        asked = "SELECT rootpage FROM sqlite_schema WHERE name = 'records'"
+        (page,) = db.execute(asked).fetchone()
+    overwrite_page(path, path.read_bytes()[(page - 1) * PAGE_BYTES : page * PAGE_BYTES])
+    store = SqliteStore(path)
+    assert store.position_at("a", 5) == 1
+    assert all(isinstance(each, Damaged) for each in store.read("a", 1, 9))
+    store.close()
 
 
 def test_all_pages_are_checked_when_a_file_is_opened(path: Path) -> None:

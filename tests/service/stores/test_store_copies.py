@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from contrada.delivery.store import LogRecord
+from contrada.delivery.store import Damaged, LogRecord
 from contrada.delivery.store_renewal import RESTORED_GAP
 from contrada.errors import ServiceError, StoreError
 from contrada.service.stores.store_copies import back_up, look_at, restore
 from contrada.service.stores.store_location import open_store
 from contrada.service.stores.table_store import TableStore
 from tests.places import Place, place, store
+from tests.service.stores.test_sqlite_store import overwrite_page
 
 __all__ = ["place", "store"]
 
@@ -91,6 +92,35 @@ def test_what_is_damaged_is_found_and_not_copied(
     with pytest.raises(StoreError, match="damaged: x: the note has another checksum"):
         back_up(place.name, tmp_path / "a.copy")
     assert list(tmp_path.glob("*.copy")) == list(tmp_path.glob(".*")) == []
+
+
+def test_the_records_of_a_damaged_page_are_named(tmp_path: Path) -> None:
+    """A person would learn that a store is damaged, and not what is lost."""
+    path = tmp_path / "a.db"
+    with closing(open_store(path)) as store:
+        for name in ("a", "b"):
+            store.append(name, [f"{name}{n:04}".encode() + b"x" * 400 for n in range(1, 31)], 1)
+    overwrite_page(path, b"a0020xxx")
+    overwrite_page(path, b"b0001xxx")
+    with closing(open_store(path)) as store:
+        lost = {
+            f"{name}, {each.position}"
+            for name in ("a", "b")
+            for each in store.read(name, 1, 30)
+            if isinstance(each, Damaged)
+        }
+    found = dict(look_at(path, deep=True).damaged)
+    assert found.pop(str(path))
+    named = set[str]()
+    for at, reason in found.items():
+        count, _, rest = reason.partition(" ")
+        assert rest == "records cannot be read"
+        name, _, first = at.partition(", ")
+        named |= {f"{name}, {int(first) + n}" for n in range(int(count))}
+    assert named == lost
+    assert {"a, 20", "b, 1"} <= lost
+    with pytest.raises(StoreError, match=r"a\.db: database disk image is malformed"):
+        back_up(path, tmp_path / "a.copy")
 
 
 def test_the_journal_of_a_store_that_was_there_is_not_taken_over(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ STAYING = [
     ("q.price == 1j", f"price {NUMBER}", "complex"),
     ("isinstance(q.mixed, int)", f"mixed (absent | {NUMBER[1:]}", "one value"),
     ("q.mixed.real > 1", f"mixed (absent | {NUMBER[1:]}", "real of an int or a float"),
-    ("isinstance(q.price, Anything)", f"price {NUMBER}", "decides itself"),
+    ("isinstance(q.price, Anything)", f"price {NUMBER}", "about its instances itself"),
     ("sum((0.1, q.price, 0.2)) > 1", f"price {NUMBER}", "a sum of doubles"),
     ("sum((0.1, q.amount)) > 1", "amount (>= 0 | < 0)", "a sum of doubles"),
     ("q.either is q.flag", "everything", "`is` compares"),

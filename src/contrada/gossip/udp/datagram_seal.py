@@ -41,8 +41,7 @@ CLOCK_APART_MAX_US: Final = 60_000_000
 """Microseconds between the clocks of sender and receiver. Beyond it: refused, counted."""
 
 SENDER_SILENT_US: Final = 2 * CLOCK_APART_MAX_US
-"""Microseconds after which a silent sender may be forgotten: then its datagrams are too old
-anyway."""
+"""Microseconds until a silent sender may be forgotten: its datagrams are too old then."""
 
 REPLAY_WINDOW: Final = 1_024
 """Datagrams of a sender that are remembered singly. Beyond it: an older one is refused, counted."""
@@ -132,7 +131,6 @@ class _SenderWindow(NumberWindow):
         self.heard_us = 0
 
     def add(self, number: int, sealed_us: int, heard_us: int) -> None:
-        """Adds a number."""
         self.take(number)
         self.sealed_us = max(self.sealed_us, sealed_us)
         self.heard_us = heard_us

@@ -63,10 +63,7 @@ class Reassembly:
         return len(self._held)
 
     def take(self, sender: bytes, place: str, piece: bytes, passed_us: int) -> bytes | None:
-        """Adds a piece of a sender at a place. Returns a completed message, else None.
-
-        Cost: linear in a completed message, else almost free.
-        """
+        """Adds a sender's piece. Returns a completed message, at a cost linear in it, else None."""
         if len(piece) < _HEAD.size:
             return self._refuse()
         number, index, count = _HEAD.unpack_from(piece)

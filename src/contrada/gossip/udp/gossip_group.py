@@ -95,10 +95,7 @@ def place_text(place: UdpAddress) -> str:
 
 
 def split_place(text: str, port: int | None = GOSSIP_PORT_DEFAULT) -> tuple[str, int]:
-    """Returns host and port of a text, with a default port.
-
-    Raises AddressError with the expected form.
-    """
+    """Returns host and port of a text, with a default port. Raises AddressError."""
     host, colon, digits = text.rpartition(":")
     if not colon or digits.endswith("]") or (":" in host and not host.endswith("]")):
         host, digits = text, "" if port is None else str(port)

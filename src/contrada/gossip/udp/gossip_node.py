@@ -224,7 +224,7 @@ class GossipNode(AsyncResource):
             f"{self.place}: are key, protocol and parameters the same there, and the clocks?"
         )
         heard = ", ".join(f"{count} {reason}" for reason, count in self.refused.items())
-        return f"{reason} What came was refused: {heard}" if heard else reason
+        return f"{reason} Refused datagrams: {heard}" if heard else reason
 
     async def aclose(self) -> None:
         """Leaves the group; iterations end after their queues. Twice is once."""
@@ -305,10 +305,7 @@ class GossipNode(AsyncResource):
                 await self._ticked.wait()
 
     async def spread(self, wait_s: float | None = None) -> None:
-        """Waits until no event is in transit here, within a bounded time.
-
-        A participant that leaves before takes its events along.
-        """
+        """Waits, for a bounded time, until no event is in transit here: else they are lost."""
         with suppress(TimeoutError):
             await self._until_fewer(1, self.limits.spread_wait_s if wait_s is None else wait_s)
 
@@ -447,7 +444,7 @@ class GossipNode(AsyncResource):
     def _now_us(self) -> int:
         return wall_clock_us()
 
-    # --- what it says of itself ------------------------------------------------------------------
+    # --- statistics ------------------------------------------------------------------------------
 
     def statistics(self) -> NodeStatistics:
         """Returns the counts. Cost: the whole view."""

@@ -50,7 +50,7 @@ class GroupBridge:
         as `Service.subscribe`.
         """
         if to_group is None and to_service is None:
-            raise ServiceError("a bridge carries something: say what goes to the group, or from it")
+            raise ServiceError("a bridge needs to_group or to_service")
         self.counts: Counter[str] = Counter()
         self._went_over = Duplicates()
         publish: dict[str, tuple[Subscription[Any], Callable[[Notification], Awaitable[Any]]]] = {}
@@ -85,6 +85,6 @@ class GroupBridge:
             except (ServiceError, CannotPublishError) as error:
                 self.counts[f"{way}, refused"] += 1
                 facts = {"id": event.envelope.id, "way": way, "reason": error}
-                _LOG.warning("%(id)s does not go %(way)s: %(reason)s", facts)
+                _LOG.warning("%(id)s was not sent %(way)s: %(reason)s", facts)
             else:
                 self.counts[way] += 1

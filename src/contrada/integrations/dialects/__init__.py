@@ -1,4 +1,4 @@
-"""Filters of other systems as filter sets: Sigma, EventBridge, CloudEvents, SQL, PromQL.
+"""Filters of other systems as filter sets: those of rule engines, brokers and databases.
 
 Each dialect is a package. All share the conditions with `and`, `or` and `not` of
 `model.algebra.expression`, and the rules and refusals of `model.rule`. A condition that filters

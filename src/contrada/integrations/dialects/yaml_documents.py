@@ -3,14 +3,15 @@
 A document becomes None, bool, int, float, str, list and dict, from the parser's events. Plain
 scalars have their meaning in YAML 1.1, as in the tools that run such rules (`yes` is true, `0x10`
 is 16), except dates, which stay texts. Repeated keys, keys that are not scalars, tags, merge keys
-and recursive documents are refused.
+and recursive documents are refused. In a template, a tag of CloudFormation is a map with its long
+form: `!Ref x` is `{Ref: x}`, `!Sub x` is `{"Fn::Sub": x}`.
 
 Aliases share the object of their anchor, so a small text can represent a huge document. Repeated
 nodes count each time, up to `ALIASED_NODES_MAX` in the whole text.
 """
 
 from collections.abc import Iterator
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias, cast
 
 import yaml
 
@@ -44,8 +45,11 @@ _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 
 
-def documents(dialect: str, text: str) -> Iterator["Document | RefusedRuleError"]:
-    """Yields the documents of a text in order; for a refused one, the dialect's error.
+def documents(
+    dialect: str, text: str, *, is_template: bool = False, as_texts: bool = False
+) -> Iterator["Document | RefusedRuleError"]:
+    """Yields the documents of a text in order; for a refused one, the dialect's error. Those of a
+    template may have the tags of CloudFormation. With `as_texts` every scalar is its text.
 
     Cost: linear in the text, one or two seconds per megabyte; memory of about one document. Raises
     RefusedRuleError for a text that is not YAML, and LimitError; either ends the text.
@@ -53,7 +57,9 @@ def documents(dialect: str, text: str) -> Iterator["Document | RefusedRuleError"
     if len(text) > DOCUMENTS_CHARACTERS_MAX:
         raise LimitError("DOCUMENTS_CHARACTERS_MAX", DOCUMENTS_CHARACTERS_MAX, len(text))
     try:
-        yield from _DocumentReader(dialect, yaml.parse(text, Loader=yaml.CSafeLoader)).documents()
+        events = yaml.parse(text, Loader=yaml.CSafeLoader)
+        reader = _DocumentReader(dialect, events, is_template=is_template, as_texts=as_texts)
+        yield from reader.documents()
     except UnicodeEncodeError:
         raise RefusedRuleError(dialect, NOT_YAML, "a lone surrogate") from None
     except yaml.YAMLError as error:
@@ -63,11 +69,29 @@ def documents(dialect: str, text: str) -> Iterator["Document | RefusedRuleError"
         raise RefusedRuleError(dialect, NOT_YAML, found, place) from None
 
 
+def only_document(dialect: str, text: str, reason: str) -> Document:
+    """Returns the only document of a text that is not null.
+
+    Raises as `documents`, and RefusedRuleError with the reason for none or several.
+    """
+    found = [each for each in documents(dialect, text) if each is not None]
+    for each in found:
+        if isinstance(each, RefusedRuleError):
+            raise each
+    if len(found) != 1:
+        raise RefusedRuleError(dialect, reason, f"{len(found)} documents")
+    return cast(Document, found[0])
+
+
 class _DocumentReader:
     """Builds documents from the events of a parser."""
 
-    def __init__(self, dialect: str, events: Iterator[yaml.Event]) -> None:
+    def __init__(
+        self, dialect: str, events: Iterator[yaml.Event], *, is_template: bool, as_texts: bool
+    ) -> None:
         self._dialect = dialect
+        self._as_texts = as_texts
+        self._is_template = is_template
         self._events = events
         self._nodes = 0
         self._aliased = 0
@@ -107,7 +131,7 @@ class _DocumentReader:
             return held
         before = self._nodes
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent), "no other is left"
-        if event.tag is not None:
+        if event.tag is not None and not (self._is_template and event.tag[:1] == "!" < event.tag):
             self._refuse(event.tag)
         if depth >= DOCUMENT_NESTING_MAX and not isinstance(event, yaml.ScalarEvent):
             raise LimitError("DOCUMENT_NESTING_MAX", DOCUMENT_NESTING_MAX)
@@ -120,6 +144,9 @@ class _DocumentReader:
                 held.append(self._node(self._event, depth + 1))
         else:
             held = self._map(depth + 1)
+        if event.tag is not None:
+            name = event.tag[1:]
+            held = {name if name in _REFERENCES else f"Fn::{name}": held}
         if event.anchor is not None:
             self._anchors[event.anchor] = (held, self._nodes - before)
         return held
@@ -141,6 +168,8 @@ class _DocumentReader:
         tag = _STRICT.resolve(yaml.ScalarNode, event.value, (True, False))  # type: ignore[no-untyped-call]
         if tag == _MERGE:
             self._refuse("a merge key")
+        if self._as_texts:
+            return event.value
         node = yaml.ScalarNode(tag, event.value)
         try:
             return _CONSTRUCTORS.get(tag, yaml.SafeLoader.construct_scalar)(_STRICT, node)
@@ -157,6 +186,9 @@ class _DocumentReader:
         place = f"line {self._event.start_mark.line + 1}"
         raise RefusedRuleError(self._dialect, UNUSUAL_YAML, found, place)
 
+
+_REFERENCES: Final = ("Ref", "Condition")
+"""Functions of CloudFormation without the prefix `Fn::`."""
 
 _CONSTRUCTORS: Final = {
     f"{_TAG}null": yaml.SafeLoader.construct_yaml_null,

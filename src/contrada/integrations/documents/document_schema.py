@@ -75,7 +75,7 @@ def validate(root: etree._Element, schema: bytes) -> None:
     log: Any = validator.error_log
     for first in log:
         line, column = max(first.line, 1), max(first.column, 1)
-        raise ParseError(line, column, first.message, "what the schema allows")
+        raise ParseError(line, column, first.message, "content that the schema allows")
     raise ParseError(1, 1, "a document that does not conform", "one that the schema allows")
 
 

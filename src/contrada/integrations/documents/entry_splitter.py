@@ -204,7 +204,7 @@ class _FlatChain(_ElementChain):
         if self._late:
             names = ", ".join(sorted({slot.plain for slot in self._late})[:10])
             reason = (
-                f"behind entries stands what belongs to them: {names}; they are without it, "
+                f"elements after the entries belong to them: {names}; the entries lack these, "
                 "since the document was read in pieces"
             )
             raise InputError("entries", reason)

@@ -125,7 +125,7 @@ def name_pattern(text: str) -> NamePattern:
 
 def _star(text: str, place: int) -> tuple[Token, int]:
     if text[place + 1 : place + 2] == "*":
-        raise ParseError(1, place + 2, "a second *", "one, which stands for a segment or its part")
+        raise ParseError(1, place + 2, "a second *", "one, for a segment or its part")
     is_whole = text[place - 1 : place] in ("", ".") and text[place + 1 : place + 2] in ("", ".")
     return partial(_match_segment, 1 if is_whole else 0), place + 1
 

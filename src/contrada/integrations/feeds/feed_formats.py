@@ -6,54 +6,42 @@ in a title, count only with `edits`. Without this element the content is compare
 the identity of an entry with no other: it can be new, but never changed. Content is names with
 their namespaces, attributes in any order, and texts without surrounding blanks.
 
+Feeds are read where only their form is wrong in a common way: with other output of their server
+before `<?xml`, and with entities of HTML (`&nbsp;`).
+
 Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15 (`updated`);
 Erenkrantz 2001 §8 (a feed as a source of events).
 """
 
-import hashlib
 import re
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from html.entities import html5
+from typing import Any, Final
 
-import msgspec
 from lxml import etree
 
 from contrada.errors import InputError, LimitError, ParseError
 from contrada.integrations.documents import element_tree as trees
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
+from contrada.integrations.feeds.feed_document import FeedDocument, FeedEntry, digest
 from contrada.integrations.feeds.feed_limits import FeedLimits
+from contrada.integrations.feeds.feed_links import resolve_links
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
 _ABOUT: Final = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}about"
 _ATOM: Final = "http://www.w3.org/2005/Atom"
 _WRITTEN: Final = re.compile(rb"<((?:[\w.-]+:)?(?:item|entry))[\s/>]")
-_DIGEST_BYTES: Final = 16
+_BEGINNING: Final = re.compile(rb"<\?xml\s+version\s*=")
+_XML_ENTITIES: Final = frozenset(("amp", "lt", "gt", "quot", "apos"))
+# One that does not end is skipped as a whole: else each would be searched to the end of the feed.
+_HTML_ENTITY: Final = re.compile(
+    rb"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|&([A-Za-z][A-Za-z0-9]{1,31});", re.DOTALL
+)
+
+BEFORE_BYTES_MAX: Final = 4_096
+"""Bytes before the beginning of a feed that are left out. Beyond it: the feed is refused."""
 _ENTRIES: Final = {"rss": "item", "RDF": "item", "feed": "entry"}
 """The local name of entries, by that of the root."""
-_NOTHING: Final = etree.Element("nothing")
-
-
-class FeedEntry(NamedTuple):
-    """An entry of a feed: digests of its identity and of its version, and its element."""
-
-    identity: str
-    version: str
-    node: etree._Element
-
-
-class FeedDocument(NamedTuple):
-    """A feed as it was read once.
-
-    `identity` identifies the feed; `entries_name` is the written name of the entries' elements,
-    None if the whole document is the only entry. `faults` are the errors of omitted entries.
-    """
-
-    format_name: str
-    identity: str
-    entries_name: str | None
-    entries: tuple[FeedEntry, ...]
-    root: etree._Element
-    faults: tuple[DamagedPiece, ...] = ()
 
 
 def read_feed(
@@ -73,21 +61,58 @@ def read_feed(
     document that is not well formed are read, as by `Renderer`. Cost: proportional to the document.
     Raises ParseError, LimitError, and InputError for an unknown format.
     """
-    root, faults = _whole(data, entries)
+    root, faults = _without_preface(data, entries)
     format_name, entries_name, nodes = _entries(root, source, entries)
     found: list[FeedEntry] = []
     for node in nodes:
         if len(found) >= entries_max:
             raise LimitError("feed_entries_max", entries_max)
-        content = _digest(_content(node))
+        content = digest(_content(node))
         named = _at_path(node, identity) if identity else _identity(node, format_name)
         updated = ""
         if format_name == "feed" and named and not edits:
             updated = _child_text(node, "updated") or _child_text(node, "modified")
-        version = _digest([updated]) if updated else content
-        found.append(FeedEntry(_digest(named) if named else content, version, node))
+        version = digest([updated]) if updated else content
+        found.append(FeedEntry(digest(named) if named else content, version, node))
     own = " ".join(_feed_identity(root, format_name)) or source
-    return FeedDocument(format_name, own, entries_name, tuple(found), root, faults)
+    omitted = tuple(digest([piece]) for _, piece in faults)
+    return FeedDocument(format_name, own, entries_name, tuple(found), root, faults, omitted)
+
+
+def _without_preface(
+    data: bytes, entries: str | None
+) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
+    """Returns the root and the damaged pieces of a document, without what precedes it."""
+    try:
+        return _whole(_without_entities(data), entries)
+    except ParseError:
+        found = _BEGINNING.search(data, 1, BEFORE_BYTES_MAX)
+        if found is None:
+            raise
+    begin = found.start()
+    lines = data.count(b"\n", 0, begin)
+    try:
+        root, faults = _whole(_without_entities(data[begin:]), entries)
+    except ParseError as fault:
+        raise _moved(fault, lines) from None
+    return root, tuple((_moved(fault, lines), piece) for fault, piece in faults)
+
+
+def _moved(fault: ParseError, lines: int) -> ParseError:
+    return ParseError(fault.line + lines, fault.column, fault.found, fault.expected)
+
+
+def _without_entities(data: bytes) -> bytes:
+    """Returns a document without entities of HTML."""
+    if b"<!ENTITY" in data:
+        return data  # They may have another meaning here.
+    return _HTML_ENTITY.sub(_without_entity, data)
+
+
+def _without_entity(found: re.Match[bytes]) -> bytes:
+    name = (found[1] or b"").decode()
+    text = "" if name in _XML_ENTITIES else html5.get(f"{name};", "")
+    return "".join(f"&#{ord(each)};" for each in text).encode() or found[0]
 
 
 def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[DamagedPiece, ...]]:
@@ -103,8 +128,10 @@ def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[Dama
         return root, tuple(faults)
 
 
-def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
-    """Returns the document with only these entries; the feed is unusable afterwards."""
+def only(feed: FeedDocument, chosen: Iterable[FeedEntry], address: str = "") -> bytes:
+    """Returns the document with only these entries, and absolute links; `address` is where it was
+    read. The feed is unusable afterwards.
+    """
     kept = {id(each) for each in chosen}
     for each in feed.entries:
         parent = each.node.getparent()
@@ -117,13 +144,9 @@ def only(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
             before.tail = (before.tail or "") + tail
         each.node.tail = None
         parent.remove(each.node)
+    if feed.format_name in _ENTRIES:
+        resolve_links(feed.root, address)
     return etree.tostring(feed.root.getroottree(), encoding="utf-8", xml_declaration=True)
-
-
-def remembered(feed: FeedDocument) -> FeedDocument:
-    """Returns a feed without its document, which is many times as large."""
-    entries = tuple(each._replace(node=_NOTHING) for each in feed.entries)
-    return feed._replace(entries=entries, root=_NOTHING, faults=())
 
 
 def _entries(
@@ -142,7 +165,7 @@ def _entries(
     if local == "alert":
         return local, None, [root]
     if format_name == "xml":
-        reason = f"found the root {local!r}, which is no feed's; say which elements are entries"
+        reason = f"found the root {local!r}, which is no feed's; name the elements of its entries"
         raise InputError(source, reason)
     found = _outermost(root.iter("{*}" + _ENTRIES[local]))
     name = trees.element_name(found[0]) if found else _ENTRIES[local]
@@ -233,7 +256,3 @@ def _content(node: etree._Element) -> list[Any]:
 
 def _text(text: str | None) -> str:
     return (text or "").strip(trees.XML_BLANKS)
-
-
-def _digest(of: list[Any]) -> str:
-    return hashlib.blake2b(msgspec.msgpack.encode(of), digest_size=_DIGEST_BYTES).hexdigest()

@@ -26,7 +26,7 @@ class FeedLimits:
     """Seconds of one fetch of a feed. Beyond it: the poll fails."""
 
     retry_after_s_max: float = 86_400.0
-    """Seconds of a server's Retry-After that are obeyed. Beyond it: the feed is fetched again."""
+    """Seconds of a server's Retry-After. Beyond it: the feed is fetched again."""
 
     entries_known_max: int = 20_000
     """Former entries of a feed that are known. Beyond it: the first to leave are forgotten."""
@@ -41,11 +41,11 @@ class FeedLimits:
     """Notifications that a sender publishes together. Beyond it: the next ones follow."""
 
     names_followed_max: int = 65_536
-    """Names that a subscription with patterns follows. Beyond it: the network receives only the
-    constraints without patterns, which causes more traffic and loses nothing."""
+    """Names that a subscription with patterns follows. Beyond it: the network gets only the
+    constraints without patterns: more traffic, no loss."""
 
     names_settle_s: float = 1.0
-    """Seconds of repeated queries for a name that services lack. Beyond it: it is unknown."""
+    """Seconds of repeated queries for an unknown name. Beyond it: it is unknown."""
 
     names_query_again_s: float = 0.25
     """Seconds between queries for a missing service or name. Beyond it: it is queried again."""
@@ -60,4 +60,4 @@ class FeedLimits:
     """Seconds between a naming service's queries for records. Beyond it: it queries again."""
 
     catch_up_wait_s: float = 10.0
-    """Seconds of waiting for other naming services. Beyond it: they are queried again later."""
+    """Seconds of waiting for other naming services. Beyond it: they are queried later."""

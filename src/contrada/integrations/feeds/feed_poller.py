@@ -15,10 +15,12 @@ from itertools import compress
 from time import monotonic
 
 from contrada.errors import ContradaError, ServiceError
-from contrada.integrations.feeds.feed_formats import FeedDocument, only, read_feed, remembered
+from contrada.integrations.feeds.feed_document import FeedDocument, remembered
+from contrada.integrations.feeds.feed_formats import only, read_feed
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_states import EntryState, FeedStates, Validators
 from contrada.integrations.feeds.fetcher import Fetched, Fetcher, shown_source
+from contrada.integrations.feeds.json_feed import is_json, only_items, read_json_feed
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, bad_record
 
@@ -126,7 +128,10 @@ class FeedPoller:
         try:
             # A stylesheet makes other elements of the entries.
             entries = None if self._options.stylesheet else self._options.entries
-            feed = read_feed(
+            in_json = is_json(fetched.data)
+            if in_json:
+                Renderer(self._options, "json")  # Raises for options of XML.
+            feed = (read_json_feed if in_json else read_feed)(
                 fetched.data,
                 shown,
                 entries,
@@ -137,15 +142,20 @@ class FeedPoller:
         except ContradaError as error:
             return Poll(shown, error=error), None
         records: list[Record | BadRecord] = []
-        for fault, piece in feed.faults:
+        seen = self._states.seen(feed.identity)
+        for (fault, piece), digest in zip(feed.faults, feed.omitted, strict=True):
+            if digest in seen.entries:
+                continue  # It was reported before.
             text = piece[:BAD_TEXT_CHARS_MAX].decode("utf-8", "replace")
             records.append(bad_record(shown, fault, None, text))
-        judged = self._states.seen(feed.identity).judge(feed)
+        judged = seen.judge(feed)
         is_chosen = (state is not EntryState.UNCHANGED for state in judged)
         if chosen := list(compress(feed.entries, is_chosen)):
             entries = self._options.entries if self._options.stylesheet else feed.entries_name
-            renderer = Renderer(replace(self._options, entries=entries))
-            left = only(feed, chosen)
+            renderer = Renderer(
+                replace(self._options, entries=entries), "json" if in_json else "xml"
+            )
+            left = only_items(feed, chosen) if in_json else only(feed, chosen, fetched.address)
             feed, chosen = remembered(feed), []
             records += renderer.render(left, shown)
         new, changed, unchanged = (judged.count(state) for state in EntryState)

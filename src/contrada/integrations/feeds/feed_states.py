@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import InputError
-from contrada.integrations.feeds.feed_formats import FeedDocument
+from contrada.integrations.feeds.feed_document import FeedDocument
 from contrada.integrations.feeds.feed_limits import FeedLimits
 
 VERSION: Final = 1
@@ -42,7 +42,9 @@ NO_VALIDATORS: Final = Validators()
 
 
 class SeenFeed(msgspec.Struct):
-    """Versions of entries by identity, several if repeated; those of the last poll at the end."""
+    """Versions of entries by identity, several if repeated; those of the last poll at the end.
+    Omitted entries are known by their digests, so each is reported once.
+    """
 
     entries: dict[str, list[str]] = {}
 
@@ -67,6 +69,7 @@ class SeenFeed(msgspec.Struct):
             versions = here.setdefault(each.identity, [])
             if each.version not in versions:
                 versions.append(each.version)
+        here.update((digest, []) for digest in feed.omitted)
         gone = {name: known for name, known in self.entries.items() if name not in here}
         for name in list(gone)[: max(len(gone) - former_max, 0)]:
             del gone[name]

@@ -28,14 +28,21 @@ if TYPE_CHECKING:  # An extra brings it, and files need it not.
     import httpx
 
 _BUSY: Final = (429, 503)
-_ACCEPTED: Final = "application/atom+xml, application/rss+xml, application/xml;q=0.9, */*;q=0.5"
+_ACCEPTED: Final = (
+    "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, "
+    "*/*;q=0.5"
+)
 
 
 class Fetched(NamedTuple):
-    """The fetched document; None if it is unchanged."""
+    """The fetched document; None if it is unchanged.
+
+    `address` is that of the document, after redirects; "" for one from a file.
+    """
 
     data: bytes | None
     validators: Validators = NO_VALIDATORS
+    address: str = ""
 
 
 class Fetcher:
@@ -108,7 +115,7 @@ class Fetcher:
                 shown, f"cannot be read: {str(error) or type(error).__name__}"
             ) from None
         headers_sent = (answer.headers.get(name, "") for name in ("etag", "last-modified"))
-        return Fetched(data, Validators(*headers_sent))
+        return Fetched(data, Validators(*headers_sent), shown_source(str(answer.url)))
 
 
 def retry_after_s(header: str) -> float:
@@ -136,11 +143,11 @@ async def _whole(answer: "httpx.Response", shown: str, size_max: int) -> bytes:
         try:
             data += piece[:left] if unpacker is None else unpacker.decompress(piece, left)
         except zlib.error as error:
-            raise InputError(shown, f"what the server has packed is damaged: {error}") from None
+            raise InputError(shown, f"the compressed body is damaged: {error}") from None
         if len(data) > size_max:
             raise LimitError("feed_bytes_max", size_max)
     if unpacker is not None and not unpacker.eof:
-        raise InputError(shown, "what the server has packed ends too early")
+        raise InputError(shown, "the compressed body ends too early")
     return bytes(data)
 
 

@@ -195,7 +195,7 @@ class NamingService(AsyncResource):
             self._counts["conflicts"] += 1
             lost = before if standing is record else record
             _LOG.warning(
-                "of two naming records the earlier stands: %(record)s, not %(other)s",
+                "of two naming records the earlier is kept: %(record)s, not %(other)s",
                 {"record": standing, "other": lost},
             )
         elif outcome is NamingOutcome.REFUSED:

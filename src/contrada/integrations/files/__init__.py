@@ -5,8 +5,7 @@ Spark both call it, so they give the same answers; Spark only reads, splits and 
 package opens no network connection and reads no clock.
 """
 
-from typing import Any
-from warnings import warn
+from functools import partial
 
 from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.json_objects import (
@@ -21,6 +20,7 @@ from contrada.integrations.files.record_files import FORMATS, check_name_of, for
 from contrada.integrations.files.record_matcher import MatchedRecord, Matcher, Outcomes
 from contrada.integrations.files.renderer import Renderer, read_document
 from contrada.integrations.files.subscription_files import read_subscriptions
+from contrada.renamed_modules import former_name
 
 __all__ = [
     "BadRecord",
@@ -49,9 +49,4 @@ __all__ = [
     "shown_text",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name != "Reading":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn("files.Reading is files.ReadOptions now", DeprecationWarning, stacklevel=2)
-    return ReadOptions
+__getattr__ = partial(former_name, __name__)

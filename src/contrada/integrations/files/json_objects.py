@@ -12,7 +12,7 @@ this way.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -45,7 +45,7 @@ def notification_of_object(line: str, options: ReadOptions, *, keep: bool = Fals
     Cost: proportional to the line. Raises ParseError, InvalidValueError, LimitError and
     InvalidNotificationError.
     """
-    return _notification(_decode(line), line.encode, options, keep=keep)
+    return _notification(decode_value(line), line.encode, options, keep=keep)
 
 
 def notification_of_content(content: Any, options: ReadOptions) -> Notification:
@@ -82,7 +82,7 @@ def records_of_object(
             array = outermost_array(decode_object(text))
             options = replace(options, entries=array, strategy="multi")
         if options.entries is None:
-            made = _notification(_decode(text), lambda: data, options, report=report)
+            made = _notification(decode_value(text), lambda: data, options, report=report)
             yield record.Record(source, 1, made)
             return
     except ContradaError as error:
@@ -143,7 +143,7 @@ def read_array(
     """
     try:
         name = options.entries or ""
-        content = _decode(printable(data.decode("utf-8", "surrogateescape")))
+        content = decode_value(printable(data.decode("utf-8", "surrogateescape")))
         for part in () if name == WHOLE_DOCUMENT else name.split("."):
             if not isinstance(content, dict) or part not in content:
                 raise ParseError(1, 1, "no such member", f"an array at {name!r}")
@@ -172,18 +172,19 @@ def _encode(content: Any) -> bytes:
 
 
 def read_objects(
-    blocks: Iterable[Block], source: str, options: ReadOptions
+    blocks: Iterable[Block], source: str, options: ReadOptions, read: record.Make | None = None
 ) -> Iterator[record.Record | record.BadRecord]:
-    """Yields the records of JSON lines, numbered by line; blank lines are skipped. With the
-    strategy `split` a line may have several records, all with its number.
+    """Yields the records of lines, numbered by line; blank lines are skipped. They are JSON, unless
+    `read` reads them. With the strategy `split` a line of JSON may have several records, all with
+    its number.
     """
-    make = partial(notification_of_object, options=options)
+    make = read or partial(notification_of_object, options=options)
     try:
         for block in blocks:
             for number, text in map(block.numbered, range(len(block))):
                 if is_blank(text):
                     continue
-                if not options.splits:
+                if read or not options.splits:
                     yield record.record_of(make, source, number, text, options.limits)
                     continue
                 try:
@@ -223,10 +224,11 @@ def _put(
 
 def decode_object(line: str) -> dict[str, Any]:
     """Returns the JSON object on a line. Raises ParseError, InvalidValueError, LimitError."""
-    return _object(_decode(line))
+    return _object(decode_value(line))
 
 
-def _decode(line: str) -> Any:
+def decode_value(line: str) -> Any:
+    """Returns the JSON value on a line. Raises as `decode_object`."""
     try:
         return _DECODER.decode(line)
     except json.JSONDecodeError as error:
@@ -269,6 +271,7 @@ _NO_NUMBER: Final = 'JSON (which has no such number; write {"$number": "NaN"})'
 _DECODER: Final = strict(_int, no_number=_NO_NUMBER)
 
 
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _BODY: Final = "$body"
 _BODY_MEMBERS: Final = ({"$text", "$type"}, {"$bytes", "$type"})
 
@@ -286,16 +289,37 @@ def shown_text(of: Notification) -> str:
     """
     if of.content_type == nested.JSON_TYPE and (line := _line_of_body(of)) is not None:
         return line
-    shown = {name: nested.json_values(of[name]) for name in of}
-    if of.body or of.content_type:
-        name = _BODY
-        while name in shown:
-            name = f"${name}"
-        try:
-            shown[name] = {"$text": of.body.decode(), "$type": of.content_type}
-        except UnicodeDecodeError:
-            shown[name] = {**nested.json_value(of.body), "$type": of.content_type}
+    if not of.body and not of.content_type:
+        return attributes_json(of).decode()
+    shown, name = {name: nested.json_values(of[name]) for name in of}, _BODY
+    while name in shown:
+        name = f"${name}"
+    try:
+        shown[name] = {"$text": of.body.decode(), "$type": of.content_type}
+    except UnicodeDecodeError:
+        shown[name] = {**nested.json_value(of.body), "$type": of.content_type}
     return msgspec.json.encode(shown).decode()
+
+
+def attributes_json(of: Notification) -> bytes:
+    """Returns the attributes as an object of JSON, in their order, with values as `shown_text`."""
+    values = dict(of.attributes)
+    if _PLAIN.issuperset(map(type, values.values())):
+        encoded = msgspec.json.encode(values)
+        if b"null" not in encoded:  # As which NaN and infinities are encoded.
+            return encoded
+    return msgspec.json.encode({name: nested.json_values(each) for name, each in values.items()})
+
+
+def json_group(group: Mapping[str, Any]) -> str:
+    """Returns a line of JSON for the aggregates of a group; list items are notifications."""
+    return msgspec.json.encode({name: _shown(value) for name, value in group.items()}).decode()
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, list):
+        return [msgspec.Raw(shown_text(each).encode()) for each in value]
+    return value if isinstance(value, dict) else nested.json_values(value)
 
 
 def notification_of_shown(line: str, *, keep: bool = False) -> Notification:

@@ -7,7 +7,9 @@ Bytes that are not UTF-8 stay in the line as lone surrogates, so one bad line is
 rest of the file is read.
 """
 
+import bz2
 import gzip
+import lzma
 import os
 import sys
 import zlib
@@ -18,7 +20,7 @@ from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import numpy as np
 
-from contrada.errors import InputError
+from contrada.errors import InputError, MissingRequirementError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,33 +28,40 @@ class FileLimits:
     """Limits of the readers of files."""
 
     line_chars_max: int = 16 * 2**20
-    """Characters of a line or row. Beyond it: it is a bad record, and the next line is read."""
+    """Characters of a line or row. Beyond it: a bad record; the next line is read."""
 
     row_lines_max: int = 1_000
-    """Lines of a CSV row. Beyond it: its first line is a bad record, the next lines are rows."""
+    """Lines of a CSV row. Beyond it: the first is a bad record, the next ones are rows."""
 
     columns_max: int = 10_000
-    """Columns of a CSV file. Beyond it: the file is a bad record as a whole."""
+    """Columns of a CSV file. Beyond it: the file is one bad record."""
 
     document_bytes_max: int = 64 * 2**20
     """Bytes of a document, unpacked. Beyond it: the document is a bad record."""
 
     block_bytes: int = 2**20
-    """Bytes read from a file at once. Beyond it: the next block takes the rest."""
+    """Bytes read from a file at once. Beyond it: the next block has the rest."""
 
     bulk_after_bytes: int = 2**19
-    """Bytes read line by line, in the time of importing pyarrow. Beyond it: in batches."""
+    """Bytes read line by line, while pyarrow is imported. Beyond it: batches are read."""
 
     fallback_share_max: float = 0.1
-    """Share of a block's lines that the batch reader leaves to the plain reader. Beyond it: Arrow
-    or msgspec reads the block."""
+    """Share of a block's lines that the batch reader leaves to the plain one. Beyond it: Arrow or
+    msgspec reads the block."""
 
     packed_records_max: int = 4_096
-    """Matched lines that are packed together. Beyond it: the next lines are packed separately."""
+    """Matched lines that are packed together. Beyond it: the next are packed separately."""
 
     packed_bytes_max: int = 4 * 2**20
-    """Bytes of these lines. Beyond it: the next lines are packed separately."""
+    """Bytes of these lines. Beyond it: the next are packed separately."""
 
+    keys_at_once: int = 2**19
+    """Matches of the lines that are matched at once, if some lines of the block are typical. Beyond
+    it: the next portion has the rest."""
+
+
+PACKED: Final = (".gz", ".bz2", ".xz", ".zst")
+"""The suffixes of compressed files."""
 
 FIRST_BLOCK_BYTES: Final = 2**16
 """Bytes of a file's first block, so that the first records appear soon. Beyond it: the next block
@@ -142,8 +151,8 @@ def open_lines(path: DataFile, limits: FileLimits = FileLimits()) -> Iterator[st
 def open_blocks(
     path: DataFile, part: Part = WHOLE, limits: FileLimits = FileLimits()
 ) -> Iterator[Block]:
-    """Yields the lines of a file, or of a part of it, in blocks; decompresses `.gz`. Of a line that
-    is too long, only the beginning. Bytes from a pipe are yielded as they arrive. Raises
+    """Yields the lines of a file, or of a part of it, in blocks; decompresses `PACKED` ones. Of a
+    line that is too long, only the beginning. Bytes from a pipe are yielded as they arrive. Raises
     InputError, after all readable lines, for an unreadable file and damaged compressed data.
     """
     read = [part.lines_before]
@@ -164,7 +173,7 @@ def parts_of(path: DataFile, is_whole: Callable[[bytes], bool] | None = None) ->
     parts: list[Part] = []
     begin = lines = 0
     with readable(path, [0]):
-        if path.suffix == ".gz":
+        if path.suffix in PACKED:
             return (WHOLE,)
         with path.open("rb") as stream:
             if stream.seek(0, os.SEEK_END) <= PART_BYTES:
@@ -226,23 +235,48 @@ def readable(path: DataFile, read: list[int] | None = None) -> Iterator[None]:
     """Turns errors of a file into InputError; `read` holds the number of lines that were read."""
     try:
         yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
         line = None if read is None else read[0] + 1
         raise InputError(str(path), f"damaged compressed data: {error}", line) from None
-    except OSError as error:
-        raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
 
 
 @contextmanager
 def unpacked(path: DataFile) -> Iterator[Any]:
-    """Opens a file, decompressed if it is `.gz`. Raises InputError."""
+    """Opens a file, decompressed if its suffix is `PACKED`.
+
+    Raises InputError, and MissingRequirementError for `.zst` without pyarrow.
+    """
     with readable(path), path.open("rb") as stream:
-        yield gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
+        yield _unpacking(stream, path.suffix)
+
+
+def unpacked_name(name: str) -> str:
+    """Returns the name of a file without a suffix of compression."""
+    return name[: name.rindex(".")] if name.lower().endswith(PACKED) else name
+
+
+def _unpacking(stream: BinaryIO, suffix: str) -> Any:
+    """Returns the decompressed bytes of a stream, or the stream itself."""
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=stream)
+    if suffix == ".bz2":
+        return bz2.BZ2File(stream)
+    if suffix == ".xz":
+        return lzma.LZMAFile(stream)
+    if suffix != ".zst":
+        return stream
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingRequirementError("pyarrow", "pip install 'contrada[files]'") from None
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(stream, "r"), "zstd")
 
 
 def _pieces(path: DataFile, part: Part, block_bytes: int) -> Iterator[bytes]:
     """Yields the bytes of a file in pieces, and at last an empty one."""
-    if path.suffix != ".gz":
+    if path.suffix not in PACKED:
         with path.open("rb") as stream:
             if part.begin:
                 stream.seek(part.begin)
@@ -253,7 +287,8 @@ def _pieces(path: DataFile, part: Part, block_bytes: int) -> Iterator[bytes]:
                 size = min(2 * size, block_bytes)
                 yield piece
     else:
-        with path.open("rb") as stream, gzip.GzipFile(fileobj=stream) as packed:
+        with path.open("rb") as stream:
+            packed = _unpacking(stream, path.suffix)
             held: list[bytes] = []
             try:
                 while piece := packed.read1(block_bytes):
@@ -261,7 +296,7 @@ def _pieces(path: DataFile, part: Part, block_bytes: int) -> Iterator[bytes]:
                     if sum(map(len, held)) >= block_bytes:
                         yield b"".join(held)
                         held = []
-            except (EOFError, zlib.error, gzip.BadGzipFile):
+            except (EOFError, zlib.error, lzma.LZMAError, OSError):
                 yield b"".join(held)  # The bytes before the damage can be read.
                 raise
             if held:

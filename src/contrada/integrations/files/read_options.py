@@ -18,11 +18,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time
+from datetime import datetime
 from decimal import Decimal
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from contrada import errors
 from contrada.errors import ContradaError, InvalidNotificationError, InvalidValueError, LimitError
@@ -32,6 +31,13 @@ from contrada.integrations.documents.document_shape import DROPPED
 from contrada.integrations.documents.naming_strategies import STRATEGIES, Named, base_of
 from contrada.integrations.documents.stylesheet import compiled
 from contrada.integrations.files.lines import FileLimits
+from contrada.integrations.files.time_formats import (
+    PATTERN_PREFIX,
+    check_pattern,
+    pattern_value,
+    time_value,
+    zone_of,
+)
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.notification import UNSTAMPED
@@ -47,10 +53,6 @@ _ODD_NUMBER: Final = re.compile(r"[+-]?0[0-9]|\+[0-9]")
 _BEGINS_LITERAL: Final = frozenset("-0123456789")
 _INTEGER_CHARS_MAX: Final = len(str(INT_MIN))
 _SPECIAL_NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_LOCAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
-_TIME: Final = re.compile(_LOCAL_TIME.pattern + r"(Z|[+-]\d\d:?\d\d)", re.ASCII)
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-TIME_WITH_ZONE: Final = "a time with a zone, like 2013-01-01T05:00:00Z"
 
 
 def untyped_value(text: str) -> Value:
@@ -83,43 +85,6 @@ def bool_value(text: str) -> Value:
     return text == "true"
 
 
-def time_value(text: str, *, zone: str | None = None) -> Value:
-    """Declared `time`: ISO 8601 with a zone; a date alone is its midnight in UTC. `zone` is the
-    zone of dates and times without one. An ambiguous local time is the first of the two; a local
-    time that the zone skips is refused.
-    """
-    try:
-        if _DATE.fullmatch(text):
-            midnight = datetime.combine(date.fromisoformat(text), time())
-            return midnight.replace(tzinfo=UTC) if zone is None else in_zone(midnight, zone, text)
-        if _TIME.fullmatch(text):
-            return datetime.fromisoformat(text).astimezone(UTC)
-        if zone is not None and _LOCAL_TIME.fullmatch(text):
-            return in_zone(datetime.fromisoformat(text), zone, text)
-    except (ValueError, OverflowError):
-        pass  # a 30th of February: the same answer as below
-    raise InvalidValueError(text, f"expected {TIME_WITH_ZONE if zone is None else 'a time'}")
-
-
-@cache
-def zone_of(name: str) -> ZoneInfo:
-    """Returns the time zone of a name. Raises InputError."""
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, KeyError):
-        raise errors.InputError(
-            "zone", f"found {name!r}, expected a zone as Europe/Rome or UTC"
-        ) from None
-
-
-def in_zone(local: datetime, zone: str, text: str) -> datetime:
-    """Returns a local time in UTC. Raises InvalidValueError for a time that the zone skips."""
-    found = local.replace(tzinfo=zone_of(zone)).astimezone(UTC)
-    if found.astimezone(zone_of(zone)).replace(tzinfo=None) != local:
-        raise InvalidValueError(text, f"there is no such time in {zone}")
-    return found
-
-
 def epoch_value(given: str | int | float, *, unit_us: int) -> Value:
     """Declared `epoch…`: a number of a unit since 1970, rounded to microseconds."""
     number = _number(given) if isinstance(given, str) else given
@@ -149,6 +114,18 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
     **EPOCHS,
 }
 """The types that can be declared, by name."""
+
+
+def check_groups(pattern: str) -> None:
+    """Raises InputError for a regular expression that gives no attribute."""
+    try:
+        groups = re.compile(pattern).groupindex
+    except re.error as error:
+        reason = f"column {(error.pos or 0) + 1}: {error.msg}"
+        raise errors.InputError("pattern", f"found {pattern!r}, {reason}") from None
+    if not groups:
+        reason = f"found {pattern!r}, expected named groups such as (?P<user>\\S+)"
+        raise errors.InputError("pattern", reason)
 
 
 def schema_value(kind: str, text: str, zone: str | None) -> Value:
@@ -195,18 +172,19 @@ class ReadOptions:
     """Options of a source.
 
     `types` declares the type of attributes by name (`text`, `number`, `bool`, `time`, `epoch`,
-    `epoch_ms`, `epoch_us`). `absent` lists the texts that mean "no value". `entries` is the name of
-    the XML element that makes one notification each. `add` gives constant attributes; they replace
-    a record's own. `time` names the attribute with the time of the envelope. `marks` are the
-    type marks of a typed publication, the most general first. `drop` lists names in records that
-    become no attributes, nor do those below them (`agent`: also `agent.id`); `rename` gives other
-    names to attributes. Both apply first, so all other options use the new names. `zone` is the
-    zone of times without one, such as `Europe/Rome`. `delimiter` and `quote` are the characters of
-    CSV; with an empty quote no character quotes. `strategy` names repeated elements of a document
-    (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
-    first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
-    Schema also declares types. `limits` and
-    `document_limits` bound the readers.
+    `epoch_ms`, `epoch_us`, or `time:` with a pattern of `strptime`). `absent` lists the texts
+    that mean "no value". `entries` is the name of the XML element that makes one notification
+    each. `add` gives constant attributes; they replace a record's own. `time` names the attribute
+    with the time of the envelope. `marks` are the type marks of a typed publication, the most
+    general first. `pattern` is the regular expression of the format `lines`. `drop` lists names
+    in records that become no attributes, nor do those below them (`agent`: also `agent.id`);
+    `rename` gives other names to attributes. Both apply first, so all other options use the new
+    names. `zone` is the zone of times without one, such as `Europe/Rome`. `delimiter` and `quote`
+    are the characters of CSV; with an empty quote no character quotes. `strategy` names repeated
+    elements of a document (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet`
+    is an XSLT that is applied first, and `schema` the DTD, XML Schema or RELAX NG that documents
+    must conform to; an XML Schema also declares types. `limits` and `document_limits` bound the
+    readers.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -221,6 +199,7 @@ class ReadOptions:
     rename: Mapping[str, str] = field(default_factory=dict)
     drop: frozenset[str] = frozenset()
     zone: str | None = None
+    pattern: str | None = None
     delimiter: str = ","
     quote: str = '"'
     strategy: str = "multi"
@@ -243,14 +222,19 @@ class ReadOptions:
             raise errors.InputError("strategy", f"found {self.strategy!r}, expected one of {known}")
         if self.strategy == "xslt" and self.stylesheet is None:
             raise errors.InputError("strategy", "xslt needs a stylesheet")
-        if self.stylesheet is not None:
-            compiled(self.stylesheet)
-        if self.schema is not None:
-            validator_of(self.schema)
-        if self.zone is not None:
-            zone_of(self.zone)
+        checks: tuple[tuple[Callable[[Any], object], object], ...] = (
+            (compiled, self.stylesheet),
+            (validator_of, self.schema),
+            (zone_of, self.zone),
+            (check_groups, self.pattern),
+        )
+        for check, given in checks:
+            if given is not None:
+                check(given)
         for name, type_name in self.types.items():
-            if type_name not in CONVERTERS:
+            if type_name.startswith(PATTERN_PREFIX):
+                check_pattern(name, type_name)
+            elif type_name not in CONVERTERS:
                 expected = f"expected one of {', '.join(CONVERTERS)}"
                 reason = f"attribute {name!r}: found {type_name!r}, {expected}"
                 raise errors.InputError("types", reason)
@@ -318,6 +302,9 @@ class ReadOptions:
         declared = self.types.get(name, "text")
         if declared == "time" and self.zone is not None:
             return partial(time_value, zone=self.zone)
+        if declared.startswith(PATTERN_PREFIX):
+            pattern = declared.removeprefix(PATTERN_PREFIX)
+            return partial(pattern_value, pattern=pattern, zone=self.zone)
         return CONVERTERS[declared]
 
     def takes_numbers(self, name: str) -> bool:
@@ -355,10 +342,16 @@ class ReadOptions:
 
 
 def plain_format(format_name: str, options: ReadOptions) -> tuple[str, ReadOptions]:
-    """Returns one of the formats csv, json and xml, with the options that the given name implies.
-    `tsv` is CSV separated by tabs; `jsonl` is JSON lines, whatever `entries` is. Raises InputError
-    for a stylesheet or a schema and another format than XML.
+    """Returns one of the formats csv, json and xml, or that of a log, with the options that the
+    given name implies. `tsv` is CSV separated by tabs; `jsonl` is JSON lines, whatever `entries`
+    is. Raises InputError for a stylesheet or a schema and another format than XML, and for a
+    pattern and another format than `lines`, which needs one.
     """
+    if format_name == "lines" and options.pattern is None:
+        raise errors.InputError("pattern", "the format lines needs one, with named groups")
+    if format_name != "lines" and options.pattern is not None:
+        reason = f"it is for the format lines, and the format is {format_name}"
+        raise errors.InputError("pattern", reason)
     for name in ("stylesheet", "schema"):
         if format_name != "xml" and getattr(options, name) is not None:
             raise errors.InputError(name, f"it is for XML, and the format is {format_name}")

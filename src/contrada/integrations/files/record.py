@@ -5,7 +5,7 @@ exact: times are ISO 8601 texts, NaN and the infinities are texts. The exact for
 encoding and `contrada.integrations.files.json_objects.shown_text`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +19,9 @@ BAD_TEXT_CHARS_MAX: Final = 2_000
 """Characters kept of a bad record, enough to find and judge it. Beyond it: the rest is cut."""
 
 PlainValue: TypeAlias = bool | int | float | str | None
+
+Make: TypeAlias = Callable[[str], Notification]
+"""Converts a line to a notification. Raises ContradaError."""
 
 _OWN_JSON: Final = frozenset((bool, int, str))
 """Types of which each value is its own JSON value."""
@@ -67,11 +70,7 @@ def beginning(data: bytes) -> str:
 
 
 def record_of(
-    make: Callable[[str], Notification],
-    source: str,
-    line: int,
-    text: str,
-    limits: FileLimits = FileLimits(),
+    make: Make, source: str, line: int, text: str, limits: FileLimits = FileLimits()
 ) -> Record | BadRecord:
     """Returns the record that `make` reads from a line, or the bad record."""
     try:
@@ -91,6 +90,28 @@ def check_line(text: str, limits: FileLimits) -> None:
     except UnicodeEncodeError as error:  # `lines` keeps such bytes as lone surrogates.
         byte = ord(text[error.start]) & 0xFF
         raise ParseError(1, error.start + 1, f"byte 0x{byte:02x}", "UTF-8") from None
+
+
+def match_object(
+    name: str, about: Mapping[str, object], notification: Notification, **place: object
+) -> dict[str, object]:
+    """Returns a match as a JSON object, with the description of a rule if there is one."""
+    found = {
+        "subscription": name,
+        **place,
+        "time": plain_time(notification),
+        "attributes": plain_attributes(notification),
+    }
+    return found | {"rule": about} if about else found
+
+
+def correlation_object(
+    name: str, about: Mapping[str, object], found: Sequence[Notification]
+) -> dict[str, object]:
+    """Returns a match of several notifications as a JSON object."""
+    events = [{"time": plain_time(each), "attributes": plain_attributes(each)} for each in found]
+    shown: dict[str, object] = {"subscription": name, "events": events}
+    return shown | {"rule": about} if about else shown
 
 
 def plain_attributes(notification: Notification) -> dict[str, PlainValue | list[PlainValue]]:

@@ -9,7 +9,8 @@ matched lines. Both give the same results, in the order of the file.
 """
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
@@ -22,8 +23,10 @@ from contrada.integrations.documents.element_tree import Texts
 from contrada.integrations.documents.name_patterns import PATTERN, by_names
 from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.csv_rows import CsvRows, RowJoiner, is_blank
+from contrada.integrations.files.event_logs import EVTX
 from contrada.integrations.files.json_objects import notification_of_object
 from contrada.integrations.files.lines import WHOLE, Block, DataFile, FileLimits, Part, open_blocks
+from contrada.integrations.files.log_lines import LOG_FORMATS
 from contrada.integrations.files.read_options import AllowedNames, ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.record_files import read_file
@@ -48,6 +51,8 @@ class RowIndex(Protocol):
 
     def match_batch(self, notifications: Any) -> tuple[Any, Any]:
         """As `Index.match_batch`."""
+
+    def __len__(self) -> int: ...
 
 
 RecordFilter: TypeAlias = Filter | FilterSet | Rule
@@ -153,7 +158,8 @@ class Matcher:
         if format_name == "xml":
             yield from self._document(path, source)
             return
-        if format_name == "json" and (options.entries or not options.is_multi):
+        is_whole = format_name == "json" and (options.entries or not options.is_multi)
+        if is_whole or format_name in (EVTX, *LOG_FORMATS):
             for found in read_file(path, format_name, options, source, part):
                 yield self._outcome(source, found)
             return
@@ -167,10 +173,16 @@ class Matcher:
                     block = joiner.join(block)
                     if lines is None and joiner.rows is not None:
                         lines = self._csv_lines(joiner.rows, source, options)
-                if block and lines is not None:
-                    yield self._outcomes(block, lines, matched)
-                    if matched is not None and matched.is_full:
-                        yield from self._packed(matched, lines)
+                if not block or lines is None:
+                    continue
+                self._bulk_after -= len(block.data)
+                if self._can_bulk and self._bulk_after < 0:
+                    yield from self._batch_outcomes(block, lines, matched)
+                    continue
+                asked: Sequence[int] = range(len(block))
+                while asked:
+                    outcomes, asked = self._outcomes(block, lines, asked, {})
+                    yield outcomes
         except ContradaError as error:
             bad = bad_record(source, error, 1 if lines is None else None)
         if matched is not None and lines is not None:
@@ -261,28 +273,51 @@ class Matcher:
         make = partial(notification_of_object, options=self._options)
         return _LineReader(source, make, is_blank, batch_reader, batch_reader)
 
-    def _outcomes(
+    def _batch_outcomes(
         self, block: Block, lines: "_LineReader", waiting: "_MatchedLines | None"
-    ) -> Outcomes:
-        """Returns the outcomes of a block; matched lines that can be packed go to `waiting`."""
-        options, stamp = self._options, self._stamp
-        fallback: Iterable[int] = range(len(block))
-        matched: dict[int, list[int]] = {}
-        read = 0
-        self._bulk_after -= len(block.data)
-        if self._can_bulk and self._bulk_after < 0:
-            batch = lines.batch_reader().read(block)
-            matched = batch.matches(self._index)
-            fallback = batch.is_fallback.nonzero()[0].tolist()
-            read = int(batch.is_read.sum())
-            if read and stamp:
-                self._note_time(batch.latest_us)
+    ) -> Iterator[Outcomes]:
+        """Yields the outcomes of a block that is matched at once, or in portions of some
+        `keys_at_once`; matched lines that can be packed go to `waiting`.
+        """
+        batch = lines.batch_reader().read(block)
+        if read := int(batch.is_read.sum()):
+            self._note_time(batch.latest_us if self._stamp else self._common_us)
+        yield Outcomes(lines.source, read, ())
+        fallback = batch.is_fallback.nonzero()[0].tolist()
         # Residues need whole notifications, and rows of several lines are few.
-        if waiting is not None and not self._residues.of and block.starts is None:
-            waiting.put(block, matched)
-            matched = {}
+        is_packed = waiting is not None and not self._residues.of and block.starts is None
+        begin = 0
+        for end, matched in batch.matches(self._index, self._options.limits.keys_at_once):
+            asked = fallback[bisect_left(fallback, begin) : bisect_left(fallback, end)]
+            begin = end
+            if waiting is not None and is_packed:
+                waiting.put(block, matched)
+                matched = {}
+            asked = sorted({*asked, *matched})
+            while asked:
+                outcomes, asked = self._outcomes(block, lines, asked, matched)
+                yield outcomes
+            if waiting is not None and waiting.is_full:
+                yield from self._packed(waiting, lines)
+
+    def _outcomes(
+        self,
+        block: Block,
+        lines: "_LineReader",
+        asked: Sequence[int],
+        matched: Mapping[int, list[int]],
+    ) -> tuple[Outcomes, Sequence[int]]:
+        """Returns the outcomes of some lines, read one by one, and the lines behind the first
+        `keys_at_once` matches. `matched` has the matches of lines that are counted already.
+        """
+        options, stamp = self._options, self._stamp
         found: list[MatchedRecord | BadRecord] = []
-        for position in sorted({*fallback, *matched}) if matched else fallback:
+        read = keys = 0
+        done = len(asked)
+        for place, position in enumerate(asked):
+            if keys >= options.limits.keys_at_once:
+                done = place
+                break
             number, line = block.numbered(position)
             if lines.is_blank(line):
                 continue
@@ -303,9 +338,10 @@ class Matcher:
                 positions = self._residues.filter_keys(positions, notification)
             if positions:
                 found.append(MatchedRecord(record, positions))
+                keys += len(positions)
         if read and not stamp:
             self._note_time(self._common_us)
-        return Outcomes(lines.source, read, found)
+        return Outcomes(lines.source, read, found), asked[done:]
 
     def _packed(self, waiting: "_MatchedLines", lines: "_LineReader") -> Iterator[Outcomes]:
         """Yields the matched lines that wait: as columns, and single those that do not fit."""
@@ -342,14 +378,15 @@ class _MatchedLines:
         self._numbers: list[int] = []
         self._positions: list[list[int]] = []
         self._lines: list[Blobs] = []
-        self._bytes = 0
+        self._bytes = self._keys = 0
 
     @property
     def is_full(self) -> bool:
         """Whether there are as many lines as are packed together."""
         limits = self._limits
         count = len(self._numbers)
-        return count >= limits.packed_records_max or self._bytes >= limits.packed_bytes_max
+        is_large = self._bytes >= limits.packed_bytes_max or self._keys >= limits.keys_at_once
+        return is_large or count >= limits.packed_records_max
 
     def put(self, block: Block, matched: dict[int, list[int]]) -> None:
         """Adds the lines of a block that matched."""
@@ -361,6 +398,7 @@ class _MatchedLines:
             self._positions += map(matched.__getitem__, rows.tolist())
             self._lines.append(lines)
             self._bytes += len(lines.data)
+            self._keys += sum(map(len, matched.values()))
 
     def cut(self) -> Iterator[tuple[list[int], list[list[int]], Block]]:
         """Yields all lines, within the limits: numbers, positions of filters, and the lines."""

@@ -31,7 +31,7 @@ from contrada.integrations.documents.stylesheet import transformed
 from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
-from contrada.integrations.files.lines import DataFile, FileLimits, unpacked
+from contrada.integrations.files.lines import PACKED, DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions, SlotReader, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, beginning
 from contrada.model import Notification
@@ -221,7 +221,7 @@ def _pieces(stream: BinaryIO) -> Iterator[bytes]:
 def is_large(path: DataFile, limits: FileLimits) -> bool:
     """Whether a document has more than `document_bytes_max`, as far as known. Raises InputError."""
     with unpacked(path) as stream:
-        if path.suffix != ".gz":
+        if path.suffix not in PACKED:
             return bool(
                 stream.seekable() and stream.seek(0, os.SEEK_END) > limits.document_bytes_max
             )

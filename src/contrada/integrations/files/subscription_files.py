@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from contrada.errors import ContradaError, InputError, ParseError
 from contrada.model import Filter, FilterSet, parse
-from contrada.model.rule import ReadRules, RefusedRule, Rule
+from contrada.model.rule import CorrelationRule, ReadAllRules, ReadRules, RefusedRule, Rule
 from contrada.service.settings import read_text
 
 NAME_CHARS_MAX: Final = 255
@@ -92,12 +92,30 @@ _JSON: Final = (".json", ".jsonl")
 
 DIALECTS: Final = {
     "sigma": Dialect("contrada.integrations.dialects.sigma", _YAML),
-    "eventbridge": Dialect("contrada.integrations.dialects.eventbridge", _JSON),
+    "eventbridge": Dialect(
+        "contrada.integrations.dialects.eventbridge", (*_JSON, *_YAML, ".template")
+    ),
     "cloudevents": Dialect("contrada.integrations.dialects.cloudevents", _JSON),
     "cesql": Dialect("contrada.integrations.dialects.cesql", (".cesql", ".txt")),
     "sql": Dialect("contrada.integrations.dialects.sql", (".sql",)),
     "prometheus": Dialect("contrada.integrations.dialects.prometheus", _YAML),
+    "alertmanager": Dialect(
+        "contrada.integrations.dialects.prometheus.alertmanager", (*_YAML, ".json")
+    ),
+    "pubsub": Dialect("contrada.integrations.dialects.pubsub", (".filter", ".txt")),
+    "servicebus": Dialect(
+        "contrada.integrations.dialects.sql.service_bus_filters", (".filter", ".txt")
+    ),
+    "jms": Dialect("contrada.integrations.dialects.sql.jms_selectors", (".selector", ".txt")),
+    "rabbitmq": Dialect("contrada.integrations.dialects.rabbitmq", _JSON),
+    "falco": Dialect("contrada.integrations.dialects.falco", _YAML),
 }
+
+WITH_CORRELATIONS: Final = {
+    **DIALECTS,
+    "sigma": Dialect("contrada.integrations.dialects.sigma", _YAML, "read_all"),
+}
+"""The dialects, for users that also match rules over several notifications."""
 
 PREPARED: Final = Dialect("contrada.integrations.dialects.sigma", (".jsonl",), "read_prepared")
 """Sigma's rules with `--prepared`."""
@@ -121,7 +139,9 @@ def rule_files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[
         yield from (each for each in found if each.is_file())
 
 
-def rules_in(path: Path, read: ReadRules, options: dict[str, Any]) -> Iterator[Rule | RefusedRule]:
+def rules_in(
+    path: Path, read: ReadAllRules, options: dict[str, Any]
+) -> Iterator[Rule | CorrelationRule | RefusedRule]:
     """Yields the rules of a file; an unreadable or empty file gives one refused rule."""
     try:
         is_piped = str(path) == STANDARD_INPUT
@@ -170,7 +190,7 @@ def plain_text(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def about_of(rule: Rule) -> dict[str, str | list[str]]:
+def about_of(rule: Rule | CorrelationRule) -> dict[str, str | list[str]]:
     """Returns the author's description of a rule, in texts that can be written."""
     return {
         key: plain_text(each) if isinstance(each, str) else [*map(plain_text, each)]
@@ -178,14 +198,24 @@ def about_of(rule: Rule) -> dict[str, str | list[str]]:
     }
 
 
-def load_rules(place: Path, dialect: str) -> tuple[dict[str, Rule], list[str]]:
-    """Returns the rules by name, of a file or of a directory, and the messages of refused rules."""
-    source, names = DIALECTS[dialect], RuleNames()
-    found: dict[str, Rule] = {}
+def load_rules(place: Path, dialect: str, **options: Any) -> tuple[dict[str, Rule], list[str]]:
+    """Returns the rules by name, of a file or of a directory, and the messages of refused rules.
+    `options` are those of the dialect's reader.
+    """
+    found, refused = load_all_rules(place, DIALECTS[dialect], **options)
+    return {name: rule for name, rule in found.items() if isinstance(rule, Rule)}, refused
+
+
+def load_all_rules(
+    place: Path, source: Dialect, **options: Any
+) -> tuple[dict[str, Rule | CorrelationRule], list[str]]:
+    """As `load_rules`, also correlations, if the reader of the source gives them."""
+    names = RuleNames()
+    found: dict[str, Rule | CorrelationRule] = {}
     refused: list[str] = []
     for path in rule_files((place,), source.suffixes):
-        for rule in rules_in(path, source.reader(), {}):
-            if isinstance(rule, Rule):
+        for rule in rules_in(path, source.reader(), options):
+            if not isinstance(rule, RefusedRule):
                 found[names.new(plain_text(rule.name) or path.stem)] = rule
             else:
                 parts = (str(path), plain_text(rule.name), message_of(rule))

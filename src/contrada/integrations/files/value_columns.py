@@ -8,7 +8,7 @@ Only this module and `contrada.integrations.files.csv_batch` import pyarrow, and
 inputs: the import takes as long as reading some thousand rows one by one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -31,6 +31,10 @@ EXACT_DOUBLE: Final = 2**53
 
 TEXTS_KEPT_MAX: Final = 2**16
 """Texts of a column with cached values. Beyond it: the least recently used are forgotten."""
+
+
+ROWS_PROBED: Final = 64
+"""Rows of a batch whose matches are counted before its portions are cut."""
 
 
 class Missing:
@@ -145,29 +149,24 @@ class ArrowColumn(Column):
 
     @property
     def in_arrow(self) -> tuple[Any, Any]:
-        """As in `Column`."""
         return self._held, None
 
     def piece(self, before: bytes) -> tuple[ColumnPiece, Any]:
-        """As in `Column`."""
         piece = piece_of(before, self._held)
         assert piece is not None, "only where kernels are compiled"
         return piece, np.zeros(len(self._held), dtype=bool)
 
     def each(self, texts_of: Callable[[Any], Iterable[str | None]]) -> Any:
-        """As in `Column`."""
         held = self._held.dictionary_encode()  # Arrow distinguishes -0.0 from 0.0.
         distinct = held.dictionary
         values = distinct.to_numpy() if distinct.type == TIME else distinct.to_pylist()
         return pa.array(texts_of(values), pa.string()).take(held.indices)
 
     def value(self, row: int) -> Any:
-        """As in `Column`."""
         found = self._held[row].as_py()
         return MISSING if found is None else found
 
     def largest(self, is_asked: Any) -> Any:
-        """As in `Column`."""
         return pc.max(self._held.filter(pa.array(is_asked))).as_py()
 
 
@@ -199,34 +198,58 @@ class ColumnBatch:
             return None
         return time_us_of(self.stamps.largest(is_read))
 
-    def matches(self, index: Any) -> dict[int, list[int]]:
-        """Returns the sorted keys of each line that was read and that a filter matches."""
-        found = self._matching_rows(index)
-        rows = np.fromiter(found, dtype=np.int64, count=len(found))
-        lines = self.lines[rows]
-        of_lines = zip(lines.tolist(), self.is_read[lines].tolist(), found.values(), strict=True)
-        return {line: keys for line, is_read, keys in of_lines if is_read}
-
-    def _matching_rows(self, index: Any) -> dict[int, list[int]]:
-        rows, columns = len(self.lines), self.columns
+    def matches(self, index: Any, keys_at_once: int) -> Iterator[tuple[int, dict[int, list[int]]]]:
+        """Yields the sorted keys of each line that was read and that a filter matches, in portions
+        of `rows_at_once`, each with the line at which the next one begins.
+        """
+        columns, count = self.columns, len(self.lines)
         held_in_arrow = {name: column.in_arrow for name, column in columns.items()}
         arrays = {name: array for name, (array, _) in held_in_arrow.items() if array is not None}
         odd = [rows_apart for _, rows_apart in held_in_arrow.values() if rows_apart is not None]
-        if not arrays and not odd:
-            keys = sorted(index.match({}))
-            return dict.fromkeys(range(rows), keys) if keys else {}
-        # If all columns are odd, an extra column gives the number of rows.
-        table = pa.table(arrays or {"": pa.nulls(rows)})
+        is_odd = np.logical_or.reduce(odd) if odd else np.zeros(count, dtype=bool)
+        # If all columns are odd or absent, an extra column gives the number of rows.
+        table = pa.table(arrays or {"": pa.nulls(count)})
+
+        def counts_of(places: Any) -> Any:
+            return np.diff(index.match_batch(table.take(places))[0])
+
+        size = rows_at_once(count, len(index), keys_at_once, counts_of)
+        for begin in range(0, max(count, 1), size):
+            end = min(begin + size, count)
+            found = self._keys_of(index, table.slice(begin, end - begin), is_odd[begin:end], begin)
+            next_line = int(self.lines[end]) if end < count else len(self.is_read)
+            yield (
+                next_line,
+                {
+                    line: found[row]
+                    for row in sorted(found)
+                    if self.is_read[line := int(self.lines[begin + row])]
+                },
+            )
+
+    def _keys_of(self, index: Any, table: Any, is_odd: Any, begin: int) -> dict[int, list[int]]:
+        """Returns the sorted keys of the rows from one on that match."""
         offsets, keys = index.match_batch(table)
         matched, every = np.flatnonzero(np.diff(offsets)), keys.tolist()
         bounds = zip(offsets[matched].tolist(), offsets[matched + 1].tolist(), strict=True)
         keys_of = (sorted(every[begin:end]) for begin, end in bounds)
         found = dict(zip(matched.tolist(), keys_of, strict=True))
-        for row in np.flatnonzero(np.logical_or.reduce(odd)).tolist() if odd else ():
-            held = {name: column.value(row) for name, column in columns.items()}
+        for row in np.flatnonzero(is_odd).tolist():
+            held = {name: column.value(begin + row) for name, column in self.columns.items()}
             held = {name: value for name, value in held.items() if type(value) is not Missing}
             found[row] = sorted(index.match(held))
         return found
+
+
+def rows_at_once(count: int, keys: int, keys_at_once: int, counts_of: Callable[[Any], Any]) -> int:
+    """Returns how many of `count` rows have at most `keys_at_once` of an index's keys together, if
+    each has at most as many as some rows, evenly distributed; `counts_of` counts those of such
+    rows. Cost: their match, if the index has so many keys that it may matter.
+    """
+    if count * keys <= keys_at_once:
+        return max(count, 1)
+    places = np.linspace(0, count - 1, min(count, ROWS_PROBED)).astype(np.int64)
+    return max(keys_at_once // int(counts_of(pa.array(places)).max(initial=1)), 1)
 
 
 def converter(

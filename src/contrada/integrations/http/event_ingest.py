@@ -2,25 +2,29 @@
 
 A malformed event refuses its whole request, with the index of the first such event. An event that
 the user may not publish does not affect the others: its index is reported. The answer is 202 with
-the number of published events, once the broker has them. Context attributes in headers are
-percent-encoded UTF-8, and always texts, since headers have no types.
+the number of published events, once the broker has them. Plain JSON is the data of an event with
+defaults: a random id, the source `/events` and the type JSON_EVENT_TYPE. Context attributes in
+headers are percent-encoded UTF-8, and always texts, since headers have no types.
 
 Source: CloudEvents HTTP Protocol Binding 1.0.2 §3.
 """
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
-from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from contrada import errors
+from contrada.integrations.dialects.cloudevents.cloudevent_json import SPEC_VERSION, is_json
 from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http import event_translation as translation
 from contrada.integrations.http.gateway_limits import GatewayLimits
@@ -28,11 +32,14 @@ from contrada.integrations.http.token_services import TokenService
 from contrada.model import Notification
 from contrada.net.client.client_limits import ClientLimits
 
-EVENTS_PER_TURN: Final = 128
-"""Events that are decoded without a pause. Beyond it: other tasks run before the next ones."""
+DECODED_AT_ONCE_BYTES: Final = 16 * 1024
+"""Bytes of content that are decoded on the event loop, in 5 ms at most. Beyond it: in a thread."""
 
 REFUSED_INDICES_MAX: Final = 100
 """Indices of refused events in an answer. Beyond it: further ones are left out."""
+
+# One thread: decoded content is many times as large.
+_DECODER: Final = ThreadPoolExecutor(1, "contrada-events")
 
 _ENVELOPE_BYTES: Final = 800
 """Upper bound of an encoded envelope and the framing around it."""
@@ -40,8 +47,12 @@ _ENVELOPE_BYTES: Final = 800
 _CLIENT: Final = ClientLimits()
 
 
+T = TypeVar("T")
+
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
+JSON_EVENT_TYPE: Final = "contrada.json"
+"""The type of an event that was posted as plain JSON."""
 
 _PREFIX: Final = "ce-"
 _FAMILY: Final = "application/cloudevents"
@@ -55,7 +66,8 @@ _SAFE_IN_TYPES: Final = _SAFE + ' "%'
 def notifications_in(
     headers: Headers, body: bytes, limits: GatewayLimits = GatewayLimits()
 ) -> Iterator[Notification]:
-    """Yields the notifications of a request one by one, so that the caller may pause between.
+    """Yields the notifications of a request.
+
     Raises RefusedRequestError with the index of a malformed event; LimitError.
     """
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
@@ -66,7 +78,7 @@ def notifications_in(
     kind, _, parameters = given.partition(";")
     kind = kind.strip().lower()
     if not kind.startswith(_FAMILY):
-        event = _binary(headers, given), body
+        event = _binary(headers, given, body), body
         yield from notifications_of(
             [event], limits, lambda each: translation.notification_of_binary(*each)
         )
@@ -114,8 +126,10 @@ def notifications_of(
         yield notification
 
 
-def _binary(headers: Headers, content_type: str) -> dict[str, str]:
-    """Returns the context attributes of a request in binary mode. Raises RefusedRequestError."""
+def _binary(headers: Headers, content_type: str, body: bytes) -> dict[str, str]:
+    """Returns the context attributes of a request in binary mode, or of plain JSON. Raises
+    RefusedRequestError.
+    """
     attributes: dict[str, str] = {}
     for name, value in headers.items():
         if name.startswith(_PREFIX):
@@ -125,15 +139,31 @@ def _binary(headers: Headers, content_type: str) -> dict[str, str]:
                     HTTPStatus.BAD_REQUEST, f"two headers {name}", index=0
                 )
             attributes[attribute] = _decode_header(name, value)
+    if "specversion" not in attributes and _is_plain_json(content_type, body):
+        own = {"source": "/events", "type": JSON_EVENT_TYPE, "id": secrets.token_hex(16)}
+        attributes = {"specversion": SPEC_VERSION} | own | attributes
     if "specversion" not in attributes:
         reason = (
-            f"this is no CloudEvent: expected ce- headers (ce-specversion: 1.0, ce-id, ce-source, "
-            f"ce-type) with the data, {STRUCTURED}, or {BATCH}"
+            f"this is no CloudEvent: expected application/json, ce- headers (ce-specversion: 1.0, "
+            f"ce-id, ce-source, ce-type) with the data, {STRUCTURED}, or {BATCH}"
         )
         raise errors.RefusedRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason)
     if content_type:
         attributes["datacontenttype"] = content_type
     return attributes
+
+
+def _is_plain_json(content_type: str, body: bytes) -> bool:
+    """Whether a body is JSON of a JSON type, and no event in the JSON format with a wrong type.
+    Raises RefusedRequestError for malformed JSON.
+    """
+    if not is_json(content_type):
+        return False
+    try:
+        content = decode_json(body)
+    except errors.ContradaError as error:
+        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+    return not (isinstance(content, dict) and "specversion" in content)
 
 
 def _decode_header(name: str, value: str) -> str:
@@ -159,14 +189,19 @@ def binary_headers(attributes: Mapping[str, str]) -> Iterable[tuple[str, str]]:
             yield _PREFIX + name, quote(value, safe=_SAFE)
 
 
+async def decode_content(decode: Callable[[], T], size: int) -> T:
+    """Returns the decoded content of a request of so many bytes. Raises as `decode`."""
+    if size <= DECODED_AT_ONCE_BYTES:
+        return decode()
+    return await asyncio.get_running_loop().run_in_executor(_DECODER, decode)
+
+
 class RequestBodies:
     """The bodies of all running requests, bounded together."""
 
     def __init__(self, limits: GatewayLimits) -> None:
         self._limits = limits
         self.held_bytes = 0
-        self.decoding = asyncio.Lock()
-        """Held while a body is decoded, since its notifications are many times as large."""
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
@@ -191,7 +226,7 @@ class RequestBodies:
             except TimeoutError:
                 raise errors.RefusedRequestError(
                     HTTPStatus.REQUEST_TIMEOUT,
-                    f"the body did not come within {limits.body_wait_s:g} s",
+                    f"the body did not arrive within {limits.body_wait_s:g} s",
                     headers={"Connection": "close"},
                 ) from None
             except ClientDisconnect:
@@ -213,13 +248,9 @@ class RequestBodies:
     async def ingest(self, request: Request, access: TokenService) -> int:
         """Publishes the events of a request; returns their number. Raises ContradaError."""
         async with self.read(request) as body:
-            notifications: list[Notification] = []
-            async with self.decoding:
-                decoded = notifications_in(request.headers, body, self._limits)
-                while some := list(islice(decoded, EVENTS_PER_TURN)):
-                    notifications += some
-                    if len(some) == EVENTS_PER_TURN:
-                        await asyncio.sleep(0)
+            notifications: list[Notification] = await decode_content(
+                partial(list, notifications_in(request.headers, body, self._limits)), len(body)
+            )
             return await publish(access, notifications)
 
 

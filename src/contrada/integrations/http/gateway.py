@@ -15,9 +15,10 @@ Source: CloudEvents Subscriptions API 1.0-wip §3.
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,27 +27,47 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from contrada.errors import ContradaError, RefusedRequestError, shortened
+from contrada.errors import ContradaError, NotPermittedError, RefusedRequestError, shortened
+from contrada.integrations.console.console_pages import ConsoleFiles, console_page
+from contrada.integrations.console.group_view import group_view
+from contrada.integrations.console.network_view import types_in
+from contrada.integrations.console.playground import Trial, answer_trial
+from contrada.integrations.console.sender import (
+    DocumentAddress,
+    PastedDocument,
+    answer_document,
+    notifications_in,
+)
 from contrada.integrations.dialects.json_text import decode_json
-from contrada.integrations.http.event_ingest import RequestBodies
+from contrada.integrations.http.event_ingest import RequestBodies, publish
 from contrada.integrations.http.event_stream import open_stream
+from contrada.integrations.http.figure_stream import Figures
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import HttpPort
 from contrada.integrations.http.http_responses import answer_of, json_answer, token_of
 from contrada.integrations.http.metrics import GatewayCounts, metrics_answer
+from contrada.integrations.http.network_api import NetworkApi
+from contrada.integrations.http.network_services import BrokerRules, NetworkServices
 from contrada.integrations.http.push_service import Pushes, SubscriptionRequest
+from contrada.integrations.http.question_stream import Question, Questions
+from contrada.integrations.http.queue_api import QUEUE_METHODS, QueueHandler, acknowledge, nack
 from contrada.integrations.http.request_filters import within_work
+from contrada.integrations.http.sink_rules import SinkRules
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
 from contrada.integrations.http.token_services import ServiceOfToken, TokenService, TokenServices
+from contrada.integrations.http.trials import Trials
 from contrada.integrations.http.websocket_api import Conversation
 from contrada.integrations.http.websocket_links import CarriedArrivals
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.address import PATH_DEFAULT, Address, is_loopback
 from contrada.net.wire.tls import Tls
+
+if TYPE_CHECKING:
+    from contrada.gossip.udp.gossip_node import GossipNode  # An extra has its libraries.
 
 HTTP_PORT_DEFAULT: Final = 8080
 
@@ -58,6 +79,8 @@ _ELSEWHERE: Final = ("cross-site", "same-site")
 """Values of the header `Sec-Fetch-Site` for a page of another origin."""
 
 RequestHandler: TypeAlias = Callable[[Request], Awaitable[Response]]
+StreamBegin: TypeAlias = Callable[[TokenService, AsyncExitStack], Awaitable[Response]]
+NetworkHandler: TypeAlias = Callable[[bytes, TokenService], Awaitable[Response]]
 
 
 class Gateway:
@@ -74,31 +97,43 @@ class Gateway:
         origins: Sequence[str] = (),
         subscriptions: Path | None = None,
         durable: bool = False,
-        private_sinks: bool = False,
+        sinks: SinkRules = SinkRules(),
+        brokers: BrokerRules = BrokerRules(),
         arrivals: CarriedArrivals | None = None,
         users: Broker | None = None,
+        groups: "Sequence[GossipNode]" = (),
     ) -> None:
         """Port 0 takes a free one. `connect` returns the service of a token: see `local_services`.
 
         With a certificate in `tls` the port speaks HTTPS. Pages of `origins` may use it from a
         browser; "*" means all. `subscriptions` is the file of the subscriptions to sinks; without
         it they end with the gateway. They are `durable` where the broker has a store.
-        `private_sinks` allows sinks at non-public addresses. `arrivals` accepts clients and
+        `sinks` has the allowed destinations, `brokers` the other brokers that may see tokens, for
+        the console's view of the network. `arrivals` accepts clients and
         neighbours of the broker over WebSocket. `users` is the broker that ends the subscriptions
-        of removed users; without it they are retried for ever. Raises InputError.
+        of removed users; without it they are retried for ever. The console shows the `groups` of
+        these participants, which are open as long as the gateway. Raises InputError.
         """
         self._host = host
         self._origins = tuple(origins)
         self._context = tls.server_context(lambda _: None) if tls is not None else None
         self.counts = GatewayCounts()
         self._limits = limits
-        self._accesses = TokenServices(connect, limits, lambda token: self._pushes.adopt(token))
+        self._accesses = TokenServices(
+            connect, limits, lambda *accepted: self._pushes.adopt(*accepted)
+        )
         self._bodies = RequestBodies(limits)
+        self._trials = Trials(limits)
+        self._questions = Questions(self.counts, limits)
+        self._figures = Figures(self.counts, limits)
+        self._groups = tuple(groups)
+        self._brokers = NetworkServices(brokers, limits, tls)
+        self._network = NetworkApi(self._brokers, self._trials, limits)
         self._is_stopping = False
         self._arrivals = arrivals
         self._pushes = Pushes(
             self._accesses,
-            Sinks(limits, is_private_allowed=private_sinks),
+            Sinks(limits, sinks),
             self.counts,
             subscriptions,
             limits=limits,
@@ -116,9 +151,10 @@ class Gateway:
     async def stop(self) -> None:
         """Refuses further requests, ends streams, and answers running requests. Idempotent."""
         self._is_stopping = True
-        self._port.close()
+        await self._port.close()
         await self._pushes.aclose()
         await self._accesses.aclose()
+        await self._brokers.aclose()
         if self._arrivals is not None:
             self._arrivals.close("the HTTP port of this broker stops")
         await self._port.stop()
@@ -131,7 +167,8 @@ class Gateway:
     def renew(self, tls: Tls) -> None:
         """Loads the certificate files of `tls` again for new connections. Raises InputError."""
         if self._context is not None:
-            tls.load_certificate(self._context)
+            tls.load_files(self._context)
+        self._brokers.renew(tls)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -144,17 +181,34 @@ class Gateway:
 
     def _app(self) -> Starlette:
         handlers: dict[str, dict[str, RequestHandler]] = {
-            "/events": {"POST": self._ingest},
-            _SUBSCRIBE: {"GET": self._subscribe},
+            "/events": {"POST": self._ingest, "OPTIONS": self._allow_webhook},
+            _SUBSCRIBE: {"GET": self._subscribe, "HEAD": self._describe_stream},
             "/metrics": {"GET": self._metrics},
             "/healthz": {"GET": self._healthz},
             "/subscriptions": {"POST": self._begin_push, "GET": self._list_pushes},
             "/subscriptions/{id}": {"GET": self._show_push, "DELETE": self._end_push},
+            "/": {"GET": self._to_console},
+            "/console/": {"GET": self._console},
+            "/console/types": {"GET": self._list_types},
+            "/console/network": {"POST": self._on_network(self._network.show)},
+            "/console/forest": {"POST": self._on_network(self._network.show_forest)},
+            "/console/trials": {"POST": self._try},
+            "/console/documents": {"POST": self._render},
+            "/console/fetches": {"POST": self._fetch},
+            "/console/publications": {"POST": self._send},
+            "/console/questions": {"POST": self._ask},
+            "/console/figures": {"POST": self._draw},
+            "/console/groups": {"GET": self._show_groups},
         }
-        routes = [
+        for path, queue_methods in QUEUE_METHODS.items():
+            handlers[path] = {name: self._on_queues(of) for name, of in queue_methods.items()}
+        for path, handle in (("/queues/acknowledgements", acknowledge), ("/queues/nacks", nack)):
+            handlers[path] = {"POST": self._on_streams(handle)}
+        routes: list[BaseRoute] = [
             Route(path, self._counted(path, methods), methods=[*methods])
             for path, methods in handlers.items()
         ]
+        routes.append(Mount("/console", ConsoleFiles()))
         cors = Middleware(
             CORSMiddleware,
             allow_origins=self._origins,
@@ -175,7 +229,9 @@ class Gateway:
         """Returns the handler of a path, which answers errors and counts requests."""
 
         async def answer(request: Request) -> Response:
-            method = "GET" if request.method == "HEAD" else request.method
+            # Of most paths HEAD is GET without the body, which the port leaves out.
+            is_own = request.method != "HEAD" or "HEAD" in methods
+            method = request.method if is_own else "GET"
             try:
                 self._check_origin(request)
                 response = await methods[method](request)
@@ -183,6 +239,22 @@ class Gateway:
                 response = answer_of(error)
             self.counts.requests[f"{method} {path}", response.status_code] += 1
             return response
+
+        return answer
+
+    def _on_queues(self, handle: QueueHandler) -> RequestHandler:
+        async def answer(request: Request) -> Response:
+            async with self._using(request) as access:
+                return await handle(request, access.service)
+
+        return answer
+
+    def _on_streams(
+        self, handle: Callable[[Request, TokenService], Awaitable[Response]]
+    ) -> RequestHandler:
+        async def answer(request: Request) -> Response:
+            async with self._using(request) as access:
+                return await handle(request, access)
 
         return answer
 
@@ -195,11 +267,35 @@ class Gateway:
         self.counts.events += published
         return json_answer({"published": published}, HTTPStatus.ACCEPTED)
 
+    async def _allow_webhook(self, request: Request) -> Response:
+        """Answers the question of a sender of CloudEvents whether it may push events here.
+
+        Source: CloudEvents, HTTP 1.1 Web Hooks, §4 (abuse protection).
+        """
+        headers = {"Allow": "OPTIONS, POST"}
+        async with self._using(request):  # Without the right to use the port: the error of a POST.
+            origin = request.headers.get("webhook-request-origin")
+        if origin is not None:
+            headers |= {"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "*"}
+        return Response(headers=headers)
+
+    async def _describe_stream(self, request: Request) -> Response:
+        """Answers as for a stream, which does not begin: no durable subscription is resumed."""
+        async with self._using(request):
+            return Response(media_type="text/event-stream")
+
     async def _subscribe(self, request: Request) -> Response:
+        async def begin(access: TokenService, opened: AsyncExitStack) -> Response:
+            return await open_stream(request, access, opened, self.counts, self._limits)
+
+        return await self._stream(request, begin)
+
+    async def _stream(self, request: Request, begin: StreamBegin) -> Response:
+        """Returns a stream, which keeps the connection of its token."""
         opened = AsyncExitStack()
         try:
             access: TokenService = await opened.enter_async_context(self._using(request))
-            return await open_stream(request, access, opened, self.counts, self._limits)
+            return await begin(access, opened)
         except BaseException:
             await opened.aclose()
             raise
@@ -214,33 +310,102 @@ class Gateway:
             return json_answer({"status": "stopping"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return json_answer({"status": "ok"})
 
+    async def _to_console(self, _: Request) -> Response:
+        return RedirectResponse("/console/")
+
+    async def _console(self, _: Request) -> Response:
+        return console_page()
+
+    async def _try(self, request: Request) -> Response:
+        """Answers a trial of the console's playground, which needs nothing of the broker."""
+        async with self._bodies.read(request) as body, self._using(request) as access:
+            trial = self._trials.decode(body, Trial)
+            return json_answer(await self._trials.run(partial(answer_trial, trial), access.user))
+
+    async def _render(self, request: Request) -> Response:
+        """Answers with the notifications of a document."""
+        async with self._bodies.read(request) as body, self._using(request) as access:
+            given = self._trials.decode(body, PastedDocument)
+            return json_answer(await self._trials.run(partial(answer_document, given), access.user))
+
+    async def _fetch(self, request: Request) -> Response:
+        """Answers with the document at an address, for users who may have sinks."""
+        async with self._bodies.read(request) as body, self._using(request) as access:
+            given = self._trials.decode(body, DocumentAddress)
+            access.check_push()
+            return json_answer({"text": await self._pushes.sinks.fetch(given.address)})
+
+    async def _send(self, request: Request) -> Response:
+        """Publishes the notifications of a document."""
+        async with self._bodies.read(request) as body, self._using(request) as access:
+            given = self._trials.decode(body, PastedDocument)
+            made = await self._trials.run(partial(notifications_in, given), access.user)
+            published = await publish(access, made)
+        self.counts.events += published
+        return json_answer({"published": published}, HTTPStatus.ACCEPTED)
+
+    def _on_network(self, handle: NetworkHandler) -> RequestHandler:
+        async def answer(request: Request) -> Response:
+            async with self._bodies.read(request) as body, self._using(request) as access:
+                return await handle(body, access)
+
+        return answer
+
+    async def _list_types(self, request: Request) -> Response:
+        """Answers with the types of events in the broker's filters, for users who may see these."""
+        async with self._using(request) as access:
+            try:
+                held = await access.service.inspection()
+            except NotPermittedError as error:
+                return json_answer({"types": [], "reason": str(error)})
+            texts = (each.text for each in (*held.filters, *held.advertisements))
+            return json_answer({"types": types_in(texts)})
+
+    async def _ask(self, request: Request) -> Response:
+        """Asks a question, and answers with the events of its sources."""
+        async with self._bodies.read(request) as body:
+            question = self._trials.decode(body, Question)
+        return await self._stream(request, partial(self._questions.ask, question))
+
+    async def _draw(self, request: Request) -> Response:
+        """Answers with the points of a figure of gossip, which needs nothing of the broker."""
+        async with self._bodies.read(request) as body:
+            figure = msgspec.json.encode(self._trials.decode(body, dict))
+        return await self._stream(request, partial(self._figures.begin, figure))
+
+    async def _show_groups(self, request: Request) -> Response:
+        """Answers with the groups of this process, for users who may inspect the broker."""
+        async with self._using(request) as access:
+            await access.service.broker_statistics()
+            return json_answer({"groups": [group_view(each) for each in self._groups]})
+
     async def _begin_push(self, request: Request) -> Response:
-        token = token_of(request)
-        async with self._bodies.read(request) as body, self._using(request):
+        async with self._bodies.read(request) as body, self._using(request) as access:
             most = self._limits.filter_characters_max
             if len(body) > most:
                 reason = f"{len(body)} bytes, more than filter_characters_max = {most}"
                 raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             wanted = SubscriptionRequest.from_json(decode_json(body))
             self._pushes.sinks.check(wanted.sink)
-            rule = await within_work(wanted.rule, len(body))
-            push = await self._pushes.begin(token, msgspec.to_builtins(wanted), rule)
+            rule = await within_work(wanted.rule)
+            push = await self._pushes.begin(access, msgspec.to_builtins(wanted), rule)
         location = {"Location": f"/subscriptions/{push.id}"}
-        return json_answer(push.to_json(), HTTPStatus.CREATED, location)
+        return json_answer(push.to_json(self._limits), HTTPStatus.CREATED, location)
 
     async def _list_pushes(self, request: Request) -> Response:
-        async with self._using(request):
-            return json_answer([push.to_json() for push in self._pushes.of(token_of(request))])
+        async with self._using(request) as access:
+            pushes = self._pushes.of(access.user)
+            return json_answer([push.to_json(self._limits) for push in pushes])
 
     async def _show_push(self, request: Request) -> Response:
-        async with self._using(request):
-            push = self._pushes.one(token_of(request), request.path_params["id"])
-            return json_answer(push.to_json())
+        async with self._using(request) as access:
+            push = self._pushes.one(access.user, request.path_params["id"])
+            return json_answer(push.to_json(self._limits))
 
     async def _end_push(self, request: Request) -> Response:
-        async with self._using(request):
-            token = token_of(request)
-            await self._pushes.end(self._pushes.one(token, request.path_params["id"]), token)
+        async with self._using(request) as access:
+            push = self._pushes.one(access.user, request.path_params["id"])
+            await self._pushes.end(push, access.token)
             return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _converse(self, websocket: WebSocket) -> None:
@@ -280,7 +445,9 @@ class Gateway:
                 return
             origin = "another origin"
         if origin.partition("://")[2].lower() != host.lower():
-            reason = f"pages of {origin[:80]} may not use this; the setting origins says which may"
+            reason = (
+                f"pages of {origin[:80]} may not use this; the setting origins lists those that may"
+            )
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
 
 
@@ -292,7 +459,7 @@ async def _deny_websocket(websocket: WebSocket) -> None:
 async def _not_found(request: HTTPConnection, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path, headers = shortened(request.url.path, 80), dict(error.headers or {})
-    reason = "there is nothing here; see docs/http.md"
+    reason = "there is nothing here; `contrada help http` lists the paths"
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))  # Starlette joins a set.
         method = shortened(request.scope["method"], 20)

@@ -1,30 +1,29 @@
 """`HttpPort`: a listening socket with uvicorn's HTTP protocol and additional bounds.
 
-uvicorn bounds neither the time nor the size of the head of a request, nor the number of
-connections, nor the framing of a body, nor the number of pipelined requests. Here each head must be
-complete within `head_wait_s` after the connection was made or the answer before it was sent, even
-if bytes keep arriving (slow loris). An oversized request is answered, and the connection closed.
-The time of a body is bounded by its reader.
+uvicorn bounds neither the time of a request's head, nor the number of connections, nor the time
+for a client to read. A `BoundedConnection` stands between the socket and uvicorn's protocol and
+knows both sides: the bytes that arrive, and the requests that the application begins and ends. Each
+head must be complete within `head_wait_s` after the connection was made or the answer before it was
+sent, even if bytes keep arriving (slow loris). The time of a body is bounded by its reader.
 """
 
 import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
 from math import ceil
 from typing import Any, Final, cast
 
+import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
-from websockets.frames import Frame
 
 from contrada.errors import ConnectionFailedError
 from contrada.integrations.http.gateway_limits import GatewayLimits
-from contrada.integrations.http.websocket_links import LingeringWebSocket
 from contrada.net.wire.tls import TLS_WAIT_S
+from contrada.service.loop_guards import stop_listening
 
 HTTP_BACKLOG: Final = 1_024
 """Connections in the backlog of the socket. Beyond it: the client's system tries again."""
@@ -32,198 +31,167 @@ HTTP_BACKLOG: Final = 1_024
 CUT: Final = "contrada.cut"
 """The extension of a scope that cuts its connection and discards unsent bytes."""
 
+_CONNECTION: Final = "contrada.connection"
+"""The key of a scope's state for its `BoundedConnection`."""
+
 _REFUSED: Final = b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _FULL: Final = _REFUSED % b"503 Service Unavailable\r\nretry-after: 5"
 _TOO_LARGE: Final = _REFUSED % b"431 Request Header Fields Too Large"
-_BAD_UPGRADE: Final = _REFUSED % b"400 Bad Request"
-
-_FRAMING_PER_BYTE: Final = 8
-"""A chunk of one byte has five bytes of framing; some more allow leading zeros in its size."""
+_BAD_REQUEST: Final = _REFUSED % b"400 Bad Request"
 
 _HEAD: Final = "head"
 _UNSENT: Final = "unsent"
 
-
-class _RefusedHeadError(Exception):
-    """Raised through the parser, which turns it into its own error."""
-
-
-class BoundedConfig(Config):
-    """uvicorn's configuration, with the limits for its protocols."""
-
-    limits: GatewayLimits
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
+class BoundedConnection(asyncio.Protocol):
+    """One connection: passes its bytes to a protocol of uvicorn, within limits."""
 
-    config: BoundedConfig
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._limits = self.config.limits
+    def __init__(self, port: "HttpPort") -> None:
+        self._port = port
+        self._limits = port.limits
+        self._protocol: asyncio.Protocol | None = None
+        """uvicorn's protocol, of WebSocket after an upgrade; None for a refused connection."""
+        self._is_websocket = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """The time for the next head, and for the client to read its answers."""
-        self._head_bytes = 0
-        """Parsed bytes of the current head."""
-        self._unparsed_bytes = 0
-        """Received bytes of an incomplete head."""
-        self._framing_bytes = 0
-        self._is_in_head = False
-        self._is_in_message = False
-        self._running: RequestResponseCycle | None = None
-        """The request that is being answered; `cycle` is the last received one."""
+        self._requests = 0
+        """Requests that the application answers: one, or two while the first one ends."""
+        self._is_ending = False
+        """Whether it is closed after the running request."""
+        self._message_bytes = 0
+        """Received bytes of an incomplete WebSocket message."""
+        self._bytes_behind: int | None = None
+        """Received bytes since uvicorn stopped reading; None while it reads."""
+        self._has_begun = False
+        self.lost = asyncio.Event()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts the time for the first head."""
-        super().connection_made(transport)
+        self._transport = cast(asyncio.Transport, transport)
         if (sock := transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.sent_bytes_max // 2)
-        if len(self.connections) > self._limits.http_connections_max:
-            transport.write(_FULL)
-            self._close()
-        self._start(_HEAD, self._limits.head_wait_s, self.timeout_keep_alive_handler)
+        if self._port.connections >= self._limits.http_connections_max:
+            self.refuse(_FULL)
+            return
+        self._port.add(self)
+        self._protocol = self._port.protocol_of(self)
+        self._protocol.connection_made(cast(asyncio.Transport, _WatchedTransport(self, transport)))
+        self._start(_HEAD, self._limits.head_wait_s, self.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timers and the running request."""
+        self.lost.set()
         self._stop(_HEAD, _UNSENT)
-        super().connection_lost(exc)
-        self._disconnect()
+        self._port.discard(self)
+        if self._protocol is not None:
+            self._protocol.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Passes bytes to uvicorn, until a WebSocket message is too large."""
+        if self._protocol is None or self._transport.is_closing():
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            # h11 would wait for the rest of the line: of a client of TLS, or of the broker's port.
+            if not (data[:1].isupper() or data[:1] in b"\r\n"):
+                self.refuse(_BAD_REQUEST)
+                return
+        if self._bytes_behind is not None:
+            self._bytes_behind += len(data)
+            if self._bytes_behind > self._limits.head_bytes_max:
+                self._transport.pause_reading()
+        try:
+            self._protocol.data_received(data)
+        except h11.LocalProtocolError:  # A malformed body behind the begin of the answer.
+            self._transport.abort()
+            return
+        if self._is_websocket:  # uvicorn bounds no number of empty frames.
+            self._message_bytes += len(data)
+            if self._message_bytes > 2 * self._limits.websocket_message_bytes_max:
+                self._transport.abort()
+
+    def eof_received(self) -> bool | None:
+        """Ends the connection."""
+        return None if self._protocol is None else self._protocol.eof_received()
 
     def pause_writing(self) -> None:
         """Starts the time for the client to read."""
-        super().pause_writing()
-        self._start(_UNSENT, self._limits.unsent_wait_s, self.transport.abort)
+        self._start(_UNSENT, self._limits.unsent_wait_s, self.cut)
+        if self._protocol is not None:
+            self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         """Stops the time for the client to read."""
-        super().resume_writing()
-        if not self.transport.is_closing():
+        if not self._transport.is_closing():
             self._stop(_UNSENT)
+        if self._protocol is not None:
+            self._protocol.resume_writing()
 
-    def data_received(self, data: bytes) -> None:
-        """Parses bytes of requests, and checks the bounds of head and framing."""
-        if self.transport.is_closing():
-            return
-        was_in_body = self._is_in_message and not self._is_in_head
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
-        if self._is_in_head:
-            self._unparsed_bytes += len(data)
-        elif was_in_body and self._is_in_message:
-            self._framing_bytes += len(data)  # `on_body` has subtracted the content.
-        if self._is_head_too_large() or self._framing_bytes > self._limits.framing_bytes_max:
-            self.send_400_response("")
+    def pause_reading(self) -> None:
+        """Stops reading behind some more bytes: the end of a connection is only seen by reading."""
+        self._bytes_behind = 0
 
-    def _is_head_too_large(self) -> bool:
-        limits = self._limits
-        size = max(self._head_bytes, self._unparsed_bytes)
-        return size > limits.head_bytes_max or len(self.headers or ()) > limits.headers_max
+    def resume_reading(self) -> None:
+        """Reads again."""
+        self._bytes_behind = None
+        self._transport.resume_reading()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answers a malformed request, and closes the connection. Without an answer, if the answer
-        to an earlier request, or a part of this one's, is incomplete: the client would take this
-        answer for the rest of that one.
-        """
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete:
-            is_next = True
-        else:
-            is_own = self._is_in_message and not self._is_in_head
-            is_next = is_own and cycle is self._running and not cycle.response_started
-        if is_next and self._is_head_too_large():
-            self.transport.write(_TOO_LARGE)
-        elif is_next:
-            super().send_400_response(msg)
-        self._close()
+    def change_protocol(self, protocol: asyncio.Protocol) -> None:
+        """Passes all further bytes to the WebSocket protocol."""
+        self._protocol, self._is_websocket = protocol, True
+        # Behind the first step of the application, which a malformed upgrade does not reach.
+        asyncio.get_running_loop().call_soon(self._check_upgrade)
 
-    def on_message_begin(self) -> None:
-        """Resets the counts of bytes at the begin of a request."""
-        super().on_message_begin()
-        self.scope["extensions"] = {CUT: self.transport.abort}  # type: ignore[dict-item]
-        self._head_bytes = self._unparsed_bytes = self._framing_bytes = 0
-        self._is_in_head = self._is_in_message = True
+    def _check_upgrade(self) -> None:
+        if not (self._requests or self._transport.is_closing()):
+            self.refuse(_BAD_REQUEST)
 
-    def on_url(self, url: bytes) -> None:
-        """Counts a part of the request line."""
-        self._head_bytes += len(url)
-        if self._is_head_too_large():
-            raise _RefusedHeadError
-        super().on_url(url)
+    def refuse(self, answer: bytes) -> None:
+        """Sends an answer instead of that of the application, and closes the connection."""
+        self._transport.write(answer)
+        self.close()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Counts a header."""
-        if not self._is_in_head:  # Trailers have no meaning here.
-            return
-        self._head_bytes += len(name) + len(value)
-        super().on_header(name, value)
-        if self._is_head_too_large():
-            raise _RefusedHeadError
-
-    def on_headers_complete(self) -> None:
-        """Checks a complete head, and stops its timer; the reader bounds the body."""
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
-            raise _RefusedHeadError  # RFC 9112 §3.2 requires 400 without exactly one `Host`.
-        self._is_in_head = False
+    def begin_request(self) -> None:
+        """Stops the time for the head."""
+        self._requests += 1
         self._stop(_HEAD)
-        super().on_headers_complete()
-        if len(self.pipeline) > self._limits.pipelined_max:
-            raise _RefusedHeadError
 
-    def on_body(self, body: bytes) -> None:
-        """Subtracts the content of a body and its usual framing from the framing bytes."""
-        # Chunks of one byte have more framing than content, and are no attack.
-        self._framing_bytes -= (1 + _FRAMING_PER_BYTE) * len(body)
-        super().on_body(body)
+    def end_request(self) -> None:
+        """Starts the time for the next head."""
+        self._requests -= 1
+        if not self._requests and not self._is_websocket and not self.lost.is_set():
+            self._start(_HEAD, self._limits.head_wait_s, self.close)
+            if self._is_ending:
+                self.close()
 
-    def on_message_complete(self) -> None:
-        """Records the end of a request."""
-        self._is_in_message = False
-        super().on_message_complete()
+    def message_received(self) -> None:
+        """Counts the bytes of the next WebSocket message."""
+        self._message_bytes = 0
 
-    def on_response_complete(self) -> None:
-        """Starts the time for the next head, or closes before the rest of an unread body."""
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._close()
-        elif not self.cycle.response_complete:
-            return  # A pipelined request is next.
-        elif self._is_in_message and not self._is_in_head:
-            self._close()
-        else:
-            self._start(_HEAD, self._limits.head_wait_s, self.timeout_keep_alive_handler)
+    def end(self) -> None:
+        """Closes the connection after the running request."""
+        self._is_ending = True
+        if not self._requests:
+            self.close()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def handle_websocket_upgrade(self) -> None:
-        """Hands the connection to the WebSocket protocol."""
-        self._stop(_HEAD, _UNSENT)
-        super().handle_websocket_upgrade()
-
-    def _close(self) -> None:
+    def close(self) -> None:
         """Closes the connection after its last bytes, and cuts a client that does not read them."""
-        self.transport.close()
-        self._disconnect()
-        self._start(_UNSENT, self._limits.unsent_wait_s, self.transport.abort)
+        self._transport.close()
+        if not self.lost.is_set():
+            self._start(_UNSENT, self._limits.unsent_wait_s, self.cut)
 
-    timeout_keep_alive_handler = _close  # The next head is late.
-
-    def _disconnect(self) -> None:
-        """Signals the disconnect to the running request; uvicorn signals only the last received."""
-        self.pipeline.clear()
-        for cycle in (self._running, self.cycle):
-            if cycle is not None and not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
+    def cut(self) -> None:
+        """Closes the connection now."""
+        self._transport.abort()
 
     def _start(self, timer: str, wait_s: float, act: Callable[[], object]) -> None:
         """Starts a timer, unless it runs already or has ended."""
         if timer not in self._timers:
-            self._timers[timer] = self.loop.call_later(wait_s, act)
+            self._timers[timer] = asyncio.get_running_loop().call_later(wait_s, act)
 
     def _stop(self, *timers: str) -> None:
         for each in timers:
@@ -231,41 +199,48 @@ class BoundedProtocol(HttpToolsProtocol):
                 handle.cancel()
 
 
-class BoundedWebSocket(LingeringWebSocket):
-    """A connection that was upgraded to WebSocket."""
+class _WatchedTransport:
+    """The transport of a connection, which learns what uvicorn's protocol does with it."""
 
-    config: BoundedConfig
+    def __init__(self, connection: BoundedConnection, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self.close = connection.close
+        self.pause_reading = connection.pause_reading
+        self.resume_reading = connection.resume_reading
+        self.set_protocol = connection.change_protocol
 
-    @property
-    def linger_s(self) -> float:  # type: ignore[override]
-        """Seconds for a client to read its last bytes."""
-        return min(LingeringWebSocket.linger_s, self.config.limits.unsent_wait_s)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
-    def data_received(self, data: bytes) -> None:
-        """Parses bytes; first the whole head of the upgrade, which may be malformed."""
-        super().data_received(data)
-        if not (self.handshake_initiated or self.transport.is_closing()):
-            self.transport.write(_BAD_UPGRADE)
-            self.transport.close()
 
-    async def run_asgi(self) -> None:
-        """Runs the application, with the extension that cuts the connection."""
-        extensions: dict[str, Any] = cast(Any, self.scope)["extensions"]
-        extensions[CUT] = self.transport.abort
-        await super().run_asgi()
+class _BoundedRequest:
+    """A request of the application, or a WebSocket: the ASGI callables with its bounds."""
 
-    async def send(self, message: Any) -> None:
-        """Sends a message. A refusal completes the handshake: else uvicorn would log an error."""
-        await super().send(message)
-        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            self.handshake_complete = True
+    def __init__(
+        self, connection: BoundedConnection, scope: Message, receive: Receive, send: Send
+    ) -> None:
+        self._connection = connection
+        self._receive, self._send = receive, send
+        names = {name for name, _ in scope["headers"]}
+        self._has_unread_body = bool(names & {b"content-length", b"transfer-encoding"})
+        self.is_refused_websocket = False
 
-    def handle_cont(self, event: Frame) -> None:
-        """Bounds the frames of a message: uvicorn bounds only bytes, and empty frames have none."""
-        if len(self.frames) >= self.config.limits.websocket_parts_max:
-            self.transport.abort()
-            return
-        super().handle_cont(event)
+    async def receive(self) -> Message:
+        """Receives the next message."""
+        message = await self._receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self._has_unread_body = False
+        elif message["type"] == "websocket.receive":
+            self._connection.message_received()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Sends a message; an unread body ends the connection, since it could drip for ever."""
+        if message["type"] == "http.response.start" and self._has_unread_body:
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        elif message["type"] == "websocket.http.response.start":
+            self.is_refused_websocket = True
+        await self._send(message)
 
 
 class HttpPort:
@@ -286,11 +261,14 @@ class HttpPort:
         self._tls = tls
         # Malformed requests of strangers would fill the log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-        self._limits = limits
-        self._config = BoundedConfig(
-            app,
-            http=BoundedProtocol,
-            ws=BoundedWebSocket,
+        self.limits = limits
+        self._app = app
+        self._config = Config(
+            self._run,
+            interface="asgi3",
+            http="h11",
+            h11_max_incomplete_event_size=limits.head_bytes_max,
+            ws="websockets-sansio",
             ws_max_size=limits.websocket_message_bytes_max,
             ws_ping_interval=limits.ping_s,
             ws_ping_timeout=limits.ping_s,
@@ -302,8 +280,9 @@ class HttpPort:
             proxy_headers=False,
             server_header=False,
         )
-        self._config.limits = limits
         self._state = ServerState()
+        self._connections: set[BoundedConnection] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -313,7 +292,7 @@ class HttpPort:
         self._config.load()
         try:
             self._server = await loop.create_server(
-                lambda: cast(asyncio.Protocol, BoundedProtocol(self._config, self._state, {})),
+                lambda: BoundedConnection(self),
                 self._host,
                 self._wanted,
                 backlog=HTTP_BACKLOG,
@@ -330,10 +309,55 @@ class HttpPort:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         self._ticker = asyncio.get_running_loop().call_later(1.0, self._tick)
 
+    def protocol_of(self, connection: BoundedConnection) -> asyncio.Protocol:
+        """Returns uvicorn's protocol for a connection, whose requests lead to it."""
+        state = {_CONNECTION: connection}
+        made: Any = self._config.http_protocol_class
+        return cast(
+            asyncio.Protocol, made(config=self._config, server_state=self._state, app_state=state)
+        )
+
+    async def _run(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Runs the application for a request or a WebSocket, with the bounds of its head."""
+        connection: BoundedConnection = scope["state"].pop(_CONNECTION)
+        scope.setdefault("extensions", {})[CUT] = connection.cut
+        connection.begin_request()
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._running.add(task)
+        try:
+            if answer := self._refusal_of(scope):
+                connection.refuse(answer)
+                await connection.lost.wait()  # uvicorn would log a missing answer.
+                return
+            request = _BoundedRequest(connection, scope, receive, send)
+            await self._app(scope, request.receive, request.send)
+            if request.is_refused_websocket:
+                await connection.lost.wait()  # uvicorn would log an incomplete handshake.
+        finally:
+            self._running.discard(task)
+            connection.end_request()
+
+    def _refusal_of(self, scope: Message) -> bytes:
+        """Returns the answer to a bad head, or nothing. h11 bounds only heads in several pieces."""
+        headers = scope["headers"]
+        size = sum(len(name) + len(value) for name, value in headers)
+        size += len(scope["raw_path"]) + len(scope["query_string"])
+        if size > self.limits.head_bytes_max or len(headers) > self.limits.headers_max:
+            return _TOO_LARGE
+        return b"" if scope["http_version"] in {"1.0", "1.1"} else _BAD_REQUEST
+
+    def add(self, connection: BoundedConnection) -> None:
+        """Counts an open connection."""
+        self._connections.add(connection)
+
+    def discard(self, connection: BoundedConnection) -> None:
+        """Forgets a lost connection."""
+        self._connections.discard(connection)
+
     @property
     def connections(self) -> int:
         """The number of open connections."""
-        return len(self._state.connections)
+        return len(self._connections)
 
     @property
     def address(self) -> str:
@@ -342,26 +366,25 @@ class HttpPort:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http{'s' if self._tls else ''}://{host}:{port}"
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Refuses further connections, and further requests on open ones."""
         if self._server is not None:
-            self._server.close()
-        for connection in list(self._state.connections):
-            if isinstance(connection, BoundedProtocol):  # WebSockets end after their queued events.
-                connection.shutdown()
+            await stop_listening(self._server)
+        for connection in list(self._connections):
+            connection.end()
 
     async def stop(self) -> None:
         """Waits a bounded time for running requests, then cancels the rest."""
         if self._ticker is not None:
             self._ticker.cancel()
-        self.close()
-        if tasks := list(self._state.tasks):
-            _, late = await asyncio.wait(tasks, timeout=self._limits.http_stop_wait_s)
+        await self.close()
+        if tasks := list(self._running):
+            _, late = await asyncio.wait(tasks, timeout=self.limits.http_stop_wait_s)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        for connection in list(self._state.connections):
-            connection.transport.close()
+        for connection in list(self._connections):
+            connection.close()
         await asyncio.sleep(0)
-        for connection in list(self._state.connections):  # Clients that do not read.
-            connection.transport.abort()
+        for connection in list(self._connections):  # Clients that do not read.
+            connection.cut()

@@ -1,5 +1,6 @@
 """`answer_of` and `token_of`: JSON answers, the status of each error, the token of a request."""
 
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -11,12 +12,14 @@ from contrada import errors
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.tokens import TOKEN_CHARS_MAX
 from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.security.quotas import OVER_QUOTA
 
 _BUSY: Final = {"gateway_tokens_max", "gateway_unproven_max", "http_bodies_bytes_max"}
 """Limits of all requests together: a later request may succeed."""
 
 _STATUSES: Final = (
     (HTTPStatus.FORBIDDEN, (errors.NotPermittedError,)),
+    (HTTPStatus.TOO_MANY_REQUESTS, (errors.QuotaError,)),
     (HTTPStatus.SERVICE_UNAVAILABLE, (errors.ConnectionFailedError, errors.ServiceClosedError)),
     (HTTPStatus.BAD_GATEWAY, (errors.ProtocolError,)),
     (HTTPStatus.SERVICE_UNAVAILABLE, (errors.CannotPublishError, errors.StoreError)),
@@ -44,9 +47,14 @@ def refusal_of(error: errors.ContradaError) -> errors.RefusedRequestError:
     if isinstance(error, errors.ConnectionFailedError) and error.fault == NOT_PERMITTED:
         reason = error.reason.removeprefix("the broker reports: ")
         return errors.RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=_ASKED)
+    if isinstance(error, errors.ConnectionFailedError) and error.fault == OVER_QUOTA:
+        return errors.RefusedRequestError(HTTPStatus.TOO_MANY_REQUESTS, text)
     if isinstance(error, errors.LimitError) and error.limit in _BUSY:
         later = {"Retry-After": "1"}
         return errors.RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, headers=later)
+    if isinstance(error, errors.QuotaError) and error.retry_in_s:
+        later = {"Retry-After": str(error.retry_in_s)}
+        return errors.RefusedRequestError(HTTPStatus.TOO_MANY_REQUESTS, text, headers=later)
     status = next(status for status, kinds in _STATUSES if isinstance(error, kinds))
     return errors.RefusedRequestError(status, text)
 
@@ -68,6 +76,20 @@ def answer_of(error: errors.ContradaError) -> Response:
     if error.published is not None:
         content.setdefault("published", error.published)
     return json_answer(content, refusal.status, refusal.headers)
+
+
+def parameters_of(request: HTTPConnection, known: Collection[str]) -> Mapping[str, str]:
+    """Returns the parameters in the query of a request, each at most once.
+
+    Raises InvalidValueError for another one. `access_token` is known.
+    """
+    query = request.query_params
+    if strange := sorted({*query} - {*known, "access_token"}):
+        reason = f"no parameter; there are {', '.join(sorted({*known, 'access_token'}))}"
+        raise errors.InvalidValueError(errors.shortened(strange[0], 40), reason)
+    if twice := [name for name in query if len(query.getlist(name)) > 1]:
+        raise errors.InvalidValueError(twice[0], "the parameter is there twice")
+    return query
 
 
 def token_of(request: HTTPConnection) -> str:

@@ -39,6 +39,14 @@ _LABELLED_GAUGES: Final = {
     "link_waiting": ("link", "Notifications in the queue of a link."),
     "subscription_waiting": ("subscription", "Queued notifications of the longest queues."),
     "subscription_dropped": ("subscription", "Dropped notifications of the longest queues."),
+    "queue_unread": ("queue", "Unread records of a durable subscription."),
+    "queue_handed": ("queue", "Its records that readers have and did not acknowledge."),
+    "queue_dead": ("queue", "Its dead records since the start of the broker."),
+    "queue_damaged": ("queue", "Its damaged records since the start of the broker."),
+    "queue_readers": ("queue", "Its readers."),
+    "queue_attempts": ("queue", "The most attempts of one of its records."),
+    "quota_used": ("quota", "Use of a user's quotas, of those nearest to their limits."),
+    "quota_limits": ("quota", "Limits of these quotas."),
     "delivery": ("count", "Durable traffic, as DeliveryStatistics counts it."),
     "store": ("count", "Bytes of the store's file, used and free, and free on its disk."),
     "stuck_logs": ("log", "Logs that cannot be read, with the reason."),
@@ -101,6 +109,10 @@ def _of_broker(counts: Mapping[str, Any]) -> Iterator[Metric]:
         yield _labelled(core.CounterMetricFamily, name, label, text, counts.get(name, {}))
     for name, (label, text) in _LABELLED_GAUGES.items():
         yield _labelled(core.GaugeMetricFamily, name, label, text, counts.get(name, {}))
+    oldest = counts.get("queue_oldest_us", {})
+    text = "Arrival of its oldest record, in seconds since 1970, or 0."
+    seconds = {name: time_us / _SECOND_US for name, time_us in oldest.items()}
+    yield _labelled(core.GaugeMetricFamily, "queue_oldest_seconds", "queue", text, seconds)
     yield _latencies(counts)
 
 

@@ -1,58 +1,62 @@
-"""`parse_request_filter`: the filter of a request, in the text syntax or another dialect."""
+"""`parse_request_subject`: the filter or pattern of a request, or its rule in another dialect."""
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, get_args
+from functools import partial
+from typing import Final, TypeAlias, TypeVar, get_args
 
-from contrada.errors import InvalidValueError, LimitError, RefusedRuleError
+from contrada.errors import InvalidValueError, LimitError
 from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.http.gateway_limits import GatewayLimits
-from contrada.model import FilterSet
+from contrada.model import Filter, FilterSet, Pattern, parse
 from contrada.model.languages.work_budget import Work
-from contrada.model.rule import RefusedRule, Rule
+from contrada.model.rule import Rule, only_rule
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
 from contrada.service import WhenFull
 
 PARSED_AT_ONCE_CHARACTERS: Final = 1_000
-"""Characters that are parsed on the event loop, at some 20 us each. Beyond it: in a thread."""
+"""Characters of a filter in the text syntax that are parsed on the event loop, at some 20 us each.
+Beyond it, and in another dialect: in a thread."""
+
+T = TypeVar("T")
 
 _PARSER: Final = ThreadPoolExecutor(1, "contrada-filters")
 
 
-async def parse_request_filter(text: str, dialect: str, limits: GatewayLimits) -> FilterSet | Rule:
-    """Parses a filter or rule. Raises ContradaError for a malformed or too costly one."""
+RequestSubject: TypeAlias = FilterSet | Rule | Pattern
+
+
+async def parse_request_subject(text: str, dialect: str, limits: GatewayLimits) -> RequestSubject:
+    """Parses a filter, rule or pattern. Raises ContradaError for a malformed or too costly one."""
     most = limits.filter_characters_max
     if len(text) > most:
         raise LimitError("filter_characters_max", most, len(text))
-    found: FilterSet | Rule = await within_work(lambda: _parse(text, dialect), len(text))
-    return found
+    work = partial(_parse, text, dialect)
+    if not dialect and len(text) <= PARSED_AT_ONCE_CHARACTERS:
+        return _bounded(work)
+    return await within_work(work)
 
 
-async def within_work(parse: Callable[[], Any], characters: int) -> Any:
-    """Parses a stranger's text within the work of one request. Raises LimitError."""
-
-    def bounded() -> Any:
-        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-            return parse()
-
-    if characters <= PARSED_AT_ONCE_CHARACTERS:
-        return bounded()
-    return await asyncio.get_running_loop().run_in_executor(_PARSER, bounded)
+async def within_work(work: Callable[[], T], executor: ThreadPoolExecutor = _PARSER) -> T:
+    """Returns the result of a stranger's work in a thread. Raises LimitError beyond that of one
+    request.
+    """
+    return await asyncio.get_running_loop().run_in_executor(executor, _bounded, work)
 
 
-def _parse(text: str, dialect: str) -> FilterSet | Rule:
+def _bounded(work: Callable[[], T]) -> T:
+    with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+        return work()
+
+
+def _parse(text: str, dialect: str) -> RequestSubject:
     if not dialect:
-        return FilterSet(text)
+        found = parse(text)
+        return FilterSet(found) if isinstance(found, Filter) else found
     if dialect not in DIALECTS:
         raise InvalidValueError(dialect, f"expected a dialect: {', '.join(DIALECTS)}")
-    rules = list(DIALECTS[dialect].reader()(text))
-    if len(rules) != 1:
-        raise RefusedRuleError(dialect, "a subscription is to one rule", f"{len(rules)} rules")
-    (rule,) = rules
-    if isinstance(rule, RefusedRule):
-        raise rule.error
-    return rule
+    return only_rule(dialect, DIALECTS[dialect].reader()(text))
 
 
 def parse_policy(when_full: str | None) -> WhenFull:

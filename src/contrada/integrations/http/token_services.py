@@ -21,14 +21,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol
 
-from contrada.errors import ConnectionFailedError, LimitError, ServiceClosedError
+from contrada.errors import ConnectionFailedError, LimitError, NotPermittedError, ServiceClosedError
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.broker.users import ANONYMOUS
 from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import Address
+from contrada.net.wire.connection import SINKS, USER
 from contrada.net.wire.endpoint import ConnectOptions
+from contrada.net.wire.tokens import name_in
 from contrada.service.security.principals import NOT_PERMITTED
 
 STREAM_CREDIT_BYTES: Final = 64 * 1024
@@ -40,7 +43,7 @@ _HERE: Final = Address("localhost", called="this broker")
 class ServiceOfToken(Protocol):
     """Returns the service, not opened yet, of a token; the broker logs `peer`."""
 
-    def __call__(self, token: str, *, peer: str) -> TcpService: ...  # noqa: D102
+    def __call__(self, token: str, *, peer: str) -> TcpService: ...
 
 
 def local_services(broker: Broker) -> ServiceOfToken:
@@ -89,9 +92,10 @@ def local_service(
 class TokenService:
     """The connection of one token."""
 
-    __slots__ = ("idle", "opened", "publishing", "service", "streams", "uses")
+    __slots__ = ("idle", "opened", "publishing", "service", "streams", "token", "uses", "ways")
 
-    def __init__(self, service: TcpService, opened: "asyncio.Task[None]") -> None:
+    def __init__(self, token: str, service: TcpService, opened: "asyncio.Task[None]") -> None:
+        self.token = token
         self.service = service
         self.opened = opened
         self.uses = 0
@@ -100,6 +104,29 @@ class TokenService:
         """Held during a publication, so that refused indices belong to one request."""
         self.streams: set[Any] = set()
         """Each open `EventStream` of a durable subscription."""
+        self.ways: dict[str, Address | None] = {}
+        """The addresses of the brokers that its last look at the network has found."""
+
+    @property
+    def user(self) -> str:
+        """The name of its user; a broker without users believes the token."""
+        return _user_of(self.service, self.token)
+
+    def check_push(self) -> None:
+        """Raises NotPermittedError if its user may not have subscriptions to sinks."""
+        capabilities = self.service.reconnection.capabilities
+        if USER in capabilities and not capabilities.get(SINKS):
+            reason = "may not have subscriptions to sinks; users with `sinks` may"
+            raise NotPermittedError(f"{self.user!r} {reason}")
+
+
+def user_in(token: str) -> str:
+    """Returns the user that a token names; `anonymous` for the empty token."""
+    return name_in(token) or ANONYMOUS
+
+
+def _user_of(service: TcpService, token: str) -> str:
+    return str(service.reconnection.capabilities.get(USER) or user_in(token))
 
 
 async def wait_closed(service: TcpService) -> None:
@@ -139,9 +166,12 @@ class TokenServices:
     """The open connections of all tokens, shared by requests."""
 
     def __init__(
-        self, connect: ServiceOfToken, limits: GatewayLimits, on_accepted: Callable[[str], None]
+        self,
+        connect: ServiceOfToken,
+        limits: GatewayLimits,
+        on_accepted: Callable[[str, str], None],
     ) -> None:
-        """`on_accepted` is called with each token that the broker has accepted."""
+        """`on_accepted` is called with the user and each token that the broker has accepted."""
         self._connect = connect
         self._limits = limits
         self._on_accepted = on_accepted
@@ -185,13 +215,13 @@ class TokenServices:
         if token in self.known:
             self._make_room(token)
             opened = loop.create_task(self._open(token, service))
-            access = self._opened[token] = TokenService(service, opened)
+            access = self._opened[token] = TokenService(token, service, opened)
         else:
             most = self._limits.gateway_unproven_max
             if len(self._unproven) >= most:
                 raise LimitError("gateway_unproven_max", most)
             opened = loop.create_task(self._prove(token, service))
-            access = self._unproven[token] = TokenService(service, opened)
+            access = self._unproven[token] = TokenService(token, service, opened)
         return access
 
     def _make_room(self, token: str) -> None:
@@ -213,7 +243,7 @@ class TokenServices:
                 self.known.discard(token)
             raise
         self.known.add(token)
-        self._on_accepted(token)
+        self._on_accepted(_user_of(service, token), token)
 
     async def _prove(self, token: str, service: TcpService) -> None:
         """Opens an unproven connection in its turn; only then it counts among the known ones."""

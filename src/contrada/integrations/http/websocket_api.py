@@ -6,6 +6,7 @@ if the message has none; the WebSocket stays open.
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -14,14 +15,16 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from contrada import errors
 from contrada.integrations.dialects.json_text import decode_json
-from contrada.integrations.http.event_ingest import notifications_of, publish
+from contrada.integrations.http.event_ingest import decode_content, notifications_of, publish
 from contrada.integrations.http.event_translation import event_of
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
 from contrada.integrations.http.http_responses import invalid, refusal_of
 from contrada.integrations.http.metrics import GatewayCounts
-from contrada.integrations.http.request_filters import parse_policy, parse_request_filter
+from contrada.integrations.http.request_filters import parse_policy, parse_request_subject
 from contrada.integrations.http.token_services import TokenService, wait_closed
+from contrada.model import Notification
+from contrada.patterns.runs import Match
 from contrada.service import DurableRecord
 
 WEBSOCKET_ID_CHARACTERS_MAX: Final = 128
@@ -114,19 +117,20 @@ class Conversation:
             text, name = received.get("text"), ""
             try:
                 try:
-                    decoded = decode_json(received["bytes"] if text is None else text)
+                    given = received["bytes"] if text is None else text
+                    decoded = await decode_content(partial(decode_json, given), len(given))
                     name = _id_of(decoded)
                     message: _ClientMessage = msgspec.convert(decoded, type=_ClientMessage)
                 except (errors.EncodingError, UnicodeEncodeError, msgspec.ValidationError) as error:
                     raise invalid(error) from None
-                answer = await self._execute(message)
+                answer = await self._execute(message, len(given))
             except errors.ContradaError as error:
                 refusal = refusal_of(error)
                 answer = {"type": "error", "id": name, "status": int(refusal.status)}
                 answer |= {"error": refusal.reason, **refusal.details}
             await self._send(answer)
 
-    async def _execute(self, message: _ClientMessage) -> dict[str, Any]:
+    async def _execute(self, message: _ClientMessage, size: int) -> dict[str, Any]:
         done: dict[str, Any] = {"type": "ack", "id": message.id}
         match message:
             case _WebSocketSubscribe():
@@ -137,7 +141,9 @@ class Conversation:
                 self._tasks.pop(message.id).cancel()
                 await events.__aexit__(None, None, None)  # It ends only the reading.
             case _WebSocketPublish():
-                notifications = list(notifications_of(message.events, self._limits))
+                notifications: list[Notification] = await decode_content(
+                    partial(list, notifications_of(message.events, self._limits)), size
+                )
                 done["published"] = await publish(self._access, notifications)
                 self._counts.events += len(notifications)
             case _WebSocketAcknowledge():
@@ -160,7 +166,7 @@ class Conversation:
             raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
         subject = None
         if message.filter is not None:
-            subject = await parse_request_filter(message.filter, message.dialect, self._limits)
+            subject = await parse_request_subject(message.filter, message.dialect, self._limits)
         options: dict[str, Any] = {"durable": message.durable, "auto_acknowledge": False}
         if message.durable is None:
             options = {"when_full": parse_policy(message.when_full)}
@@ -189,7 +195,10 @@ class Conversation:
             async for found in events:
                 event: dict[str, Any] = {"type": "event", "id": name}
                 if isinstance(found, DurableRecord):
-                    event |= {"position": found.position, "event": event_of(found.item)}
+                    event |= {"position": found.position, "attempt": found.attempt}
+                    found = found.item
+                if isinstance(found, Match):
+                    event["type"], event["events"] = "match", [*map(event_of, found.notifications)]
                 else:
                     event["event"] = event_of(found)
                 if new := self._counts.add_lost(lost, events.statistics().dropped):

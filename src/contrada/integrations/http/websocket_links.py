@@ -7,12 +7,10 @@ hello, heartbeats, and the send queue. Browsers are refused by their `Origin` he
 page can connect to the broker on its visitor's machine.
 """
 
-import asyncio
 from contextlib import suppress
 from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.server_connection import ServerConnection
@@ -62,7 +60,7 @@ class _ArrivedMessages:
                 await self._websocket.close()
 
     def cut(self) -> None:
-        """Does nothing: `LingeringWebSocket` cuts the connection when the endpoint ends."""
+        """Does nothing: the port closes the connection when the endpoint ends."""
 
     @property
     def _is_open(self) -> bool:
@@ -74,8 +72,9 @@ class _ArrivedMessages:
 
 
 class CarriedArrivals:
-    """The endpoint that connects WebSockets to a broker of this event loop. The uvicorn server
-    needs `ws=LingeringWebSocket`, and a `ws_max_size` of CARRIED_BYTES_MAX or more.
+    """The endpoint that connects WebSockets to a broker of this event loop.
+
+    Its `HttpPort` needs a `websocket_message_bytes_max` of CARRIED_BYTES_MAX or more.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -105,17 +104,3 @@ class CarriedArrivals:
         """Sends the reason to all connections over WebSocket, and closes them."""
         for each in list(self._carried):
             each.close(reason)
-
-
-class LingeringWebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, which also cuts a client that does not read its last bytes. Its socket
-    would otherwise stay open for any time, without counting in a limit of connections.
-    """
-
-    linger_s = 5.0
-    """Seconds for a client to read its last bytes."""
-
-    def on_task_complete(self, task: "asyncio.Task[None]") -> None:
-        """Starts the time for the last bytes when the endpoint has ended."""
-        super().on_task_complete(task)
-        self.loop.call_later(self.linger_s, self.transport.abort)

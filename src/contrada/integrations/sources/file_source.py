@@ -18,7 +18,6 @@ is converted to a notification, null being a value. Files are listed again for e
 have different columns; a missing column is absent.
 """
 
-import gzip
 import math
 import sys
 import zlib
@@ -34,6 +33,7 @@ import msgspec
 
 from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql import sql_writer
+from contrada.integrations.files.lines import unpacked, unpacked_name
 from contrada.integrations.sources.source_pushdown import SqlColumn, column_of
 from contrada.integrations.sources.source_rows import errors_at, items_of, key_in, zone_of
 from contrada.model import Notification, ValueSet
@@ -107,7 +107,6 @@ class FileSource:
             yield from filter(question.answers, self._items(found, names, kept))
 
     def describe(self, now_us: int) -> Offer:
-        """See `DataSource`."""
         return self._description.describe(now_us)
 
     def _described(self) -> Offer:
@@ -139,7 +138,7 @@ class FileSource:
         """Yields the objects in JSON lines; empty lines are skipped."""
         kept = None if self._names is None else frozenset(self._names)
         for path in paths:
-            with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            with unpacked(Path(path)) as file:
                 for number, line in enumerate(file, 1):
                     if not line.isspace():
                         yield _object(path, number, line, kept)
@@ -151,9 +150,9 @@ class FileSource:
         if self._format is not None:
             return paths, self._format
         for kind, endings in _ENDINGS.items():
-            if paths[0].lower().endswith(endings):
+            if unpacked_name(paths[0]).lower().endswith(endings):
                 return paths, kind
-        raise InputError(paths[0], "its name tells no format: say 'parquet', 'csv' or 'json'")
+        raise InputError(paths[0], "its name has no known format: add 'parquet', 'csv' or 'json'")
 
     def _columns(self, schema: Any) -> list[str]:
         """Returns the columns that are attributes. Raises InputError unless each is there once."""
@@ -174,8 +173,8 @@ def _is_of_files(error: Exception) -> bool:
 
 _ENDINGS: Final[dict[FileFormat, tuple[str, ...]]] = {
     "parquet": (".parquet", ".pq"),
-    "csv": (".csv", ".csv.gz"),
-    "json": (".json", ".jsonl", ".ndjson", ".jsonl.gz"),
+    "csv": (".csv",),
+    "json": (".json", ".jsonl", ".ndjson"),
 }
 
 

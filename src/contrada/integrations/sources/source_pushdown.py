@@ -216,7 +216,6 @@ _KINDS: Final[Mapping[int, sql.ColumnKind]] = dict(
 
 
 def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: str = "") -> Clause:
-    """Returns the condition on a column that holds one domain."""
     inside = _domain(values, tag)
     if inside.is_empty:
         return FALSE

@@ -48,7 +48,7 @@ def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
         if given.tzinfo is not None:
             return given
         if zone is None:
-            reason = "a time without a zone: say its source's `zone`, for example zone='UTC'"
+            reason = "a time without a zone: give its source a `zone`, for example zone='UTC'"
             raise InvalidValueError(given, reason)
         found = given.replace(tzinfo=zone).astimezone(UTC)  # Of an ambiguous time the first.
         if found.astimezone(zone).replace(tzinfo=None, fold=given.fold) != given:

@@ -70,7 +70,6 @@ class SqliteTables:
     def rows(
         self, table: Sequence[str], columns: Sequence[pushdown.SqlColumn], where: Clause
     ) -> Iterator[Sequence[Any]]:
-        """See `Database`."""
         truths = [at for at, each in enumerate(columns) if pushdown.is_boolean(each.type)]
         names = ", ".join(quote(each.name) for each in columns)
         text = f"SELECT {names} FROM {pushdown.place_of(table)} WHERE {where.text}"

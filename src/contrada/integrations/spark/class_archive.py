@@ -33,7 +33,7 @@ def write_archive() -> Path:
         except subprocess.TimeoutExpired:
             raise EngineError(f"Java kept no classes within {ARCHIVE_WAIT_S:g} s") from None
         if done.returncode or not new.is_file():
-            reason = (done.stderr.strip().splitlines() or ["it did not say why"])[-1]
+            reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
             raise EngineError(f"Java kept no classes: {reason}")
         new.replace(kept)
     for old in set(kept.parent.glob("*.jsa")) - {kept}:

@@ -36,10 +36,7 @@ def represented(populations: ArrayLike) -> int:
 
 
 def delegate_interest(interest: ArrayLike, count: ArrayLike) -> Floats:
-    """Returns p_i, the chance that one of so many is interested, each with p₁ independently.
-
-    Source: EPFL 2503 §6.4.1, equation 6.14.
-    """
+    """Returns p_i, if each of so many is interested with p₁. Source: EPFL 2503 §6.4.1, eq. 6.14."""
     share = np.asarray(interest, np.float64)
     with np.errstate(divide="ignore"):
         return np.asarray(-np.expm1(np.asarray(count) * np.log1p(-share)), np.float64)

@@ -64,10 +64,7 @@ class Spread:
         return float(self.infected @ self.chances)
 
     def at_least(self, share: float) -> float:
-        """The chance that this share of the group is infected at least: its Δ-reliability.
-
-        Source: EPFL 2503 §6.1.1.
-        """
+        """The chance to infect at least this share: Δ-reliability. Source: EPFL 2503 §6.1.1."""
         return float(self.chances[self.infected >= share * self.n].sum())
 
 
@@ -120,7 +117,7 @@ def first_transitions(
     rows = min(n, FEW) + 1
     width = min(n, FEW + (FEW + outsiders) * fanout) + 1
     left = np.minimum(n - np.arange(width), size - 1)
-    # chances[k]: that one who is infected infects k, for each number of infected.
+    # chances[k]: that an infected participant infects k, for each number of infected.
     chosen = np.array([_choices(size - 1, each, fanout, loss) for each in left.tolist()]).T
     table = np.eye(rows, width)
     for sender in range(rows - 1 + outsiders):

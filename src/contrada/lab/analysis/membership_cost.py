@@ -82,18 +82,12 @@ def participants_of_level(parameters: Parameters) -> NDArray[np.int64]:
 
 
 def knowing(parameters: Parameters) -> NDArray[np.int64]:
-    """Returns u_i = a^i - 1 for i = 1 … l: the participants that know one of level i.
-
-    Source: EPFL 2503 §6.6.3, equation 6.34.
-    """
+    """u_i = a^i - 1: the participants that know one of level i. Source: EPFL 2503 equation 6.34."""
     return np.array([parameters.branching**i - 1 for i in range(1, parameters.levels + 1)])
 
 
 def mean_updates(parameters: Parameters) -> float:
-    """Returns u_upd, the mean number of views that contain a failed participant.
-
-    Source: EPFL 2503 §6.6.3, equation 6.35, its sum.
-    """
+    """u_upd, the mean views with a failed participant. Source: EPFL 2503 equation 6.35, its sum."""
     return _mean(parameters, knowing(parameters))
 
 
@@ -104,10 +98,7 @@ def mean_updates_closed(parameters: Parameters) -> float:
 
 
 def mean_level(parameters: Parameters) -> float:
-    """l_upd, the highest level of a participant on average.
-
-    Source: EPFL 2503 §6.6.3, equation 6.36, its sum.
-    """
+    """l_upd, the mean highest level of a participant. Source: EPFL 2503 equation 6.36, its sum."""
     return _mean(parameters, np.arange(1, parameters.levels + 1))
 
 
@@ -142,7 +133,6 @@ def _integrate(parameters: Parameters, sign: int) -> float:
 
 
 def _mean(parameters: Parameters, each: NDArray[np.int64]) -> float:
-    """Returns the mean over all participants of a function of their levels."""
     pairs = zip(participants_of_level(parameters).tolist(), each.tolist(), strict=True)
     return float(sum(d * v for d, v in pairs) / parameters.participants)
 

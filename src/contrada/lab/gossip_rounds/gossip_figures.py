@@ -68,7 +68,9 @@ class GossipPoint(msgspec.Struct, frozen=True):
         """Its parameters in the thesis' letters, without those that are 0."""
         known = self.parameters
         sizes = known.branching, known.levels, known.redundancy, known.fanout
-        pairs = zip("alRFετD", (*sizes, known.loss, known.crashes, known.audience), strict=True)
+        rounds = 0 if self.until_all else known.rounds or 0
+        values = *sizes, known.loss, known.crashes, known.audience, rounds
+        pairs = zip("alRFετDT", values, strict=True)
         return ", ".join(f"{letter} = {value:g}" for letter, value in pairs if value)
 
     def measure(self, outcome: GossipOutcome) -> float:
@@ -119,8 +121,13 @@ class FigureRow(msgspec.Struct, frozen=True):
     group: str
 
 
-def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure]:
-    """Returns figures 6.7 to 6.13 by number; `given` replaces parameters that they do not vary."""
+def figures(
+    given: Mapping[str, object] | None = None, interest: float = 0.2
+) -> dict[str, GossipFigure]:
+    """Returns figures 6.7 to 6.13 by number; `given` replaces parameters that they do not vary.
+
+    `interest` is p₁ of figures 6.10 and 6.12.
+    """
     base = replace(Parameters(branching=22, levels=3, redundancy=3, fanout=2), **(given or {}))  # type: ignore[arg-type]
     flat = replace(base, branching=100, levels=1, redundancy=1, rounds=_LONG)
     # It varies a.
@@ -131,7 +138,9 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
     wide = replace(base, **{"fanout": 5, **(given or {})})  # type: ignore[arg-type]
     tuned = replace(base, audience=base.audience or TUNED)
     plain = replace(base, audience=0)
-    redundancies = range(1, min(8, wide.branching) + 1)
+    redundancies, fixed = range(1, min(8, wide.branching) + 1), f"p₁ = {interest:g}"
+    by_fanout = _vary_parameter(base, "fanout", range(1, 9), interest)
+    by_redundancy = _vary_parameter(wide, "redundancy", redundancies, interest)
     of_shares = [(plain, "untuned"), (tuned, f"D = {tuned.audience}")]
     chosen = [
         GossipFigure("6.7", "Reliability", "p₁", _vary(base, _SHARES)),
@@ -145,12 +154,7 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
                 for each in (0.5, *range(1, 51))
             ],
         ),
-        GossipFigure(
-            "6.10",
-            "Reliability by fanout, p₁ = 0.2",
-            "F",
-            [GossipPoint("", each, replace(base, fanout=each), 0.2) for each in range(1, 9)],
-        ),
+        GossipFigure("6.10", f"Reliability by fanout, {fixed}", "F", by_fanout),
         GossipFigure(
             "6.11",
             "Scalability",
@@ -161,12 +165,7 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
                 for size in sizes
             ],
         ),
-        GossipFigure(
-            "6.12",
-            "Reliability by redundancy, p₁ = 0.2",
-            "R",
-            [GossipPoint("", each, replace(wide, redundancy=each), 0.2) for each in redundancies],
-        ),
+        GossipFigure("6.12", f"Reliability by redundancy, {fixed}", "R", by_redundancy),
         GossipFigure(
             "6.13",
             "Reliability, tuned",
@@ -179,6 +178,12 @@ def figures(given: Mapping[str, object] | None = None) -> dict[str, GossipFigure
 
 def _vary(parameters: Parameters, shares: Iterable[float], curve: str = "") -> list[GossipPoint]:
     return [GossipPoint(curve, share, parameters, share) for share in shares]
+
+
+def _vary_parameter(
+    group: Parameters, name: str, values: Iterable[int], interest: float
+) -> list[GossipPoint]:
+    return [GossipPoint("", it, replace(group, **{name: it}), interest) for it in values]  # type: ignore[arg-type]
 
 
 def plans_of(chosen: Iterable[GossipFigure], runs: int, seed: int) -> list[GossipPlan]:
@@ -221,38 +226,39 @@ def rows_of(
     analysed: Mapping[GossipPoint, AnalysedPoint],
 ) -> list[FigureRow]:
     """Returns the rows of a figure, point by point."""
-    rows = []
-    for point in figure.points:
-        ran = [outcomes[plan] for plan in point.plans(runs, seed)]
-        found = [point.measure(each) for each in ran]
-        mean, low, high = interval(found)
-        low = max(0.0, low)
-        if not point.until_all:
-            high = min(1.0, high)
-        rows.append(
-            FigureRow(
-                figure.name,
-                point.curve,
-                point.x,
-                runs,
-                simulated=mean,
-                low=low,
-                high=high,
-                nearly_all=statistics.fmean(each.reliability >= NEARLY_ALL for each in ran),
-                messages=statistics.fmean(each.messages for each in ran),
-                refined=analysed[point].refined,
-                printed=analysed[point].printed,
-                group=point.group,
-            )
-        )
-    return rows
+    return [
+        row_of(figure, analysed[point], [outcomes[plan] for plan in point.plans(runs, seed)])
+        for point in figure.points
+    ]
+
+
+def row_of(
+    figure: GossipFigure, analysed: AnalysedPoint, ran: Sequence[GossipOutcome]
+) -> FigureRow:
+    """Returns the row of a point of a figure, from its runs."""
+    point = analysed.point
+    mean, low, high = interval([point.measure(each) for each in ran])
+    low = max(0.0, low)
+    if not point.until_all:
+        high = min(1.0, high)
+    return FigureRow(
+        figure.name,
+        point.curve,
+        point.x,
+        len(ran),
+        simulated=mean,
+        low=low,
+        high=high,
+        nearly_all=statistics.fmean(each.reliability >= NEARLY_ALL for each in ran),
+        messages=statistics.fmean(each.messages for each in ran),
+        refined=analysed.refined,
+        printed=analysed.printed,
+        group=point.group,
+    )
 
 
 def interval(found: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the mean of runs, and its interval with `CONFIDENCE`, by Student's distribution.
-
-    The interval of one run is unbounded.
-    """
+    """Returns the mean of runs, and its interval by Student's distribution, unbounded for one."""
     mean = statistics.fmean(found)
     free = len(found) - 1
     if free < 1:

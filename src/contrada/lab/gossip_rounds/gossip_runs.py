@@ -181,7 +181,6 @@ class _DisseminationRun:
         return interested
 
     def outcome(self) -> GossipOutcome:
-        """Runs the levels from the top."""
         levels = [self._level(level) for level in range(self._group.levels, 0, -1)]
         live = self._interested & self._up
         return GossipOutcome(

@@ -77,7 +77,8 @@ class DeliveryHistory:
 
     `sequencers` are all servers that ever were one. `acknowledged` are positions of each durable
     subscription that must not return, with the time and the reader's server. `known` is each
-    client's causal past.
+    client's causal past. `late_writes` are those of a replaced leader. If a clock of a lease was
+    ever wrong, a replaced leader may give records that were acknowledged.
     """
 
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -94,12 +95,14 @@ class DeliveryHistory:
     )
     known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
+    late_writes: list[str] = field(default_factory=list)
+    is_clock_wrong: bool = False
 
     def note_attempt(self, name: str, position: int, attempt: int) -> None:
         """Records the attempt of a record, which survives restarts: it never falls."""
         before = self.attempts.setdefault((name, position), attempt)
         self.attempts[name, position] = attempt
-        if attempt < before:
+        if attempt < before and not self.is_clock_wrong:
             self.fallen.append(f"{position} of {name}: attempt {attempt} after {before}")
 
     def note_sent(self, sent: Sent) -> None:
@@ -113,7 +116,8 @@ class DeliveryHistory:
         self, client: str, name: str, position: int, id_: str, *, is_replay: bool
     ) -> None:
         """Records the reading of a record."""
-        if position in self.acknowledged[name] and not is_replay:
+        is_excused = is_replay or self.is_clock_wrong
+        if position in self.acknowledged[name] and not is_excused:
             self.doubles.append(f"{position} of {name} was acknowledged before {client} got it")
         records = self.reads[client, name].records
         if position in records:

@@ -306,6 +306,8 @@ def judge_delivery(delivery: DeliveryHistory, outcome: Outcome) -> Iterator[Viol
     outcome.delivered += sum(map(len, in_order.values()))
     for double in delivery.doubles:
         yield Violation("double", double)
+    for late in delivery.late_writes:
+        yield Violation("two leaders", late)
     for attempt in delivery.fallen:
         yield Violation("attempt", attempt)
     yield from _lost(delivery, in_order, outcome)

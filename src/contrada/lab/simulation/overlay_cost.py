@@ -65,10 +65,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The cost of a run. Costs are lengths; tables count the filters of a server.
-
-    `path` is the mean path of a notification to its receivers.
-    """
+    """The cost of a run in lengths; `path` is a notification's mean path, tables count filters."""
 
     plan: Plan
     published: int
@@ -142,7 +139,6 @@ class _PlanRun:
         self._network.schedule.run()
 
     def measure(self) -> Cost:
-        """Runs the plan."""
         plan, network = self._plan, self._network
         link_states = self._cost("AnnounceLinks", "AckLinks")
         objects = [f"object {each}" for each in range(plan.objects)]

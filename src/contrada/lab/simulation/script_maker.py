@@ -16,7 +16,7 @@ parts of one pattern have several sources, some consecutive parts the same.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -48,6 +48,14 @@ OWN: Final = range(20, 22)
 
 SETTLED_US: Final = 800_000
 """The part of a rest after which most networks have settled."""
+
+JUMP_US_MAX: Final = 20_000_000
+"""The longest jump of a clock of a made world. Beyond it: no clock jumps farther."""
+
+FAULTS: Final[tuple[tuple[steps.FaultName, steps.FaultName], ...]] = (
+    *(("kill", "start"), ("end", "start"), ("pause", "go on"), ("cut", "mend")),
+)
+"""Faults of a member, each with its end."""
 
 Links = list[tuple[int, int, bool]]
 """Pairs of servers; the first is the parent of the second, or they are peers (False)."""
@@ -120,14 +128,13 @@ class _Maker:
         self._servers: dict[str, int] = {}  # of clients
         self._last_publisher = self._clients[0]  # above best effort
         self._is_rough = self._chance.random() < 0.5
-        self._fails = self._chance.random() < 0.5
+        self._fails = self._chance.random() < 0.5 or kind.standby
         self._moves = self._chance.random() < 0.5
         self._durable: list[tuple[str, str]] = []
         chosen = range(1, self._brokers) if kind.reliable else ()
         self._storeless = tuple(each for each in chosen if self._chance.random() < 0.1)
 
     def script(self) -> steps.Script:
-        """Returns the whole script."""
         for a, b, is_parent in self._links:
             delay_us = self._chance.choice((1_000, 5_000, 20_000, self._chance.randrange(50_000)))
             self._steps.append(steps.Connect(0, a, b, is_parent, 1 + delay_us))
@@ -158,7 +165,7 @@ class _Maker:
             self._advertise: 1.5,
             self._unadvertise: 1.5,
             self._move: 2.0 * self._moves,
-            self._fail: 2.0 * self._fails,
+            (self._fail_member if self._kind.standby else self._fail): 2.0 * self._fails,
         }
         if self._kind.reliable:
             weights |= {self._publish_reliably: 9.0, self._subscribe_durably: 1.0}
@@ -311,6 +318,25 @@ class _Maker:
         if self._kind.reliable and self._chance.random() < 0.3:
             self._pass()
         self._now_us += self._chance.choice((0, 0, SILENCE_US // 2, 2 * SILENCE_US))
+
+    def _fail_member(self) -> None:
+        """A member of a group fails, or the database; some seconds may pass."""
+        chance, member = self._chance, self._chance.randrange(steps.MEMBERS)
+        if self._repairs and chance.random() < 0.4:
+            self._repair()
+        elif chance.random() < 0.2:
+            also_lease = self._moves and chance.random() < 0.5  # In half of the worlds.
+            by_us = chance.randrange(-JUMP_US_MAX, JUMP_US_MAX)
+            self._add(steps.JumpClock, member, by_us, also_lease)
+        else:
+            begun, ended = chance.choice(FAULTS)
+            failing: Sequence[int | None] = (chance.choice((None, None, member)),)
+            if begun == "cut" and chance.random() < 0.3:
+                failing = range(steps.MEMBERS)  # The database is away.
+            for each in failing:
+                fault, repair = (steps.MemberFault(self._now_us, it, each) for it in (begun, ended))
+                self._break(fault, repair)
+        self._now_us += chance.choice((0, 0, 500_000, 2_000_000, 4_000_000, 5_000_000))
 
     def _break(self, fault: steps.Step, repair: steps.Step) -> None:
         self._steps.append(fault)

@@ -24,6 +24,14 @@ BROKERS_MAX: Final = 1_000
 """Servers of a simulated network. Beyond it: the network is refused."""
 
 
+FaultName: TypeAlias = Literal["kill", "end", "start", "pause", "go on", "cut", "mend"]
+"""A fault of a member of a group, or its end."""
+
+
+MEMBERS: Final = 3
+"""Members of a group. Beyond it: a script with another one is refused."""
+
+
 class _BaseStep(msgspec.Struct, frozen=True, tag_field="step"):
     """An event and its time."""
 
@@ -153,6 +161,21 @@ class FreeDisk(_BrokerStep, frozen=True, tag="free"):
     """The disk of a server has room again."""
 
 
+class MemberFault(_BaseStep, frozen=True, tag="member"):
+    """A fault of a member begins or ends; without one, of the leader, or at the end of all."""
+
+    fault: FaultName
+    member: int | None = None
+
+
+class JumpClock(_BaseStep, frozen=True, tag="jump"):
+    """The wall clock of a member jumps; `also_lease`: the clock of its lease, too, ahead."""
+
+    member: int
+    by_us: int
+    also_lease: bool
+
+
 class Pause(_ClientStep, frozen=True, tag="pause"):
     """A client stops reading; its notifications wait."""
 
@@ -179,7 +202,8 @@ _NetworkSteps: TypeAlias = Connect | CutLine | MendLine | Crash | Restart | Adva
 _ClientSteps: TypeAlias = Move | Leave | AddFilter | DropFilter | AddOffer | DropOffer | PublishStep
 _ReaderSteps: TypeAlias = Pause | Resume | AddPattern | DropPattern | OpenDurable | AttachReader
 _DeliverySteps: TypeAlias = DetachReader | EndDurable | PassSequence | FillDisk | FreeDisk
-Step: TypeAlias = _NetworkSteps | _ClientSteps | _ReaderSteps | _DeliverySteps
+_GroupSteps: TypeAlias = MemberFault | JumpClock
+Step: TypeAlias = _NetworkSteps | _ClientSteps | _ReaderSteps | _DeliverySteps | _GroupSteps
 
 NetworkShape: TypeAlias = Literal["central", "hierarchical", "acyclic", "general", "hybrid"]
 """The links of servers: a single one, a tree of parents, a tree of peers, peers with redundant
@@ -195,12 +219,14 @@ class Kind(msgspec.Struct, frozen=True, order=True):
     merging: bool = False
     reliable: bool = msgspec.field(default=False, name="promises")
     trees: int = 0
+    standby: bool = False
+    """Whether the one server is a group with one database, of which one leads."""
 
     @property
     def name(self) -> str:
         """As in `general, advertisement forwarding, covering`."""
         saving = "merging" if self.merging else "covering" if self.covering else "plain"
-        reliable = ", promises" if self.reliable else ""
+        reliable = ", standby" if self.standby else ", promises" if self.reliable else ""
         trees = f" on {self.trees} shared tree{'s' * (self.trees > 1)}" if self.trees else ""
         return f"{self.shape}{trees}, {self.strategy}, {saving}{reliable}"
 
@@ -223,6 +249,8 @@ class Script(msgspec.Struct, frozen=True):
             named = (getattr(step, each, 0) for each in ("a", "b", "broker"))
             if not all(0 <= each < self.brokers for each in named):
                 raise ValueError(f"there is no such server: {step}")
+            if not 0 <= (getattr(step, "member", 0) or 0) < MEMBERS:
+                raise ValueError(f"there is no such member: {step}")
             if step.at_us < before_us:
                 raise ValueError(f"not in order of time: {step}")
             before_us = step.at_us

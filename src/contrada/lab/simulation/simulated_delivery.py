@@ -25,6 +25,7 @@ from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
+from contrada.delivery.durable_state import DurableState
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.retention import Retention
 from contrada.delivery.transit import SendMessage
@@ -54,7 +55,7 @@ REOPENED_MAX: Final = 50
 
 
 @dataclass(slots=True, eq=False)
-class _RunningServer:
+class RunningServer:
     """A running server, and the effects that wait for its disk."""
 
     machine: DeliveryServer
@@ -70,15 +71,15 @@ def with_redelivery(name: str, retention: Retention) -> Retention:
     return dataclasses.replace(retention, backoff_s=0.01, acknowledge_s=time_out_s)
 
 
+Act = Callable[[DeliveryServer, int], list[DeliveryEffect]]
+"""Something that a server does at a time by its clock."""
+
 SendOver = Callable[[int, str, messages.DeliveryMessage], None]
 """Sends a server's message over the line to a neighbour."""
 
 
 class SimulatedDelivery(DeliveryHistory):
-    """The delivery servers of a network, most with a disk, and their clients.
-
-    Servers of `storeless` have no disk.
-    """
+    """The delivery servers of a network, with a disk unless in `storeless`, and their clients."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class SimulatedDelivery(DeliveryHistory):
         self._connected: defaultdict[str, int] = defaultdict(int)
         storeless = set(storeless)
         self._disks = [None if each in storeless else MemoryStore() for each in range(brokers)]
-        self.servers: list[_RunningServer | None] = [None] * brokers
+        self.servers: list[RunningServer | None] = [None] * brokers
         for broker in range(brokers):
             self._start(broker, is_new=True)
 
@@ -140,15 +141,26 @@ class SimulatedDelivery(DeliveryHistory):
         for client in [each for each, where in self._clients.items() if where == broker]:
             self.move(client, broker)
 
-    def _start(self, broker: int, *, is_new: bool) -> None:
+    def _start(self, broker: int, *, is_new: bool, state: DurableState | None = None) -> None:
         store = self._disks[broker]
         incarnation = 1 + self._schedule.now_us
-        options: dict[str, Any] = {"sequencer": SEQUENCER, "limits": self._limits}
+        options: dict[str, Any] = {"sequencer": SEQUENCER, "limits": self._limits, "state": state}
         machine = DeliveryServer(
-            str(broker), incarnation=incarnation, store=store, is_new=is_new, **options
+            self._name_of(broker), incarnation=incarnation, store=store, is_new=is_new, **options
         )
-        self.servers[broker] = _RunningServer(machine, store)
+        self.servers[broker] = RunningServer(machine, store)
         self.do(broker, [])
+
+    def _name_of(self, broker: int) -> str:
+        return str(broker)
+
+    def _now_us(self, broker: int) -> int:
+        return self._schedule.now_us
+
+    def repair(self) -> None:
+        """Repairs all faults that outlast the script."""
+        for broker in range(len(self.servers)):
+            self.fill(broker, is_full=False)
 
     def fill(self, broker: int, *, is_full: bool) -> None:
         """Fills the disk of a server, or frees room."""
@@ -158,8 +170,7 @@ class SimulatedDelivery(DeliveryHistory):
 
     def change_link(self, broker: int, neighbour: Neighbour, *, is_up: bool) -> None:
         """Begins or ends a session with a neighbour."""
-        now_us = self._schedule.now_us
-        self._at(broker, lambda of: (of.link_up if is_up else of.link_down)(neighbour, now_us))
+        self._at(broker, lambda of, now: (of.link_up if is_up else of.link_down)(neighbour, now))
 
     def change_routes(self, broker: int, ways: Mapping[str, str]) -> None:
         """Sets the routes of the router."""
@@ -167,16 +178,16 @@ class SimulatedDelivery(DeliveryHistory):
         if server is None or ways is server.routes:
             return
         server.routes = ways
-        self._at(broker, lambda of: of.change_routes(ways, self._schedule.now_us))
+        self._at(broker, lambda of, now_us: of.change_routes(ways, now_us))
 
     def receive(self, broker: int, neighbour: Neighbour, message: messages.DeliveryMessage) -> None:
         """Handles a message."""
-        self._at(broker, lambda of: of.receive(neighbour, message, self._schedule.now_us))
+        self._at(broker, lambda of, now_us: of.receive(neighbour, message, now_us))
 
-    def _at(self, broker: int, act: Callable[[DeliveryServer], list[DeliveryEffect]]) -> None:
+    def _at(self, broker: int, act: Act) -> None:
         server = self.servers[broker]
         if server is not None:
-            self.do(broker, act(server.machine))
+            self.do(broker, act(server.machine, self._now_us(broker)))
 
     def do(self, broker: int, effects: list[DeliveryEffect]) -> None:
         """Performs effects once the disk has all earlier changes."""
@@ -190,19 +201,19 @@ class SimulatedDelivery(DeliveryHistory):
         due_us = server.machine.due_us
         if due_us is not None and (server.tick_us is None or due_us < server.tick_us):
             server.tick_us = due_us
-            delay_us = max(0, due_us - self._schedule.now_us)
+            delay_us = max(0, due_us - self._now_us(broker))
             self._schedule.after(delay_us, lambda: self._tick(broker, server, due_us))
 
-    def _on_sync(self, broker: int, server: _RunningServer) -> None:
+    def _on_sync(self, broker: int, server: RunningServer) -> None:
         if server is self.servers[broker]:
             bring, effects = server.waiting.popleft()
             bring()
             self._perform(broker, effects)
 
-    def _tick(self, broker: int, server: _RunningServer, due_us: int) -> None:
+    def _tick(self, broker: int, server: RunningServer, due_us: int) -> None:
         if server is self.servers[broker] and server.tick_us == due_us:
             server.tick_us = None
-            self.do(broker, server.machine.tick(self._schedule.now_us))
+            self._at(broker, DeliveryServer.tick)
 
     def _perform(self, broker: int, effects: Iterable[DeliveryEffect]) -> None:
         for effect in effects:
@@ -233,11 +244,9 @@ class SimulatedDelivery(DeliveryHistory):
         self._connected[client] += 1
         server = self.servers[broker]
         if server is not None:
-            now_us = self._schedule.now_us
-            self.do(
-                broker, server.machine.connect_publisher(client, self._incarnations[client], now_us)
-            )
-            known = {str(broker): server.machine.incarnation}
+            before_it = self._incarnations[client]
+            self._at(broker, lambda of, now_us: of.connect_publisher(client, before_it, now_us))
+            known = {self._name_of(broker): server.machine.incarnation}
             self._incarnations[client] = {**self._incarnations[client], **known}
         for sent in list(self._unanswered[client].values()):
             self._publish_at(sent, broker)
@@ -284,8 +293,7 @@ class SimulatedDelivery(DeliveryHistory):
         token = len(self._tokens)
         self._tokens[token] = sent, self._connected[sent.client]
         given = token, sent.client, [sent.notification]
-        publication = server.machine.publish(*given, self._schedule.now_us)
-        self.do(broker, publication)
+        self._at(broker, lambda of, now_us: of.publish(*given, now_us))
 
     def _known_to_all(self, sent: Sent) -> frozenset[str]:
         """Returns the matching durable subscriptions that all running servers know."""
@@ -302,7 +310,7 @@ class SimulatedDelivery(DeliveryHistory):
         if self._unanswered[sent.client].pop(sent.id, None) is not None:
             sent.is_accepted = error is None
             if error is None:  # So this server knows its past.
-                here = str(broker)
+                here = self._name_of(broker)
                 self._incarnations[sent.client] = {here: self._incarnations[sent.client][here]}
             is_certain = not (isinstance(error, CannotPublishError) and error.may_be_published)
             sent.error = error if is_certain else None
@@ -319,7 +327,7 @@ class SimulatedDelivery(DeliveryHistory):
             return
         if is_durable and server.store is None:
             is_durable = False
-        now_us = self._schedule.now_us
+        now_us = self._now_us(broker)
         try:
             effects = server.machine.create_subscription(
                 name, filters, now_us, retention, is_durable=is_durable
@@ -370,8 +378,7 @@ class SimulatedDelivery(DeliveryHistory):
         self._consume(broker, messages.Grant(name, read.consumer(client), CREDIT))
 
     def _consume(self, broker: int, message: messages.Consuming) -> None:
-        now_us = self._schedule.now_us
-        self._at(broker, lambda of: of.consume(message.consumer, message, now_us))
+        self._at(broker, lambda of, now_us: of.consume(message.consumer, message, now_us))
 
     def _deliver(self, broker: int, consumer: str, message: messages.ForReader) -> None:
         client = consumer.partition("/")[0]
@@ -431,8 +438,8 @@ class SimulatedDelivery(DeliveryHistory):
         for at, server in enumerate(self.servers):
             if server is not None:
                 try:
-                    now_us = self._schedule.now_us
-                    effects = server.machine.pass_sequence(sequence, str(broker), now_us)
+                    to, now_us = self._name_of(broker), self._now_us(at)
+                    effects = server.machine.pass_sequence(sequence, to, now_us)
                 except ContradaError:
                     continue  # It is not the sequencer, or the other cannot be it.
                 self.sequencers.add(broker)

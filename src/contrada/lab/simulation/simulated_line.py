@@ -68,7 +68,7 @@ class Owner(Protocol[M_contra]):
 
 
 class _LineEnd(Enum):
-    WAITING = "hears of the session when its first packet comes"
+    WAITING = "learns of the session from its first packet"
     UP = "up"
     DOWN = "down"
 

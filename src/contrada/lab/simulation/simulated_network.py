@@ -37,6 +37,7 @@ from contrada.lab.simulation.script_steps import BROKERS_MAX, Kind
 from contrada.lab.simulation.simulated_delivery import SimulatedDelivery
 from contrada.lab.simulation.simulated_line import Faults, Line
 from contrada.lab.simulation.simulated_readers import Readers
+from contrada.lab.simulation.simulated_standby import SimulatedStandby
 from contrada.model import Notification
 from contrada.model.algebra.product import product_covers
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
@@ -143,7 +144,11 @@ class SimulatedNetwork:
         self._settled = 0
         self._stored: set[int] = set()
         self.delivery: SimulatedDelivery | None = None
-        if kind.reliable:
+        if kind.standby:
+            self.delivery = SimulatedStandby(
+                self.schedule, self._send_delivery, seed, delivery_limits
+            )
+        elif kind.reliable:
             self.delivery = SimulatedDelivery(
                 brokers, self.schedule, self._send_delivery, seed, storeless, delivery_limits
             )
@@ -246,7 +251,6 @@ class SimulatedNetwork:
         customer.held.clear()
 
     def _connected(self, client: str) -> _ClientState | None:
-        """Returns a client that is connected to a running server, or None."""
         customer = self._customers.get(client)
         if customer is None or customer.broker is None or self.routers[customer.broker] is None:
             return None

@@ -20,6 +20,7 @@ from contrada.lab.simulation.oracle import Outcome, Violation, judge, judge_deli
 from contrada.lab.simulation.pattern_oracle import judge_matches
 from contrada.lab.simulation.simulated_delivery import SimulatedDelivery, with_redelivery
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
+from contrada.lab.simulation.simulated_standby import SimulatedStandby
 from contrada.lab.simulation.timeliness import check_reads
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
@@ -28,12 +29,10 @@ from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
 
 VALIDATED_BROKERS_MAX: Final = 12
-"""Servers of a network with regular checks of their invariants. Beyond it: only their messages are
-checked."""
+"""Servers of a network with checked invariants. Beyond it: only their messages are checked."""
 
 PROBES_MAX: Final = 12
-"""Notifications of a script that are published again after the repairs. Beyond it: the last
-ones."""
+"""Notifications published again after the repairs. Beyond it: the last ones."""
 
 EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
 """Permitted refusals of a correct network: paths change while copies travel."""
@@ -48,7 +47,7 @@ def run(script: steps.Script) -> Outcome:
         if network.delivery is not None:
             outcome.violations += judge_delivery(network.delivery, outcome)
         judge_matches(network, outcome)
-    except Exception as error:  # noqa: BLE001 - whatever a router raises is what worlds look for
+    except Exception as error:  # noqa: BLE001 - worlds look for any error of a router
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.name} line {place.lineno}"
         return Outcome([Violation("raises", f"{type(error).__name__} {error} in {where}")])
@@ -87,8 +86,8 @@ def _run(script: steps.Script, network: SimulatedNetwork) -> Iterator[Violation]
             line.mend()
     for broker in range(script.brokers):
         network.restart(broker)
-        if network.delivery is not None:
-            network.delivery.fill(broker, is_full=False)
+    if network.delivery is not None:
+        network.delivery.repair()
     network.schedule.run()
     if network.delivery is not None:
         network.delivery.audit(network.schedule.run)
@@ -171,6 +170,16 @@ def _do_delivery(delivery: SimulatedDelivery, step: steps.Step) -> None:
             delivery.fill(broker, is_full=True)
         case steps.FreeDisk(_, broker):
             delivery.fill(broker, is_full=False)
+        case _ if isinstance(delivery, SimulatedStandby):
+            _do_standby(delivery, step)
+
+
+def _do_standby(group: SimulatedStandby, step: steps.Step) -> None:
+    match step:
+        case steps.MemberFault(_, fault, member):
+            group.fail(fault, member)
+        case steps.JumpClock(_, member, by_us, also_lease):
+            group.jump(member, by_us, also_lease=also_lease)
 
 
 # --- the end of a world ---------------------------------------------------------------------------
@@ -191,7 +200,9 @@ def _compare_tables(fresh: SimulatedNetwork, network: SimulatedNetwork) -> Itera
 
 def _fresh(script: steps.Script) -> SimulatedNetwork:
     """Returns servers with the same lines, without any subscription or advertisement."""
-    fresh = SimulatedNetwork(msgspec.structs.replace(script.kind, reliable=False), script.brokers)
+    fresh = SimulatedNetwork(
+        msgspec.structs.replace(script.kind, reliable=False, standby=False), script.brokers
+    )
     for step in script.steps:
         if isinstance(step, steps.Connect) and fresh.line(step.a, step.b) is None:
             do(fresh, step)
@@ -216,7 +227,7 @@ def _differ(
         if not all(any(covers(wide, each) for wide in more) for each in some):
             return "advertisements"
     filters, again = one.filters_of(neighbour), other.filters_of(neighbour)
-    # A child sends its parent all subscriptions, whatever is advertised above.
+    # A child sends its parent all subscriptions, for any advertisements above.
     is_told = network.kind.strategy is Strategy.ADVERTISEMENTS
     if is_told and network.role(there, here) is not Role.PARENT:
         advertised = _running(fresh, there).offers_of(Neighbour(name_of(here)))

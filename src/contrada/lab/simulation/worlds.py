@@ -41,6 +41,7 @@ def kinds(only: str = "") -> list[Kind]:
     ]
     # Shipments follow link states, so the routing strategy makes no difference.
     every += [Kind(shape, Strategy.SUBSCRIPTIONS, reliable=True) for shape in SHAPES]
+    every += [Kind("central", Strategy.SUBSCRIPTIONS, reliable=True, standby=True)]
     return [kind for kind in every if only in kind.name]
 
 
@@ -81,7 +82,7 @@ def shrink(script: Script) -> Script:
     be left out. The method is that of Zeller and Hildebrandt, 2002.
     """
     violations = run(script).violations
-    assert violations, "only what fails can be shrunk"
+    assert violations, "only a failing script can be shrunk"
     what, left = violations[0].what, SHRINK_RUNS_MAX
 
     def fails(steps: list[Step]) -> bool:

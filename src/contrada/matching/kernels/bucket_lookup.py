@@ -6,46 +6,10 @@ presence of its attributes. The entries are prefetched.
 Frequencies are shares of all notifications, as floats.
 """
 
-from contrada.matching.kernels.evaluate import operand, same_text
+from contrada.matching.kernels import schema, scratch
+from contrada.matching.kernels.evaluate import constraint_words, operand, same_text
 from contrada.matching.kernels.memory import entry, kernel, prefetch
-from contrada.matching.kernels.schema import (
-    ATTR_MASK,
-    COUNT_PARTS,
-    DOMAIN_SHIFT,
-    GRAMS,
-    HIGHEST_RANK,
-    OP_MASK,
-    OP_RANGE,
-    OP_SET,
-    OP_SHIFT,
-    OP_TEXT_RANGE,
-    PART_COLUMNS,
-    PENDING,
-    PIVOTS,
-    PREFIXES,
-    RANGES_KEPT,
-    SKETCH_REGISTERS,
-    SUFFIXES,
-    WORDS_MASK,
-    Bytes,
-    Memory,
-)
-from contrada.matching.kernels.scratch import (
-    FIXED_SEED,
-    KIND_GRAM,
-    KIND_PREFIX,
-    KIND_SUFFIX,
-    KIND_TEXT,
-    KIND_TEXT_NOCASE,
-    MASK,
-    TEXT,
-    finished,
-    gram_bit,
-    mixed,
-    place_hash,
-    point_hash,
-    text_hash,
-)
+from contrada.matching.kernels.schema import Bytes, Memory
 
 NOTIFICATIONS_MIN = 256
 """Notifications from which on the statistics count."""
@@ -54,11 +18,9 @@ POINTS_EXPECTED = 10
 
 
 PREFETCHED_ENTRIES = 32
-"""Entries of a bucket that are prefetched, two a cache line; then the processor does it by
-itself."""
+"""Entries of a bucket that are prefetched; then the processor does it by itself."""
 LENGTHS_MAX = 24
-"""Prefixes and suffixes are looked up by at most this many bytes; the check compares all of
-them."""
+"""Bytes of a prefix or suffix that are looked up; the check compares all of them."""
 GRAM_BYTES_MAX = 4
 """A substring is looked up by at most this many of its bytes."""
 GRAMS_AT_ONCE = 256
@@ -120,7 +82,7 @@ def look_up(m: Memory) -> None:
     for n in range(counters.asked):
         bucket = find_bucket(m, pending[n] >> 32)
         if bucket >= 0:
-            row = (pending[n] & MASK) - 1
+            row = (pending[n] & scratch.MASK) - 1
             if buckets[bucket].of_domain == 0:
                 note(bucket, 0, m)
             elif row >= 0 and is_led_to(bucket, row, m):
@@ -136,8 +98,8 @@ def is_led_to(bucket: int, row: int, m: Memory) -> int:
     if buckets[bucket].of_attr != values[row].attr or buckets[bucket].of_domain != domain:
         return False
     low, high = buckets[bucket].of_low + 0, buckets[bucket].of_high + 0
-    of = (high << 32) | (low & MASK)
-    if domain == TEXT:
+    of = (high << 32) | (low & scratch.MASK)
+    if domain == scratch.TEXT:
         return same_text(m, of, m.text, values[row].start, values[row].length)
     return values[row].low <= of and of <= values[row].high
 
@@ -146,21 +108,21 @@ def is_led_to(bucket: int, row: int, m: Memory) -> int:
 def ask_by_text(attr: int, case: int, start: int, length: int, m: Memory) -> None:
     """Stores prefixes, suffixes and substrings of one text. `case` is 0, or 1 without case."""
     text, parts, seed = m.text, m.parts, m.seed[0]
-    prefixes = parts[PART_COLUMNS * attr + PREFIXES + case]
-    suffixes = parts[PART_COLUMNS * attr + SUFFIXES + case]
-    grams = parts[PART_COLUMNS * attr + GRAMS + case]
+    prefixes = parts[schema.PART_COLUMNS * attr + schema.PREFIXES + case]
+    suffixes = parts[schema.PART_COLUMNS * attr + schema.SUFFIXES + case]
+    grams = parts[schema.PART_COLUMNS * attr + schema.GRAMS + case]
     if prefixes != 0:
-        h = seed & MASK
+        h = seed & scratch.MASK
         for i in range(min(length, LENGTHS_MAX)):
-            h = mixed(seed, h, text[start + i])
+            h = scratch.mixed(seed, h, text[start + i])
             if (prefixes >> (i + 1)) & 1:
-                ask(place_hash(seed, attr, KIND_PREFIX + case, h), -1, m)
+                ask(scratch.place_hash(seed, attr, scratch.KIND_PREFIX + case, h), -1, m)
     if suffixes != 0:
-        h = seed & MASK
+        h = seed & scratch.MASK
         for i in range(min(length, LENGTHS_MAX)):
-            h = mixed(seed, h, text[start + length - 1 - i])
+            h = scratch.mixed(seed, h, text[start + length - 1 - i])
             if (suffixes >> (i + 1)) & 1:
-                ask(place_hash(seed, attr, KIND_SUFFIX + case, h), -1, m)
+                ask(scratch.place_hash(seed, attr, scratch.KIND_SUFFIX + case, h), -1, m)
     if grams != 0:
         ask_by_grams(attr, case, grams, start, length, m)
 
@@ -176,9 +138,9 @@ def ask_by_grams(attr: int, case: int, grams: int, start: int, length: int, m: M
     for size in range(1, GRAM_BYTES_MAX + 1):
         if (grams >> size) & 1 == 0:
             continue
-        keep = MASK >> (32 - 8 * size)
+        keep = scratch.MASK >> (32 - 8 * size)
         for first in range(size - 1, length, GRAMS_AT_ONCE):
-            if counters.asked > PENDING - GRAMS_AT_ONCE:
+            if counters.asked > schema.PENDING - GRAMS_AT_ONCE:
                 look_up(m)
             gram = 0
             for i in range(first - size + 1, first):
@@ -187,12 +149,12 @@ def ask_by_grams(attr: int, case: int, grams: int, start: int, length: int, m: M
             for i in range(first, min(length, first + GRAMS_AT_ONCE)):
                 gram = ((gram << 8) | text[start + i]) & keep
                 pending[found] = gram
-                bit = gram_bit(attr, gram, count)
+                bit = scratch.gram_bit(attr, gram, count)
                 found += (bits[bit >> 3] >> (bit & 7)) & 1
             for n in range(counters.asked, found):
                 # `ask` writes to `pending` at `asked`, which is never past the position read here.
-                h = mixed(seed, mixed(seed, seed & MASK, pending[n]), size)
-                ask(place_hash(seed, attr, KIND_GRAM + case, h), -1, m)
+                h = scratch.mixed(seed, scratch.mixed(seed, seed & scratch.MASK, pending[n]), size)
+                ask(scratch.place_hash(seed, attr, scratch.KIND_GRAM + case, h), -1, m)
 
 
 @kernel
@@ -201,23 +163,23 @@ def ask_by_value(row: int, m: Memory) -> None:
     values, seed = m.values, m.seed[0]
     attr = values[row].attr
     domain = values[row].domain
-    if domain != TEXT:
+    if domain != scratch.TEXT:
         for key in range(values[row].low, values[row].high + 1):
-            ask(point_hash(seed, attr, domain, key), row, m)
+            ask(scratch.point_hash(seed, attr, domain, key), row, m)
         return
-    ask(place_hash(seed, attr, KIND_TEXT, values[row].low), row, m)
+    ask(scratch.place_hash(seed, attr, scratch.KIND_TEXT, values[row].low), row, m)
     ask_by_text(attr, 0, values[row].start, values[row].length, m)
     if m.attrs[attr].nocase != 0:
         start, length = values[row].folded, values[row].folded_length
-        h = text_hash(seed, m.text, start, length)
-        ask(place_hash(seed, attr, KIND_TEXT_NOCASE, h), -1, m)
+        h = scratch.text_hash(seed, m.text, start, length)
+        ask(scratch.place_hash(seed, attr, scratch.KIND_TEXT_NOCASE, h), -1, m)
         ask_by_text(attr, 1, start, length, m)
 
 
 @kernel
 def tree_key(domain: int, low: int, text: Bytes, start: int, length: int) -> int:
     """Returns the position of a value among the pivots: text by its first seven bytes."""
-    if domain != TEXT:
+    if domain != scratch.TEXT:
         return low
     key = 0
     for i in range(7):
@@ -231,7 +193,7 @@ def bin_of(tree: int, domain: int, key: int, m: Memory) -> int:
     low, high = 0, m.trees[tree].count
     while low < high:
         middle = (low + high) >> 1
-        pivot = m.pivots[PIVOTS * tree + middle]
+        pivot = m.pivots[schema.PIVOTS * tree + middle]
         if pivot.domain < domain or (pivot.domain == domain and pivot.key <= key):
             low = middle + 1
         else:
@@ -248,11 +210,11 @@ def collect_by_range(row: int, tree: int, m: Memory) -> None:
     key = tree_key(domain, values[row].low, m.text, start, length)
     first = bin_of(tree, domain, key, m)
     last = first
-    if domain != TEXT and values[row].high != values[row].low:
+    if domain != scratch.TEXT and values[row].high != values[row].low:
         last = bin_of(tree, domain, values[row].high, m)
     for leaf in range(first, last + 1):
         # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves are last.
-        node = PIVOTS + 1 + leaf
+        node = schema.PIVOTS + 1 + leaf
         while node > 0:
             bucket = m.trees[tree].first_bucket + node
             if m.buckets[bucket].length > 0:
@@ -276,7 +238,8 @@ def collect(m: Memory) -> None:
         tree = m.attrs[attr].tree
         first = m.state[attr].first
         for row in range(first, first + m.state[attr].count):
-            if counters.asked > PENDING - ASKED_BY_VALUE:  # no room for all that it may ask for
+            # There must be room for all that it may ask for.
+            if counters.asked > schema.PENDING - ASKED_BY_VALUE:
                 look_up(m)
             ask_by_value(row, m)
             if tree >= 0:
@@ -306,16 +269,20 @@ def count(row: int, h: int, m: Memory) -> None:
 
     Source: E. Cohen, All-distances sketches, revisited (2015): historic inverse probability.
     """
-    sketch, rest, rank = m.sketches[row], h // SKETCH_REGISTERS, 1
-    while rank < HIGHEST_RANK and rest & 1 == 0:
+    sketch, rest, rank = m.sketches[row], h // schema.SKETCH_REGISTERS, 1
+    while rank < schema.HIGHEST_RANK and rest & 1 == 0:
         rest >>= 1
         rank += 1
-    register = SKETCH_REGISTERS * row + h % SKETCH_REGISTERS
+    register = schema.SKETCH_REGISTERS * row + h % schema.SKETCH_REGISTERS
     before = m.registers[register] + 0
     if rank > before:
         chance = max(sketch.chance, 1)
-        sketch.counted += (COUNT_PARTS * SKETCH_REGISTERS << HIGHEST_RANK) // chance
-        sketch.chance = chance - (1 << (HIGHEST_RANK - before)) + (1 << (HIGHEST_RANK - rank))
+        sketch.counted += (
+            schema.COUNT_PARTS * schema.SKETCH_REGISTERS << schema.HIGHEST_RANK
+        ) // chance
+        sketch.chance = (
+            chance - (1 << (schema.HIGHEST_RANK - before)) + (1 << (schema.HIGHEST_RANK - rank))
+        )
         m.registers[register] = rank
 
 
@@ -323,15 +290,12 @@ def count(row: int, h: int, m: Memory) -> None:
 def unseen_value(attr: int, m: Memory) -> float:
     """The share of the notifications with an attribute that have a value without statistics."""
     counted = m.sketches[m.attrs[attr].sketch].counted
-    return 1.0 / (counted / COUNT_PARTS + POINTS_EXPECTED)
+    return 1.0 / (counted / schema.COUNT_PARTS + POINTS_EXPECTED)
 
 
 @entry
 def share(h: int, attr: int, unseen: float, m: Memory) -> float:
-    """Returns the share of the notifications with an attribute that reach the place of a hash.
-
-    Without statistics it is `unseen`.
-    """
+    """Returns the share of an attribute's notifications that reach a hash; else `unseen`."""
     seen = m.attrs[attr].seen
     if seen >= NOTIFICATIONS_MIN:
         bucket = find_bucket(m, h)
@@ -350,10 +314,14 @@ def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, m: 
     its = m.attrs[attr]
     its.ranges += 1
     count, at = its.ranges + 0, its.ranges - 1
-    if at >= RANGES_KEPT:
+    if at >= schema.RANGES_KEPT:
         # Of the next RANGES_KEPT after k times as many, one in k: about the share that is due.
-        is_next = count % (count // RANGES_KEPT) == 0
-        at = finished(mixed(FIXED_SEED, 0, count)) % RANGES_KEPT if is_next else -1
+        is_next = count % (count // schema.RANGES_KEPT) == 0
+        at = (
+            scratch.finished(scratch.mixed(scratch.FIXED_SEED, 0, count)) % schema.RANGES_KEPT
+            if is_next
+            else -1
+        )
     if at >= 0:
         first, last = m.ends[its.ends + 2 * at], m.ends[its.ends + 2 * at + 1]
         first.domain, first.key = domain, low
@@ -365,13 +333,16 @@ def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, m: 
 def without_room(begin: int, m: Memory) -> int:
     """Returns an attribute that needs room for the end of a range of a program; -1 if none does."""
     program, word = m.program, begin + 1
-    end = word + (program[begin] & WORDS_MASK)
+    end = word + (program[begin] & schema.WORDS_MASK)
     while word < end:
-        attr, op = program[word] & ATTR_MASK, (program[word] >> OP_SHIFT) & OP_MASK
-        if op == OP_RANGE and m.attrs[attr].room < RANGES_KEPT:
+        attr, op = (
+            program[word] & schema.ATTR_MASK,
+            (program[word] >> schema.OP_SHIFT) & schema.OP_MASK,
+        )
+        if op == schema.OP_RANGE and m.attrs[attr].room < schema.RANGES_KEPT:
             if m.attrs[attr].ranges >= m.attrs[attr].room:
                 return attr
-        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
+        word += constraint_words(op)
     return -1
 
 
@@ -384,19 +355,23 @@ def note_ranges(number: int, m: Memory) -> int:
     answered before any is counted.
     """
     program, word = m.program, m.filters[number].begin + 1
-    end, lacking = word + (program[word - 1] & WORDS_MASK), without_room(word - 1, m)
+    end, lacking = word + (program[word - 1] & schema.WORDS_MASK), without_room(word - 1, m)
     if lacking >= 0:
         return lacking
     doubled = others = 0
     while word < end:
         head = program[word]
-        attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & OP_MASK, head >> DOMAIN_SHIFT
-        if op == OP_RANGE:
+        attr, op, domain = (
+            head & schema.ATTR_MASK,
+            (head >> schema.OP_SHIFT) & schema.OP_MASK,
+            head >> schema.DOMAIN_SHIFT,
+        )
+        if op == schema.OP_RANGE:
             low, high = operand(program, word + 1), operand(program, word + 3)
             doubled |= keep_range(attr, domain, low, domain, high, m)
-        elif op == OP_TEXT_RANGE or op == OP_SET:
+        elif op == schema.OP_TEXT_RANGE or op == schema.OP_SET:
             others = 2
-        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
+        word += constraint_words(op)
     return -1 - doubled - others
 
 

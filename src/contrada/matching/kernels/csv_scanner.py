@@ -7,18 +7,7 @@ around whole cells, and those of too few or too many cells.
 As in `json_scanner`, each line ends with LF, and eight more bytes can be read behind the last one.
 """
 
-from contrada.matching.kernels.json_scanner import (
-    BOOL,
-    MINUS,
-    NINE,
-    NONE,
-    OTHER,
-    TEXT,
-    ZERO,
-    number_of,
-    past_number,
-    past_word,
-)
+from contrada.matching.kernels import json_scanner
 from contrada.matching.kernels.memory import (
     are_same,
     array_entry,
@@ -98,7 +87,7 @@ def note_cells(
             if not is_absent(data, begin, last, starts, texts):
                 begins[place, line] = begin
                 lasts[place, line] = last
-        elif place == CHECKED and past_number(data, begin) != last:
+        elif place == CHECKED and json_scanner.past_number(data, begin) != last:
             if not is_absent(data, begin, last, starts, texts):
                 return False
         at = after + 1
@@ -142,17 +131,17 @@ def cells_of(
     """
     found = 0
     for row in range(len(begins)):
-        begin, end, kind, bits = begins[row], lasts[row], NONE, 0
+        begin, end, kind, bits = begins[row], lasts[row], json_scanner.NONE, 0
         if begin >= 0:
             first = data[begin]
-            kind = OTHER
-            if first == MINUS or ZERO <= first <= NINE:
-                if past_number(data, begin) == end:
-                    kind, bits = number_of(data, begin, end)
+            kind = json_scanner.OTHER
+            if first == json_scanner.MINUS or json_scanner.ZERO <= first <= json_scanner.NINE:
+                if json_scanner.past_number(data, begin) == end:
+                    kind, bits = json_scanner.number_of(data, begin, end)
             elif has_words:
-                kind = TEXT
-                if (first == 0x74 or first == 0x66) and past_word(data, begin) == end:
-                    kind, bits = BOOL, 1 if first == 0x74 else 0
+                kind = json_scanner.TEXT
+                if (first == 0x74 or first == 0x66) and json_scanner.past_word(data, begin) == end:
+                    kind, bits = json_scanner.BOOL, 1 if first == 0x74 else 0
         kinds[row], values[row] = kind, bits
         found |= 1 << kind
     return found

@@ -4,35 +4,9 @@ They handle texts, operators on text, sets, and whole programs of constraints. S
 form of these functions.
 """
 
+from contrada.matching.kernels import schema
 from contrada.matching.kernels.memory import kernel
-from contrada.matching.kernels.schema import (
-    ATOM_CONTAINS,
-    ATOM_CONTAINS_NOCASE,
-    ATOM_EQUAL_NOCASE,
-    ATOM_SUFFIX,
-    ATOM_SUFFIX_NOCASE,
-    ATTR_MASK,
-    DOMAIN_SHIFT,
-    LENGTH_MASK,
-    OP_MASK,
-    OP_POINT,
-    OP_RANGE,
-    OP_SHIFT,
-    OP_TEXT,
-    OP_TEXT_RANGE,
-    SET_ABSENT,
-    TEXT_SHIFT,
-    WORDS_MASK,
-    X_ATOM,
-    X_EVERY,
-    X_MAYBE,
-    X_NOT,
-    X_PIECES,
-    Bytes,
-    Ints,
-    Memory,
-    RowNumbers,
-)
+from contrada.matching.kernels.schema import Bytes, Ints, Memory, RowNumbers
 from contrada.matching.kernels.scratch import TEXT
 
 MAYBE = 2
@@ -48,6 +22,12 @@ def operand(program: RowNumbers, word: int) -> int:
 
 
 @kernel
+def constraint_words(op: int) -> int:
+    """Returns the words of a constraint: its head, and one or two operands."""
+    return 5 if op == schema.OP_RANGE or op == schema.OP_TEXT_RANGE else 3
+
+
+@kernel
 def put_operand(program: RowNumbers, word: int, number: int) -> None:
     """Writes an operand at a word of a program."""
     # The lower half as a signed number, without a comparison.
@@ -58,9 +38,9 @@ def put_operand(program: RowNumbers, word: int, number: int) -> None:
 @kernel
 def same_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> bool:
     """Whether a text of the store equals a text of the notification."""
-    if ref & LENGTH_MASK != length:
+    if ref & schema.LENGTH_MASK != length:
         return False
-    at = ref >> TEXT_SHIFT
+    at = ref >> schema.TEXT_SHIFT
     for i in range(length):
         if m.texts[at + i] != text[start + i]:
             return False
@@ -70,8 +50,8 @@ def same_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> bool
 @kernel
 def is_at(m: Memory, ref: int, text: Bytes, start: int) -> bool:
     """Whether a text of the store is at a position, which has room for it."""
-    at = ref >> TEXT_SHIFT
-    for i in range(ref & LENGTH_MASK):
+    at = ref >> schema.TEXT_SHIFT
+    for i in range(ref & schema.LENGTH_MASK):
         if m.texts[at + i] != text[start + i]:
             return False
     return True
@@ -80,7 +60,7 @@ def is_at(m: Memory, ref: int, text: Bytes, start: int) -> bool:
 @kernel
 def is_before(m: Memory, ref: int, text: Bytes, start: int, length: int) -> bool:
     """Whether a text of the store is less than the notification's, or equal."""
-    at, size = ref >> TEXT_SHIFT, ref & LENGTH_MASK
+    at, size = ref >> schema.TEXT_SHIFT, ref & schema.LENGTH_MASK
     for i in range(min(size, length)):
         a, b = m.texts[at + i], text[start + i]
         if a != b:
@@ -99,7 +79,7 @@ def in_text_range(m: Memory, first: int, before: int, text: Bytes, start: int, l
 @kernel
 def contains_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> int:
     """Whether the notification's text contains a text of the store: 0, 1 or MAYBE."""
-    size, of = ref & LENGTH_MASK, ref >> TEXT_SHIFT
+    size, of = ref & schema.LENGTH_MASK, ref >> schema.TEXT_SHIFT
     if size == 0:
         return 1
     texts, counters = m.texts, m.counters[0]
@@ -127,19 +107,19 @@ def contains_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> 
 def atom_holds(kind: int, ref: int, m: Memory, row: int) -> int:
     """Whether an operator on text accepts a value: 0, 1 or MAYBE."""
     values, text = m.values, m.text
-    size = ref & LENGTH_MASK
-    if kind == ATOM_SUFFIX or kind == ATOM_CONTAINS:
+    size = ref & schema.LENGTH_MASK
+    if kind == schema.ATOM_SUFFIX or kind == schema.ATOM_CONTAINS:
         start, length = values[row].start, values[row].length
     else:
         start, length = values[row].folded, values[row].folded_length
     if size > length:
         return 0
-    if kind == ATOM_CONTAINS or kind == ATOM_CONTAINS_NOCASE:
+    if kind == schema.ATOM_CONTAINS or kind == schema.ATOM_CONTAINS_NOCASE:
         return contains_text(m, ref, text, start, length)
-    if kind == ATOM_EQUAL_NOCASE and size != length:
+    if kind == schema.ATOM_EQUAL_NOCASE and size != length:
         return 0
     m.counters[0].work -= size
-    if kind == ATOM_SUFFIX or kind == ATOM_SUFFIX_NOCASE:
+    if kind == schema.ATOM_SUFFIX or kind == schema.ATOM_SUFFIX_NOCASE:
         return 1 if is_at(m, ref, text, start + length - size) else 0
     return 1 if is_at(m, ref, text, start) else 0
 
@@ -157,11 +137,11 @@ def expression_holds(at: int, end: int, m: Memory, row: int) -> int:
             return MAYBE
         op = sets[at]
         counters.work -= STEP_WORK
-        if op == X_ATOM:
+        if op == schema.X_ATOM:
             stack[top] = atom_holds(sets[at + 1], sets[at + 2], m, row)
             top += 1
             at += 3
-        elif op == X_PIECES:
+        elif op == schema.X_PIECES:
             count = sets[at + 1]
             counters.work -= STEP_WORK * count
             stack[top] = 0
@@ -173,16 +153,16 @@ def expression_holds(at: int, end: int, m: Memory, row: int) -> int:
                     break
             top += 1
             at += 2 + 2 * count
-        elif op == X_NOT:
+        elif op == schema.X_NOT:
             if stack[top - 1] != MAYBE:
                 stack[top - 1] = 1 - stack[top - 1]
             at += 1
-        elif op == X_MAYBE:
+        elif op == schema.X_MAYBE:
             stack[top] = MAYBE
             top += 1
             at += 1
         else:
-            top = joined(op == X_EVERY, sets[at + 1], stack, top)
+            top = joined(op == schema.X_EVERY, sets[at + 1], stack, top)
             at += 2
     return stack[0]
 
@@ -231,7 +211,7 @@ def set_holds(number: int, m: Memory) -> int:
     at, attr = m.sets_by_row[number].start, m.sets_by_row[number].attr
     result = 0
     if m.state[attr].epoch != epoch or m.state[attr].count == 0:
-        result = m.sets[at] & SET_ABSENT
+        result = m.sets[at] & schema.SET_ABSENT
     else:
         first = m.state[attr].first
         for row in range(first, first + m.state[attr].count):
@@ -251,14 +231,14 @@ def value_in(op: int, domain: int, at: int, m: Memory, row: int) -> int:
     values, program = m.values, m.program
     if values[row].domain != domain:
         return False
-    if op == OP_POINT:
+    if op == schema.OP_POINT:
         key = operand(program, at)
         return values[row].low <= key and key <= values[row].high
-    if op == OP_RANGE:
+    if op == schema.OP_RANGE:
         is_below = values[row].low <= operand(program, at + 2)
         return is_below and operand(program, at) <= values[row].high
     start, length = values[row].start, values[row].length
-    if op == OP_TEXT:
+    if op == schema.OP_TEXT:
         return same_text(m, operand(program, at), m.text, start, length)
     first, before = operand(program, at), operand(program, at + 2)
     return in_text_range(m, first, before, m.text, start, length)
@@ -272,13 +252,13 @@ def program_holds(begin: int, m: Memory) -> bool:
     program, state = m.program, m.state
     epoch = m.counters[0].epoch
     at = begin + 1
-    end = at + (program[begin] & WORDS_MASK)
+    end = at + (program[begin] & schema.WORDS_MASK)
     while at < end:
         word = program[at]
-        attr = word & ATTR_MASK
-        op = (word >> OP_SHIFT) & OP_MASK
+        attr = word & schema.ATTR_MASK
+        op = (word >> schema.OP_SHIFT) & schema.OP_MASK
         at += 1
-        if op > OP_TEXT_RANGE:
+        if op > schema.OP_TEXT_RANGE:
             if set_holds(operand(program, at), m) == 0:
                 return False
             at += 2
@@ -288,10 +268,10 @@ def program_holds(begin: int, m: Memory) -> bool:
         first = state[attr].first
         found = False
         for row in range(first, first + state[attr].count):
-            if value_in(op, word >> DOMAIN_SHIFT, at, m, row):
+            if value_in(op, word >> schema.DOMAIN_SHIFT, at, m, row):
                 found = True
                 break
         if not found:
             return False
-        at += 2 if op == OP_POINT or op == OP_TEXT else 4
+        at += 2 if op == schema.OP_POINT or op == schema.OP_TEXT else 4
     return True

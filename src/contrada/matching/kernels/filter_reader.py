@@ -9,46 +9,12 @@ nothing else: every other encoding, valid or not, is left to the codec.
 buckets get rooms of the right size.
 """
 
+from contrada.matching.kernels import schema, scratch, update
 from contrada.matching.kernels.bucket_lookup import note_ranges, without_room
 from contrada.matching.kernels.evaluate import put_operand
 from contrada.matching.kernels.memory import bytes_at, double_bits, entry, kernel
-from contrada.matching.kernels.schema import (
-    DOMAIN_SHIFT,
-    GONE,
-    OK,
-    OP_POINT,
-    OP_RANGE,
-    OP_SHIFT,
-    OP_TEXT,
-    TEXT_SHIFT,
-    USES_BYTES,
-    Bytes,
-    Ints,
-    Memory,
-    RowNumbers,
-)
-from contrada.matching.kernels.scratch import (
-    BOOL,
-    EXACT_MAX,
-    INT32_MIN,
-    NUMBER,
-    TEXT,
-    TIME,
-    find_attr,
-    header,
-    ordered,
-    text_hash,
-)
+from contrada.matching.kernels.schema import Bytes, Ints, Memory, RowNumbers
 from contrada.matching.kernels.text_store import count_uses, put_text
-from contrada.matching.kernels.update import (
-    cheapest_value,
-    enter,
-    hang,
-    make_room,
-    move_bucket,
-    show_key,
-    value_bucket,
-)
 from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US
 
 UNPLAIN = -1
@@ -65,14 +31,13 @@ BYTES_MAX = 4_096
 INFINITY_KEY = 0x7FF0000000000000
 EXACT_BITS = 0x4340000000000000
 """The bits of 2^53."""
-CHOSEN = INT32_MIN
+CHOSEN = scratch.INT32_MIN
 """The entry of a filter whose bucket is chosen, and has no entry for it yet."""
 
 FILTERS, PROGRAM, TEXTS, TEXT_COUNT, EQUAL, LINKS = 0, 1, 2, 3, 4, 5
 UNUSED_BYTES, ATTR = 6, 7
 """The numbers in `used`: used rows; bytes of texts that are unused more; and an attribute that
 needs room for the ends of ranges, or -1."""
-USED = 8
 
 
 # --- one filter -----------------------------------------------------------------------------------
@@ -86,7 +51,7 @@ def cut_at(data: Bytes, pos: int) -> tuple[int, int, int, int]:
     form.
     """
     size = len(data)
-    if pos + 2 > size or data[pos + 1] > TEXT:
+    if pos + 2 > size or data[pos + 1] > scratch.TEXT:
         return 0, -1, 0, UNPLAIN
     lead, domain = data[pos] + 0, data[pos + 1] + 0
     if lead == 0x91:
@@ -94,7 +59,7 @@ def cut_at(data: Bytes, pos: int) -> tuple[int, int, int, int]:
     if lead != 0x92 or pos + 2 == size:
         return 0, -1, 0, UNPLAIN
     lead = data[pos + 2] + 0
-    kind, number, after = header(data, pos + 2)
+    kind, number, after = scratch.header(data, pos + 2)
     if kind == 4:
         if lead < 0xC4 or lead > 0xC6 or number > size - after:  # texts are bytes
             return 0, -1, 0, UNPLAIN
@@ -105,35 +70,35 @@ def cut_at(data: Bytes, pos: int) -> tuple[int, int, int, int]:
 @kernel
 def key_of_cut(domain: int, kind: int, number: int) -> tuple[int, bool]:
     """Returns the key after a cut with a comparable, and whether it is a valid one, and exact."""
-    if domain == TIME:
+    if domain == scratch.TIME:
         return number, kind == 2 and number > TIME_MIN_US and number <= TIME_MAX_US
-    if domain == BOOL:
+    if domain == scratch.BOOL:
         return 1, kind == 1 and number == 1
-    if domain != NUMBER:
+    if domain != scratch.NUMBER:
         return 0, False
     if kind == 2:
-        if number <= -EXACT_MAX or number >= EXACT_MAX:
+        if number <= -scratch.EXACT_MAX or number >= scratch.EXACT_MAX:
             return 0, False
-        return ordered(double_bits(number)), True
-    return ordered(number), kind == 3 and number & 0x7FFFFFFFFFFFFFFF < EXACT_BITS
+        return scratch.ordered(double_bits(number)), True
+    return scratch.ordered(number), kind == 3 and number & 0x7FFFFFFFFFFFFFFF < EXACT_BITS
 
 
 @kernel
 def first_key(domain: int) -> int:
     """Returns the lowest key of a domain outside text."""
-    if domain == NUMBER:
+    if domain == scratch.NUMBER:
         return -INFINITY_KEY
-    return TIME_MIN_US if domain == TIME else 0
+    return TIME_MIN_US if domain == scratch.TIME else 0
 
 
 @kernel
 def last_key(domain: int) -> int:
     """Returns the highest key of a domain outside text."""
-    if domain == NUMBER:
+    if domain == scratch.NUMBER:
         return INFINITY_KEY
-    if domain == TIME:
+    if domain == scratch.TIME:
         return TIME_MAX_US
-    return 1 if domain == BOOL else 0
+    return 1 if domain == scratch.BOOL else 0
 
 
 @kernel
@@ -150,10 +115,12 @@ def read_text(
     if data[end + length] != 0:
         return UNPLAIN
     ref = put_text(data, start, length, used[TEXTS], m)
-    if ref >> TEXT_SHIFT == used[TEXTS] + USES_BYTES:
-        used[TEXTS] += USES_BYTES + length
+    if ref >> schema.TEXT_SHIFT == used[TEXTS] + schema.USES_BYTES:
+        used[TEXTS] += schema.USES_BYTES + length
         used[TEXT_COUNT] += 1
-    m.program[at] = attr | (OP_TEXT << OP_SHIFT) | (TEXT << DOMAIN_SHIFT)
+    m.program[at] = (
+        attr | (schema.OP_TEXT << schema.OP_SHIFT) | (scratch.TEXT << schema.DOMAIN_SHIFT)
+    )
     put_operand(m.program, at + 1, ref)
     return at + 3
 
@@ -171,8 +138,8 @@ def read_interval(
     end_domain, end_kind, end, after = cut_at(data, middle)
     if after < 0 or after >= len(data) or data[after] != 0xC0:
         return UNPLAIN, at
-    if domain == TEXT:
-        is_text = kind == 4 and end_kind == 4 and end_domain == TEXT and number > 0
+    if domain == scratch.TEXT:
+        is_text = kind == 4 and end_kind == 4 and end_domain == scratch.TEXT and number > 0
         if not is_text or end != number + 1:
             return UNPLAIN, at
         at = read_text(data, middle - number, number, after - end, attr, at, used, m)
@@ -191,8 +158,8 @@ def read_interval(
     put_operand(m.program, at + 1, low)
     if low < high:
         put_operand(m.program, at + 3, high)
-    op = OP_POINT if low == high else OP_RANGE
-    m.program[at] = attr | (op << OP_SHIFT) | (domain << DOMAIN_SHIFT)
+    op = schema.OP_POINT if low == high else schema.OP_RANGE
+    m.program[at] = attr | (op << schema.OP_SHIFT) | (domain << schema.DOMAIN_SHIFT)
     return after + 1, at + (3 if low == high else 5)
 
 
@@ -230,7 +197,9 @@ def read_filter(data: Bytes, used: Ints, m: Memory) -> int:
             return UNPLAIN
         if not is_before(data, before, before_size, pos, length):
             return UNPLAIN
-        attr = find_attr(m, data, pos, length, text_hash(m.seed[0], data, pos, length))
+        attr = scratch.find_attr(
+            m, data, pos, length, scratch.text_hash(m.seed[0], data, pos, length)
+        )
         if attr < 0:
             return UNPLAIN
         before, before_size = pos, length
@@ -249,7 +218,7 @@ def has_room(used: Ints, m: Memory) -> bool:
     return (
         used[FILTERS] < len(m.filters)
         and used[PROGRAM] + WORDS_MAX <= len(m.program)
-        and used[TEXTS] + BYTES_MAX + USES_BYTES * CONSTRAINTS_MAX <= len(m.texts)
+        and used[TEXTS] + BYTES_MAX + schema.USES_BYTES * CONSTRAINTS_MAX <= len(m.texts)
         and 4 * (used[TEXT_COUNT] + CONSTRAINTS_MAX) <= 3 * len(m.text_slots)
         and 4 * (used[EQUAL] + 1) <= 3 * len(m.equal)
         and used[LINKS] + 2 <= len(m.links)
@@ -280,7 +249,7 @@ def link_key(number: int, slot: int, used: Ints, m: Memory) -> None:
         row = put_link(slot, head, used, m)
         m.owned_links[slot] = row
         m.filters[number].key = -2 - row
-        show_key(number, m)
+        update.show_key(number, m)
     else:
         m.filters[number].key = slot
     m.owned[slot] = number + 1
@@ -307,7 +276,7 @@ def read_filters(
         if used[ATTR] >= 0:
             return NEED_ROOM, row
         fresh = used[FILTERS]
-        number = enter(begin, count, fresh, False, m)
+        number = update.enter(begin, count, fresh, False, m)
         key = m.filters[number].key + 0
         if key >= 0 and m.owned[key] != number + 1:
             return UNPLAIN, row  # the filter of a key with several
@@ -319,14 +288,14 @@ def read_filters(
             note_ranges(number, m)
         link_key(number, slots[row], used, m)
         row += 1
-    return OK, row
+    return schema.OK, row
 
 
 @kernel
 def is_unassigned(number: int, m: Memory) -> bool:
     """Whether a filter has no place, and was not removed."""
     its = m.filters[number]
-    return its.place == -1 and its.at == 0 and m.program[its.begin] & GONE == 0
+    return its.place == -1 and its.at == 0 and m.program[its.begin] & schema.GONE == 0
 
 
 @entry
@@ -341,7 +310,7 @@ def next_unassigned(number: int, end: int, m: Memory) -> int:
 def count_constants(first: int, end: int, m: Memory) -> None:
     """Counts the constants of some filters, for the first choice among their values."""
     for number in range(first, end):
-        cheapest_value(number, m, m)
+        update.cheapest_value(number, m, m)
 
 
 @entry
@@ -355,8 +324,8 @@ def choose_values(number: int, end: int, used: int, more: RowNumbers, m: Memory)
         if used >= len(m.buckets) or used >= len(more) or 4 * used + 4 > 3 * len(m.slots):
             break
         if is_unassigned(number, m):
-            word, h, _, settled = cheapest_value(number, m, m)
-            bucket = value_bucket(number, word, h, used, m, m) if settled else -1
+            word, h, _, settled = update.cheapest_value(number, m, m)
+            bucket = update.value_bucket(number, word, h, used, m, m) if settled else -1
             if bucket >= 0:
                 used += bucket == used
                 more[bucket] += 1
@@ -380,22 +349,19 @@ def entries_needed(more: RowNumbers, buckets: int, m: Memory) -> int:
 def assign_chosen(
     first: int, end: int, more: RowNumbers, buckets: int, used: int, m: Memory
 ) -> int:
-    """Puts filters into the buckets that `choose_values` chose; returns the used entries.
-
-    There must be room for `entries_needed`.
-    """
+    """Puts filters into their chosen buckets; returns the used entries. See `entries_needed`."""
     for bucket in range(buckets):
         length = m.buckets[bucket].length + more[bucket]
         if length > m.buckets[bucket].capacity:
             if m.buckets[bucket].length > 0:  # It will grow again.
-                used = make_room(bucket, length, m, used)
+                used = update.make_room(bucket, length, m, used)
             else:
-                move_bucket(bucket, used, length, m)
+                update.move_bucket(bucket, used, length, m)
                 used += length
     for number in range(first, end):
         its = m.filters[number]
         if its.at == CHOSEN:
             bucket = its.place + 0
             its.at = m.buckets[bucket].length
-            hang(bucket, number, m.buckets[bucket].of_attr, True, True, used, m)
+            update.hang(bucket, number, m.buckets[bucket].of_attr, True, True, used, m)
     return used

@@ -4,34 +4,11 @@
 `match_rows` does so for many.
 """
 
+from contrada.matching.kernels import schema
 from contrada.matching.kernels.bucket_lookup import bin_of, collect
 from contrada.matching.kernels.evaluate import program_holds, set_holds
 from contrada.matching.kernels.memory import bytes_at, entry, kernel, prefetch
-from contrada.matching.kernels.schema import (
-    DECIDED_ALONE,
-    DECIDED_HERE,
-    GUARD_ATTR,
-    GUARD_DOMAIN_SHIFT,
-    GUARD_HASH,
-    GUARD_KIND_SHIFT,
-    GUARD_NONE,
-    GUARD_OTHER,
-    GUARD_RANGE,
-    GUARD_SET,
-    KEY_HERE,
-    NEED_FOUND,
-    NEED_OUT,
-    OK,
-    PENDING,
-    PIVOTS,
-    POOL_ATTRS,
-    UNREADABLE,
-    VERIFY,
-    WORD_BITS,
-    ColumnRows,
-    Ints,
-    Memory,
-)
+from contrada.matching.kernels.schema import ColumnRows, Ints, Memory
 from contrada.matching.kernels.scratch import NAN, NUMBER, TEXT, load, load_row
 
 ENTRIES_AT_ONCE = 128
@@ -48,12 +25,12 @@ def may_pass(guard: int, low: int, high: int, m: Memory) -> int:
 
     One expression without short cuts: there is no branch that the processor could mispredict.
     """
-    kind, has = (guard >> GUARD_KIND_SHIFT) & 7, m.state[guard & GUARD_ATTR]
+    kind, has = (guard >> schema.GUARD_KIND_SHIFT) & 7, m.state[guard & schema.GUARD_ATTR]
     is_hash = kind & 1
     lowest = has.text_lowest if is_hash else has.lowest
     highest = has.text_highest if is_hash else has.highest
     is_there = has.epoch == m.counters[0].epoch
-    return (is_there & (low <= highest) & (lowest <= high)) | (kind > GUARD_HASH)
+    return (is_there & (low <= highest) & (lowest <= high)) | (kind > schema.GUARD_HASH)
 
 
 @kernel
@@ -63,12 +40,15 @@ def asked_of(guard: int, m: Memory) -> tuple[int, int, int, int]:
     And whether the guard is none; a range; another value than one: the last two only if the
     attribute has one value, of the guard's domain.
     """
-    kind, domain = (guard >> GUARD_KIND_SHIFT) & 7, (guard >> GUARD_DOMAIN_SHIFT) & 7
-    has = m.state[guard & GUARD_ATTR]
+    kind, domain = (guard >> schema.GUARD_KIND_SHIFT) & 7, (guard >> schema.GUARD_DOMAIN_SHIFT) & 7
+    has = m.state[guard & schema.GUARD_ATTR]
     is_only = (has.epoch == m.counters[0].epoch) & (has.only_domain == domain)
     value = has.text_lowest if kind & 1 else has.lowest
-    is_range, is_other = is_only & (kind == GUARD_RANGE), is_only & (kind >= GUARD_OTHER)
-    return value, kind == GUARD_NONE, is_range, is_other
+    is_range, is_other = (
+        is_only & (kind == schema.GUARD_RANGE),
+        is_only & (kind >= schema.GUARD_OTHER),
+    )
+    return value, kind == schema.GUARD_NONE, is_range, is_other
 
 
 @kernel
@@ -83,16 +63,16 @@ def is_sure(low: int, high: int, value: int, is_none: int, is_range: int, is_oth
 @kernel
 def guarded(guard: int, low: int, high: int, m: Memory) -> int:
     """The result of a guard of an entry that may pass: 0 no, 1 perhaps, 2 its constraint holds."""
-    kind = (guard >> GUARD_KIND_SHIFT) & 7
-    if kind == GUARD_SET:
+    kind = (guard >> schema.GUARD_KIND_SHIFT) & 7
+    if kind == schema.GUARD_SET:
         holds = set_holds(low, m)
         return 2 if holds == 1 else holds >> 1
     value, is_none, is_range, is_other = asked_of(guard, m)
     if is_sure(low, high, value, is_none, is_range, is_other):
         return 2
-    if kind < GUARD_OTHER or is_other:
+    if kind < schema.GUARD_OTHER or is_other:
         return 1  # the halves of the keys are equal: only the whole keys decide
-    has, domain = m.state[guard & GUARD_ATTR], (guard >> GUARD_DOMAIN_SHIFT) & 7
+    has, domain = m.state[guard & schema.GUARD_ATTR], (guard >> schema.GUARD_DOMAIN_SHIFT) & 7
     if has.epoch != m.counters[0].epoch:
         return 0
     # several values, or NaN, which is not what `!=` excludes
@@ -126,7 +106,7 @@ def follow_chains(m: Memory) -> int:
     while count > 0:
         left, at = 0, counters.out
         if at + 2 * count > end:
-            return NEED_OUT
+            return schema.NEED_OUT
         for i in range(count):
             link = out[end - i]
             slot, after = links[link].value, links[link].next
@@ -137,7 +117,7 @@ def follow_chains(m: Memory) -> int:
             left += after >= 0
         counters.out = at + count
         count = left
-    return OK
+    return schema.OK
 
 
 @kernel
@@ -145,19 +125,19 @@ def put_if_holds(number: int, begin: int, m: Memory) -> int:
     """Outputs a filter if its program, which begins there, holds; or must be verified."""
     counters = m.counters[0]
     if not program_holds(begin, m):
-        return OK
+        return schema.OK
     at, chained = counters.out, counters.chained
     if at + chained + 2 > len(m.out):
-        return NEED_OUT
+        return schema.NEED_OUT
     # Without work left, a filter that holds may be unchecked.
-    if counters.inexact != 0 or counters.work < 0 or m.program[begin] & VERIFY != 0:
+    if counters.inexact != 0 or counters.work < 0 or m.program[begin] & schema.VERIFY != 0:
         m.out[at] = -1 - number
         counters.out = at + 1
         counters.doubted += 1
     else:
         at, chained = put_keys(m.filters[number].key, at, chained, m)
         counters.out, counters.chained = at, chained
-    return OK
+    return schema.OK
 
 
 @kernel
@@ -177,9 +157,9 @@ def look_through(m: Memory) -> int:
         first = m.buckets[bucket].start
         end = first + length
         while first < end:
-            if waiting > PENDING - ENTRIES_AT_ONCE:
-                if check(waiting, m) != OK:
-                    return NEED_OUT
+            if waiting > schema.PENDING - ENTRIES_AT_ONCE:
+                if check(waiting, m) != schema.OK:
+                    return schema.NEED_OUT
                 waiting = 0
             last = min(end, first + ENTRIES_AT_ONCE)
             for i in range(first, last):
@@ -194,14 +174,14 @@ def look_through(m: Memory) -> int:
 @kernel
 def is_decided(guard: int, by_value: int) -> bool:
     """Whether guards that hold are all of the filter, in a bucket of this kind."""
-    return guard & (DECIDED_ALONE | by_value * DECIDED_HERE) != 0
+    return guard & (schema.DECIDED_ALONE | by_value * schema.DECIDED_HERE) != 0
 
 
 @kernel
 def key_of(i: int, m: Memory) -> int:
     """Returns the key of an entry's filter."""
     its = m.entries[i]
-    return its.here if its.guard & KEY_HERE else m.filters[its.filter].key
+    return its.here if its.guard & schema.KEY_HERE else m.filters[its.filter].key
 
 
 @kernel
@@ -214,7 +194,7 @@ def check(waiting: int, m: Memory) -> int:
     is_exact = counters.inexact == 0  # else a value's half may be that of the double beside it
     at, chained, left, undecided, last = counters.out, counters.chained, 0, 0, -1
     if at + chained + waiting + 2 > len(m.out):
-        return NEED_OUT
+        return schema.NEED_OUT
     value, is_none, is_range, is_other = asked_of(0, m)
     for n in range(waiting):
         each = pending[n]
@@ -226,7 +206,7 @@ def check(waiting: int, m: Memory) -> int:
         may = 1
         sure = int(is_exact & is_decided(guard, each & 1))
         sure &= is_sure(entries[i].low, entries[i].high, value, is_none, is_range, is_other)
-        if (second >> GUARD_KIND_SHIFT) & 7 != GUARD_NONE:
+        if (second >> schema.GUARD_KIND_SHIFT) & 7 != schema.GUARD_NONE:
             low, high = entries[i].second_low, entries[i].second_high
             other, no_guard, in_range, is_not = asked_of(second, m)
             sure &= is_sure(low, high, other, no_guard, in_range, is_not)
@@ -241,12 +221,12 @@ def check(waiting: int, m: Memory) -> int:
     counters.out, counters.chained = at, chained
     for n in range(undecided):
         i = (pending[n] >> 1) & ENTRY_MASK
-        if not entries[i].guard & KEY_HERE:
+        if not entries[i].guard & schema.KEY_HERE:
             prefetch(m.program, entries[i].here)
     for n in range(undecided):
-        if check_whole(pending[n], m) != OK:
-            return NEED_OUT
-    return OK
+        if check_whole(pending[n], m) != schema.OK:
+            return schema.NEED_OUT
+    return schema.OK
 
 
 @kernel
@@ -259,22 +239,22 @@ def check_whole(each: int, m: Memory) -> int:
     first = guarded(guard, its.low, its.high, m)
     second = guarded(its.second, its.second_low, its.second_high, m)
     if first == 0 or second == 0:
-        return OK
+        return schema.OK
     if first & second == 2 and counters.inexact == 0 and is_decided(guard, each & 1):
         at, chained = counters.out, counters.chained
         if at + chained + 2 > len(m.out):
-            return NEED_OUT
+            return schema.NEED_OUT
         at, chained = put_keys(key_of(i, m), at, chained, m)
         counters.out, counters.chained = at, chained
-        return OK
-    begin = m.filters[number].begin if guard & KEY_HERE else its.here
+        return schema.OK
+    begin = m.filters[number].begin if guard & schema.KEY_HERE else its.here
     return put_if_holds(number, begin, m)
 
 
 @kernel
 def pool_row(pool: int, i: int, which: int, m: Memory) -> int:
     """Returns the beginning of a row of bits of a pool's attribute."""
-    begin = m.pool_attrs[POOL_ATTRS * pool + i].begin
+    begin = m.pool_attrs[schema.POOL_ATTRS * pool + i].begin
     return begin + which * m.pools[pool].words
 
 
@@ -283,16 +263,16 @@ def conjoin_attr(pool: int, i: int, m: Memory) -> None:
     """Keeps the filters of a pool that the notification's values of an attribute allow."""
     bits, found, state = m.bits, m.conjunction, m.state
     words = m.pools[pool].words
-    attr = m.pool_attrs[POOL_ATTRS * pool + i].attr
+    attr = m.pool_attrs[schema.POOL_ATTRS * pool + i].attr
     if state[attr].epoch != m.counters[0].epoch or state[attr].count == 0:
-        begin = pool_row(pool, i, PIVOTS + 1, m)
+        begin = pool_row(pool, i, schema.PIVOTS + 1, m)
         for w in range(words):
             found[w] &= bits[begin + w]
         return
     if state[attr].count > 1 or state[attr].only_domain == TEXT:
         return  # all remain: each is checked afterwards, so a row may only exclude failing filters
     row = state[attr].first
-    tree = m.pool_attrs[POOL_ATTRS * pool + i].tree
+    tree = m.pool_attrs[schema.POOL_ATTRS * pool + i].tree
     domain = m.values[row].domain
     if m.values[row].low != m.values[row].high:
         return
@@ -316,7 +296,7 @@ def pooled(pool: int, m: Memory) -> int:
     count = 0
     for w in range(m.pools[pool].words):
         word = found[w]
-        at = m.pools[pool].filters + w * WORD_BITS
+        at = m.pools[pool].filters + w * schema.WORD_BITS
         while word != 0:
             if word & 0xFF == 0:  # few bits are left, mostly far apart
                 word >>= 8
@@ -342,9 +322,9 @@ def look_through_pool(pool: int, m: Memory) -> int:
     counters, pending = m.counters[0], m.pending
     for n in range(pooled(pool, m)):
         counters.candidates += 1
-        if put_if_holds(pending[2 * n], pending[2 * n + 1], m) != OK:
-            return NEED_OUT
-    return OK
+        if put_if_holds(pending[2 * n], pending[2 * n + 1], m) != schema.OK:
+            return schema.NEED_OUT
+    return schema.OK
 
 
 @kernel
@@ -393,17 +373,14 @@ def seek(m: Memory) -> None:
 
 @kernel
 def find(m: Memory) -> int:
-    """Outputs keys, or their slots, of all matching filters for the loaded notification.
-
-    Answers OK or NEED_OUT.
-    """
+    """Outputs the keys, or their slots, of all matching filters. Answers OK or NEED_OUT."""
     status = look_through(m)
     for pool in range(m.counters[0].pools):
-        if status == OK:
+        if status == schema.OK:
             status = look_through_pool(pool, m)
-    if status == OK:
+    if status == schema.OK:
         status = follow_chains(m)
-    if status == OK:
+    if status == schema.OK:
         name_keys(m)
     return status
 
@@ -417,10 +394,10 @@ def match(msg: bytes, m: Memory) -> int:
     """
     counters = m.counters[0]
     status = load(msg, m)
-    if status == OK:
+    if status == schema.OK:
         seek(m)
         status = find(m)
-    if status != OK:
+    if status != schema.OK:
         return 4 * status + 1
     is_keyed = (counters.int_keys != 0) & (counters.doubted == 0)
     return 4 * counters.out + (not is_keyed) + 2 * (counters.matched >= counters.due)
@@ -435,12 +412,12 @@ def all_hold(data: int, starts: Ints, numbers: Ints, m: Memory) -> bool:
     counters = m.counters[0]
     for row in range(len(starts) - 1):
         start = starts[row]
-        if load(bytes_at(data + start, starts[row + 1] - start), m) != OK:
+        if load(bytes_at(data + start, starts[row + 1] - start), m) != schema.OK:
             return False
         holds = False
         for i in range(len(numbers)):
             begin = m.filters[numbers[i]].begin
-            if m.program[begin] & VERIFY == 0 and program_holds(begin, m):
+            if m.program[begin] & schema.VERIFY == 0 and program_holds(begin, m):
                 holds = True
                 break
         if not holds or counters.inexact != 0 or counters.work < 0:
@@ -473,20 +450,20 @@ def match_rows(
             status = load(bytes_at(data + start, starts[row + 1] - start), m)
         else:
             status = load_row(columns, row, cells, m)
-        if status == OK:
+        if status == schema.OK:
             seek(m)
             status = find(m)
-        if status == OK and counters.doubted != 0:
-            status = UNREADABLE  # it needs the model, which checks it again
+        if status == schema.OK and counters.doubted != 0:
+            status = schema.UNREADABLE  # it needs the model, which checks it again
             counters.seen -= 1
             counters.matched -= 1
         used, count = offsets[row], counters.out
-        if status == OK and used + count > len(found):
-            status = NEED_FOUND
-        if status != OK:
+        if status == schema.OK and used + count > len(found):
+            status = schema.NEED_FOUND
+        if status != schema.OK:
             return status, row
         for i in range(count):
             found[used + i] = m.out[i]
         row += 1
         offsets[row] = used + count
-    return OK, row
+    return schema.OK, row

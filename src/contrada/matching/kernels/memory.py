@@ -52,10 +52,7 @@ class _Row:
 
 
 class Rows:
-    """An array of the memory: `rows.length[row]`, or `rows.numbers[row]` where rows have no names.
-
-    `len` is the number of rows.
-    """
+    """An array: `rows.length[row]`, or `rows.numbers[row]` without names; `len` counts rows."""
 
     def __init__(self, layout: Layout, buffer: Any) -> None:
         """The buffer has whole rows."""

@@ -14,10 +14,7 @@ _NUMBER_BYTES: Final = {"B": 1, "i": 4, "q": 8}
 
 
 class Layout(NamedTuple):
-    """The layout of a row: integers of one size, by their code in `struct`, and their names.
-
-    A row without names is one number.
-    """
+    """The layout of a row: integers of one size, a code of `struct`; without names one number."""
 
     code: str
     fields: tuple[str, ...] = ()
@@ -289,7 +286,7 @@ LENGTH_MASK: Final = (1 << TEXT_SHIFT) - 1
 USES_BYTES: Final = 4
 """Bytes before a text: the number of its uses in filters, and UNUSED."""
 UNUSED: Final = 1 << 31
-"""A text that was used, and is no more: its bytes count as unused."""
+"""A text that was used, and is no more: its bytes, and those of the number, count as unused."""
 
 GRAM_BITS_BYTES: Final = 2**16
 """Bytes of `gram_bits` once a filter is assigned to some bytes of a substring."""

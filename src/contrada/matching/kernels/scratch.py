@@ -5,32 +5,17 @@ values of attributes that filters name are stored in the scratch as integers and
 skipped. Hashes are made here, too.
 """
 
+from contrada.matching.kernels import schema
 from contrada.matching.kernels.memory import bytes_at, double_bits, entry, kernel, number_at
-from contrada.matching.kernels.schema import (
-    EPOCHS_MAX,
-    HASH_BITS,
-    KINDS,
-    LENGTH_MASK,
-    NEED_STAMPS,
-    NEED_TEXT,
-    NEED_VALUES,
-    OK,
-    TEXT_SHIFT,
-    UNREADABLE,
-    Bytes,
-    ColumnRow,
-    ColumnRows,
-    Ints,
-    Memory,
-)
+from contrada.matching.kernels.schema import Bytes, ColumnRow, ColumnRows, Ints, Memory
 from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US
 from contrada.model.languages import casefold
 
 FOLD_FROM: Ints = sorted(casefold.TABLE)
 FOLD_TO: Ints = [casefold.TABLE[code] for code in FOLD_FROM]
 
-MASK = (1 << HASH_BITS) - 1
-FIXED_SEED = (16777619 << HASH_BITS) | 2166136261
+MASK = (1 << schema.HASH_BITS) - 1
+FIXED_SEED = (16777619 << schema.HASH_BITS) | 2166136261
 """For values that no client chooses."""
 NULL, BOOL, NAN, NUMBER, TIME, TEXT = 1, 2, 3, 4, 5, 6
 KIND_POINT, KIND_TEXT, KIND_PREFIX, KIND_SUFFIX, KIND_GRAM = 1, 2, 3, 5, 7
@@ -41,9 +26,11 @@ HEADER_BYTES: Bytes = bytes.fromhex(
 )
 """Of the headers from 0xC0 to 0xDF; of a time, if it can be one."""
 EXACT_MAX = 2**53
-BOOLEAN, INT8, INT16, INT32, INT64 = (KINDS[f] for f in ("bool", "int8", "int16", "int32", "int64"))
-UINT16, UINT32, FLOAT, DOUBLE = (KINDS[f] for f in ("uint16", "uint32", "float", "double"))
-TIMESTAMP, STRING = KINDS["time"], KINDS["string"]
+BOOLEAN, INT8, INT16, INT32, INT64 = (
+    schema.KINDS[f] for f in ("bool", "int8", "int16", "int32", "int64")
+)
+UINT16, UINT32, FLOAT, DOUBLE = (schema.KINDS[f] for f in ("uint16", "uint32", "float", "double"))
+TIMESTAMP, STRING = schema.KINDS["time"], schema.KINDS["string"]
 
 
 @entry
@@ -53,8 +40,8 @@ def mixed(seed: int, h: int, x: int) -> int:
     The product's upper half is mixed into the lower one. Without that, equal hashes could be made
     that hardly depend on the seed: the lowest bits of a product depend on the lowest bits alone.
     """
-    product = (h ^ (x & MASK)) * ((seed >> HASH_BITS) | 1)
-    return (product ^ (product >> HASH_BITS)) & MASK
+    product = (h ^ (x & MASK)) * ((seed >> schema.HASH_BITS) | 1)
+    return (product ^ (product >> schema.HASH_BITS)) & MASK
 
 
 @kernel
@@ -74,7 +61,7 @@ def place_hash(seed: int, attr: int, kind: int, h: int) -> int:
 @entry
 def point_hash(seed: int, attr: int, domain: int, key: int) -> int:
     """Returns the hash of the place of a value outside text."""
-    h = mixed(seed, mixed(seed, mixed(seed, seed & MASK, domain), key), key >> HASH_BITS)
+    h = mixed(seed, mixed(seed, mixed(seed, seed & MASK, domain), key), key >> schema.HASH_BITS)
     return place_hash(seed, attr, KIND_POINT, h)
 
 
@@ -141,8 +128,8 @@ def find_attr(m: Memory, buffer: Bytes, start: int, length: int, h: int) -> int:
         if row < 0:
             return -1
         ref = m.attrs[row].name
-        if m.attrs[row].hash == h and ref & LENGTH_MASK == length:
-            at = ref >> TEXT_SHIFT
+        if m.attrs[row].hash == h and ref & schema.LENGTH_MASK == length:
+            at = ref >> schema.TEXT_SHIFT
             same = True
             for i in range(length):
                 if m.texts[at + i] != buffer[start + i]:
@@ -228,7 +215,7 @@ def skipped(msg: Bytes, pos: int) -> int:
     pending = 1
     while pending > 0:
         if pos >= len(msg):
-            return UNREADABLE
+            return schema.UNREADABLE
         kind, number, pos = header(msg, pos)
         pending -= 1
         if kind == 4:
@@ -238,7 +225,7 @@ def skipped(msg: Bytes, pos: int) -> int:
         elif kind == 6:
             pending += 2 * number
         elif kind == 9:
-            return UNREADABLE
+            return schema.UNREADABLE
     return pos
 
 
@@ -259,25 +246,25 @@ def load(msg: Bytes, m: Memory) -> int:
 
     Truncated bytes, or those that are no msgpack, are never read beyond their end.
     """
-    if m.counters[0].epoch >= EPOCHS_MAX:
-        return NEED_STAMPS
+    if m.counters[0].epoch >= schema.EPOCHS_MAX:
+        return schema.NEED_STAMPS
     begin(m)
     end = len(msg)
     if end == 0:
-        return UNREADABLE
+        return schema.UNREADABLE
     kind, pairs, pos = header(msg, 0)
     if kind != 6:
-        return UNREADABLE
+        return schema.UNREADABLE
     for _ in range(pairs):
         if pos >= end:
-            return UNREADABLE
+            return schema.UNREADABLE
         lead = msg[pos]
         kind, length = 4, lead - 0xA0
         pos += 1
         if lead < 0xA0 or lead > 0xBF:  # seldom
             kind, length, pos = header(msg, pos - 1)
         if kind != 4 or (lead >= 0xC4 and lead <= 0xC6) or length > end - pos:
-            return UNREADABLE  # the name is no text
+            return schema.UNREADABLE  # the name is no text
         attr = find_attr(m, msg, pos, length, text_hash(m.seed[0], msg, pos, length))
         pos += length
         if attr < 0:
@@ -286,28 +273,28 @@ def load(msg: Bytes, m: Memory) -> int:
             pos = load_values(msg, pos, attr, m)
         if pos < 0:
             return pos
-    return OK if pos <= end else UNREADABLE
+    return schema.OK if pos <= end else schema.UNREADABLE
 
 
 @kernel
 def load_values(msg: Bytes, pos: int, attr: int, m: Memory) -> int:
     """Loads one attribute's value or values; the position after them, or the status."""
     if pos >= len(msg):
-        return UNREADABLE
+        return schema.UNREADABLE
     kind, number, after = header(msg, pos)
     count = 1
     if kind == 5:
         count = number
         pos = after
     if m.state[attr].epoch == m.counters[0].epoch:
-        return UNREADABLE  # two names that are written alike
+        return schema.UNREADABLE  # two names that are written alike
     begin_attr(attr, m)
     for _ in range(count):
         if pos >= len(msg):
-            return UNREADABLE
+            return schema.UNREADABLE
         kind, number, after = header(msg, pos)
         status = load_value(msg, kind, number, after, attr, m)
-        if status != OK:
+        if status != schema.OK:
             return status
         pos = after + number if kind == 4 else after
     return pos
@@ -333,7 +320,7 @@ def load_value(msg: Bytes, kind: int, number: int, start: int, attr: int, m: Mem
     """Adds one value to an attribute."""
     if kind == 4:
         if number > len(msg) - start:
-            return UNREADABLE
+            return schema.UNREADABLE
         return add_text(msg, start, number, attr, m)
     if kind == 2:
         return add_integer(number, attr, m)
@@ -348,7 +335,7 @@ def load_value(msg: Bytes, kind: int, number: int, start: int, attr: int, m: Mem
         return add_key(BOOL, number, number, attr, m)
     if kind == 7:
         return add_key(TIME, number, number, attr, m)
-    return UNREADABLE
+    return schema.UNREADABLE
 
 
 @kernel
@@ -367,7 +354,7 @@ def add_key(domain: int, low: int, high: int, attr: int, m: Memory) -> int:
     counters, values, state = m.counters[0], m.values, m.state
     row = counters.values
     if row >= len(values):
-        return NEED_VALUES
+        return schema.NEED_VALUES
     counters.values = row + 1
     values[row].attr = attr
     values[row].domain = domain
@@ -378,7 +365,7 @@ def add_key(domain: int, low: int, high: int, attr: int, m: Memory) -> int:
         state[attr].lowest = low >> 32
     if high >> 32 > state[attr].highest:
         state[attr].highest = high >> 32
-    return OK
+    return schema.OK
 
 
 @kernel
@@ -396,19 +383,16 @@ def counted(attr: int, m: Memory) -> None:
 
 @kernel
 def add_text(msg: Bytes, start: int, length: int, attr: int, m: Memory) -> int:
-    """Adds a text, with its folded form if the attribute is compared without case.
-
-    For a text, V_LOW and V_HIGH hold its hash.
-    """
+    """Adds a text, also folded where case does not matter; V_LOW and V_HIGH hold its hash."""
     counters, values, state, text = m.counters[0], m.values, m.state, m.text
     row = counters.values
     if row >= len(values):
-        return NEED_VALUES
+        return schema.NEED_VALUES
     used = counters.text
     fold = m.attrs[attr].nocase != 0
     # Folding makes two bytes three at most, and single bytes stay single.
     if used + (4 * length + 8 if fold else length) > len(text):
-        return NEED_TEXT
+        return schema.NEED_TEXT
     for i in range(length):
         text[used + i] = msg[start + i]
     h = text_hash(m.seed[0], text, used, length)
@@ -430,7 +414,7 @@ def add_text(msg: Bytes, start: int, length: int, attr: int, m: Memory) -> int:
     state[attr].text_lowest = finished(h) if is_first else INT32_MIN
     state[attr].text_highest = finished(h) if is_first else INT32_MAX
     counted(attr, m)
-    return OK
+    return schema.OK
 
 
 @kernel
@@ -566,7 +550,7 @@ def load_cell(column: ColumnRow, row: int, m: Memory) -> int:
     integer = integer_at(kind, data, row)
     if kind == TIMESTAMP:
         if integer < TIME_MIN_US or integer > TIME_MAX_US:
-            return UNREADABLE
+            return schema.UNREADABLE
         return add_key(TIME, integer, integer, attr, m)
     return add_integer(integer, attr, m)
 
@@ -585,13 +569,13 @@ def list_cells(columns: ColumnRows, row: int, cells: Ints) -> int:
 @kernel
 def load_row(columns: ColumnRows, row: int, cells: Ints, m: Memory) -> int:
     """Loads a row of columns into the scratch, as `load` does with a notification."""
-    if m.counters[0].epoch >= EPOCHS_MAX:
-        return NEED_STAMPS
+    if m.counters[0].epoch >= schema.EPOCHS_MAX:
+        return schema.NEED_STAMPS
     begin(m)
     for n in range(list_cells(columns, row, cells)):
         column = columns[cells[n]]
         begin_attr(column.attr, m)
         status = load_cell(column, column.offset + row, m)
-        if status != OK:
+        if status != schema.OK:
             return status
-    return OK
+    return schema.OK

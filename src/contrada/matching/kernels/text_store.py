@@ -1,22 +1,9 @@
 """Kernels of the store of texts: each name and constant once, with the number of its uses."""
 
-from contrada.matching.kernels.evaluate import operand, same_text
+from contrada.matching.kernels import schema
+from contrada.matching.kernels.evaluate import constraint_words, operand, same_text
 from contrada.matching.kernels.memory import entry, kernel
-from contrada.matching.kernels.schema import (
-    LENGTH_MASK,
-    OP_MASK,
-    OP_RANGE,
-    OP_SHIFT,
-    OP_TEXT,
-    OP_TEXT_RANGE,
-    TEXT_SHIFT,
-    UNUSED,
-    USES_BYTES,
-    WORDS_MASK,
-    Bytes,
-    Ints,
-    Memory,
-)
+from contrada.matching.kernels.schema import Bytes, Ints, Memory
 from contrada.matching.kernels.scratch import finished, text_hash
 
 
@@ -45,17 +32,17 @@ def put_text(text: bytes, start: int, length: int, used: int, m: Memory) -> int:
     """
     slot = text_slot(m.text_slots, text, start, length, m)
     if m.text_slots[slot] == 0:
-        at = used + USES_BYTES
+        at = used + schema.USES_BYTES
         for i in range(length):
             m.texts[at + i] = text[start + i]
-        m.text_slots[slot] = (at << TEXT_SHIFT) + length
+        m.text_slots[slot] = (at << schema.TEXT_SHIFT) + length
     return m.text_slots[slot]
 
 
 @entry
 def enter_text(ref: int, slots: Ints, m: Memory) -> None:
     """Enters a text into a hash table, once."""
-    slots[text_slot(slots, m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK, m)] = ref
+    slots[text_slot(slots, m.texts, ref >> schema.TEXT_SHIFT, ref & schema.LENGTH_MASK, m)] = ref
 
 
 @entry
@@ -69,30 +56,34 @@ def rehash_texts(first: int, end: int, slots: Ints, m: Memory) -> None:
 @kernel
 def count_use(ref: int, change: int, m: Memory) -> int:
     """Counts one use of a text more or less; returns the bytes that are unused afterwards more."""
-    at = (ref >> TEXT_SHIFT) - USES_BYTES
+    at, size = (
+        (ref >> schema.TEXT_SHIFT) - schema.USES_BYTES,
+        schema.USES_BYTES + (ref & schema.LENGTH_MASK),
+    )
     uses = 0
-    for i in range(USES_BYTES):
+    for i in range(schema.USES_BYTES):
         uses |= m.texts[at + i] << (8 * i)
     more, uses = 0, uses + change
     if uses == 0:
-        more, uses = ref & LENGTH_MASK, UNUSED
-    elif uses & UNUSED != 0:
-        more, uses = -(ref & LENGTH_MASK), uses - UNUSED
-    for i in range(USES_BYTES):
+        more, uses = size, schema.UNUSED
+    elif uses & schema.UNUSED != 0:
+        more, uses = -size, uses - schema.UNUSED
+    for i in range(schema.USES_BYTES):
         m.texts[at + i] = (uses >> (8 * i)) & 0xFF
     return more
 
 
 @entry
 def count_uses(number: int, change: int, m: Memory) -> int:
-    """Counts one filter more or less with its texts; returns by how many bytes more are unused."""
+    """Counts one filter more or less with its texts, names too; returns the bytes unused more."""
     program, word = m.program, m.filters[number].begin + 1
-    end, unused = word + (program[word - 1] & WORDS_MASK), 0
+    end, unused = word + (program[word - 1] & schema.WORDS_MASK), 0
     while word < end:
-        op = (program[word] >> OP_SHIFT) & OP_MASK
-        if op == OP_TEXT or op == OP_TEXT_RANGE:
+        op = (program[word] >> schema.OP_SHIFT) & schema.OP_MASK
+        unused += count_use(m.attrs[program[word] & schema.ATTR_MASK].name, change, m)
+        if op == schema.OP_TEXT or op == schema.OP_TEXT_RANGE:
             unused += count_use(operand(program, word + 1), change, m)
-        if op == OP_TEXT_RANGE and operand(program, word + 3) >= 0:
+        if op == schema.OP_TEXT_RANGE and operand(program, word + 3) >= 0:
             unused += count_use(operand(program, word + 3), change, m)
-        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
+        word += constraint_words(op)
     return unused

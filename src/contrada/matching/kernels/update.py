@@ -7,6 +7,7 @@ itself, which is elsewhere in memory. A guard never fails a value that its const
 shows that the constraint holds only if 32 bits suffice for that.
 """
 
+from contrada.matching.kernels import schema
 from contrada.matching.kernels.bucket_lookup import (
     count,
     find_bucket,
@@ -15,38 +16,9 @@ from contrada.matching.kernels.bucket_lookup import (
     share,
     unseen_value,
 )
-from contrada.matching.kernels.evaluate import operand, put_operand
+from contrada.matching.kernels.evaluate import constraint_words, operand, put_operand
 from contrada.matching.kernels.memory import array_entry, entry, kernel
-from contrada.matching.kernels.schema import (
-    ATTR_MASK,
-    DECIDED_ALONE,
-    DECIDED_HERE,
-    DOMAIN_SHIFT,
-    GONE,
-    GUARD_DOMAIN_SHIFT,
-    GUARD_HASH,
-    GUARD_KIND_SHIFT,
-    GUARD_NONE,
-    GUARD_SET,
-    KEY_HERE,
-    LENGTH_MASK,
-    OP_MASK,
-    OP_POINT,
-    OP_RANGE,
-    OP_SET,
-    OP_SHIFT,
-    OP_TEXT,
-    OP_TEXT_RANGE,
-    PIVOTS,
-    POOL_ATTRS,
-    TEXT_SHIFT,
-    VERIFY,
-    WIDER,
-    WORDS_MASK,
-    Ints,
-    Memory,
-    RowNumbers,
-)
+from contrada.matching.kernels.schema import Ints, Memory, RowNumbers
 from contrada.matching.kernels.scratch import (
     INT32_MAX,
     INT32_MIN,
@@ -82,10 +54,10 @@ def put_program(words: Ints, begin: int, m: Memory) -> int:
     """
     program, word, i = m.program, begin + 1, 0
     while i < len(words):
-        op = (words[i] >> OP_SHIFT) & OP_MASK
+        op = (words[i] >> schema.OP_SHIFT) & schema.OP_MASK
         program[word] = words[i]
         put_operand(program, word + 1, words[i + 1])
-        if op == OP_RANGE or op == OP_TEXT_RANGE:
+        if op == schema.OP_RANGE or op == schema.OP_TEXT_RANGE:
             put_operand(program, word + 3, words[i + 2])
             word += 2
             i += 1
@@ -107,7 +79,7 @@ def enter(begin: int, count: int, number: int, is_wider: bool, m: Memory) -> int
         known = equal[slot] - 1
         at = filters[known].begin
         # A removed one remains in the table, so that those behind it are found, but equals none.
-        same = program[at] & (WORDS_MASK | GONE | WIDER) == count
+        same = program[at] & (schema.WORDS_MASK | schema.GONE | schema.WIDER) == count
         if same:
             for i in range(1, count + 1):
                 if program[at + i] != program[begin + i]:
@@ -186,47 +158,51 @@ def place_bucket(
 @kernel
 def rank(op: int) -> int:
     """Returns the operators in order, the most selective first."""
-    if op == OP_POINT:
+    if op == schema.OP_POINT:
         return 0
-    if op == OP_TEXT:
+    if op == schema.OP_TEXT:
         return 1
-    if op == OP_RANGE:
+    if op == schema.OP_RANGE:
         return 2
-    return 3 if op == OP_SET else 4
+    return 3 if op == schema.OP_SET else 4
 
 
 @kernel
 def guard_of(word: int, m: Memory) -> tuple[int, int, int]:
     """Returns the guard of a constraint at a word of the program; none at -1."""
     if word < 0:
-        return GUARD_NONE << GUARD_KIND_SHIFT, 0, 0
+        return schema.GUARD_NONE << schema.GUARD_KIND_SHIFT, 0, 0
     program = m.program
     head = program[word]
-    attr, op, domain = head & ATTR_MASK, (head >> OP_SHIFT) & OP_MASK, head >> DOMAIN_SHIFT
-    asked, low, high = attr | (domain << GUARD_DOMAIN_SHIFT), 0, 0
-    if op == OP_SET:
+    attr, op, domain = (
+        head & schema.ATTR_MASK,
+        (head >> schema.OP_SHIFT) & schema.OP_MASK,
+        head >> schema.DOMAIN_SHIFT,
+    )
+    asked, low, high = attr | (domain << schema.GUARD_DOMAIN_SHIFT), 0, 0
+    if op == schema.OP_SET:
         row = operand(program, word + 1)
         asked = m.sets_by_row[row].guard + 0
         low = m.sets_by_row[row].low + 0
         high = m.sets_by_row[row].high + 0
-    elif op == OP_TEXT:
+    elif op == schema.OP_TEXT:
         ref = operand(program, word + 1)
-        h = text_hash(m.seed[0], m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+        h = text_hash(m.seed[0], m.texts, ref >> schema.TEXT_SHIFT, ref & schema.LENGTH_MASK)
         low = high = finished(h)
-        asked |= GUARD_HASH << GUARD_KIND_SHIFT
-    elif op == OP_TEXT_RANGE:
-        asked, low, high = attr | (NO_DOMAIN << GUARD_DOMAIN_SHIFT), INT32_MIN, INT32_MAX
+        asked |= schema.GUARD_HASH << schema.GUARD_KIND_SHIFT
+    elif op == schema.OP_TEXT_RANGE:
+        asked, low, high = attr | (NO_DOMAIN << schema.GUARD_DOMAIN_SHIFT), INT32_MIN, INT32_MAX
     else:
         low = program[word + 2] + 0
-        high = program[word + (4 if op == OP_RANGE else 2)] + 0
+        high = program[word + (4 if op == schema.OP_RANGE else 2)] + 0
     return asked, low, high
 
 
 @kernel
 def is_clear(asked: int) -> bool:
     """Whether a guard mostly decides by itself."""
-    kind = (asked >> GUARD_KIND_SHIFT) & 7
-    return kind != GUARD_HASH and kind != GUARD_SET
+    kind = (asked >> schema.GUARD_KIND_SHIFT) & 7
+    return kind != schema.GUARD_HASH and kind != schema.GUARD_SET
 
 
 @kernel
@@ -238,13 +214,13 @@ def put_guards(at: int, number: int, hung: int, by_value: int, alone: bool, m: M
     """
     program = m.program
     begin = m.filters[number].begin
-    word, end = begin + 1, begin + 1 + (program[begin] & WORDS_MASK)
+    word, end = begin + 1, begin + 1 + (program[begin] & schema.WORDS_MASK)
     first = second = -1
     first_rank = second_rank = HUNG_RANK + 1
     count = 0
     while word < end:
-        op = (program[word] >> OP_SHIFT) & OP_MASK
-        is_hung = program[word] & ATTR_MASK == hung
+        op = (program[word] >> schema.OP_SHIFT) & schema.OP_MASK
+        is_hung = program[word] & schema.ATTR_MASK == hung
         if not (is_hung and by_value):
             count += 1
             order = HUNG_RANK if is_hung else rank(op)
@@ -253,14 +229,14 @@ def put_guards(at: int, number: int, hung: int, by_value: int, alone: bool, m: M
                 first, first_rank = word, order
             elif order < second_rank:
                 second, second_rank = word, order
-        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
+        word += constraint_words(op)
     its = m.entries[at]
     guard, its.low, its.high = guard_of(first, m)
     its.second, its.second_low, its.second_high = guard_of(second, m)
-    if count <= 2 and program[begin] & VERIFY == 0:
-        decided = DECIDED_HERE if by_value else DECIDED_ALONE
+    if count <= 2 and program[begin] & schema.VERIFY == 0:
+        decided = schema.DECIDED_HERE if by_value else schema.DECIDED_ALONE
         if alone and is_clear(guard) and is_clear(its.second):
-            decided |= KEY_HERE
+            decided |= schema.KEY_HERE
         guard |= decided
     its.guard = guard
 
@@ -292,10 +268,7 @@ def move_bucket(bucket: int, start: int, capacity: int, m: Memory) -> None:
 
 @kernel
 def make_room(bucket: int, length: int, m: Memory, used: int) -> int:
-    """Moves a bucket to a room for so many entries, at most twice that; the entries used then.
-
-    A room that another bucket left is reused first.
-    """
+    """Moves a bucket to a room for so many entries, a free one first; returns the entries used."""
     size = power(length - 1) + 1 if length > 1 else 0
     start = m.rooms[size] - 1
     if start >= 0:
@@ -323,7 +296,7 @@ def hang(
     entries[at].filter = number
     put_guards(at, number, hung, by_value, alone, m)
     its = m.filters[number]
-    entries[at].here = its.key if entries[at].guard & KEY_HERE else its.begin
+    entries[at].here = its.key if entries[at].guard & schema.KEY_HERE else its.begin
     buckets[bucket].length = length + 1
     return used
 
@@ -339,33 +312,33 @@ def cheapest_value(number: int, m: Memory, seen_in: Memory) -> tuple[int, int, f
     """
     program, seed = m.program, m.seed[0]
     begin = m.filters[number].begin + 1
-    end = begin + (program[begin - 1] & WORDS_MASK)
+    end = begin + (program[begin - 1] & schema.WORDS_MASK)
     found, its_hash, lowest = -1, 0, 2.0
     least = 2.0
     only_ranges = True
     word = begin
     while word < end:
         head = program[word]
-        attr, op = head & ATTR_MASK, (head >> OP_SHIFT) & OP_MASK
-        if op == OP_POINT or op == OP_TEXT:
+        attr, op = head & schema.ATTR_MASK, (head >> schema.OP_SHIFT) & schema.OP_MASK
+        if op == schema.OP_POINT or op == schema.OP_TEXT:
             of = operand(program, word + 1)
-            if op == OP_POINT:
-                h = point_hash(seed, attr, head >> DOMAIN_SHIFT, of)
+            if op == schema.OP_POINT:
+                h = point_hash(seed, attr, head >> schema.DOMAIN_SHIFT, of)
             else:
-                h = text_hash(seed, m.texts, of >> TEXT_SHIFT, of & LENGTH_MASK)
+                h = text_hash(seed, m.texts, of >> schema.TEXT_SHIFT, of & schema.LENGTH_MASK)
                 h = place_hash(seed, attr, KIND_TEXT, h)
             count(m.attrs[attr].sketch, h, m)
             its_share = share(h, attr, unseen_value(attr, seen_in), seen_in)
             cost = presence_of(attr, m) * min(its_share, 1.0)
             if found < 0 or cost < lowest:
                 found, its_hash, lowest = word - begin, h, cost
-        elif op == OP_RANGE:
+        elif op == schema.OP_RANGE:
             low, high = operand(program, word + 1), operand(program, word + 3)
-            bins = range_share(attr, head >> DOMAIN_SHIFT, low, high, m)
+            bins = range_share(attr, head >> schema.DOMAIN_SHIFT, low, high, m)
             least = min(least, presence_of(attr, m) * bins)
         else:
             only_ranges = False
-        word += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
+        word += constraint_words(op)
     settled = only_ranges and found >= 0 and lowest <= least
     return found, its_hash, lowest, settled
 
@@ -378,7 +351,7 @@ def value_bucket(number: int, word: int, h: int, used: int, m: Memory, seen_in: 
     """
     word += m.filters[number].begin + 1
     head, of = m.program[word], operand(m.program, word + 1)
-    attr, domain = head & ATTR_MASK, head >> DOMAIN_SHIFT
+    attr, domain = head & schema.ATTR_MASK, head >> schema.DOMAIN_SHIFT
     bucket = find_bucket(m, h)
     if bucket >= 0:
         return bucket if is_of(bucket, attr, domain, of, m) else -1
@@ -418,16 +391,13 @@ def show_key(number: int, m: Memory) -> None:
     its = m.filters[number]
     if its.place >= 0 and its.at >= 0:
         entry = m.buckets[its.place].start + its.at
-        if m.entries[entry].guard & KEY_HERE:
+        if m.entries[entry].guard & schema.KEY_HERE:
             m.entries[entry].here = its.key
 
 
 @entry
 def unhang(bucket: int, number: int, at: int, m: Memory) -> bool:
-    """Removes a filter from a bucket; the last entry takes its place. Whether it was there.
-
-    `at` is the number of its entry.
-    """
+    """Removes entry `at` of a bucket, whose last entry takes its place. Whether it was there."""
     buckets, entries, filters, links = m.buckets, m.entries, m.filters, m.links
     start = buckets[bucket].start
     last = buckets[bucket].length - 1
@@ -466,9 +436,9 @@ def rehash_filters(first: int, end: int, equal: RowNumbers, m: Memory) -> None:
     mask = len(equal) - 1
     for number in range(first, end):
         at = m.filters[number].begin
-        if at < 0 or m.program[at] & (GONE | WIDER):
+        if at < 0 or m.program[at] & (schema.GONE | schema.WIDER):
             continue
-        slot = words_hash(m.seed[0], m.program, at + 1, m.program[at] & WORDS_MASK) & mask
+        slot = words_hash(m.seed[0], m.program, at + 1, m.program[at] & schema.WORDS_MASK) & mask
         while equal[slot] != 0:
             slot = (slot + 1) & mask
         equal[slot] = number + 1
@@ -476,15 +446,12 @@ def rehash_filters(first: int, end: int, equal: RowNumbers, m: Memory) -> None:
 
 @entry
 def enter_names(first: int, end: int, m: Memory) -> None:
-    """Enters attributes into the hash table, from one row to before another.
-
-    A row without a name is left out.
-    """
+    """Enters the attributes from one row to before another into the hash table, if named."""
     mask = len(m.names) - 1
     for row in range(first, end):
         ref = m.attrs[row].name
-        if ref & LENGTH_MASK != 0:
-            h = text_hash(m.seed[0], m.texts, ref >> TEXT_SHIFT, ref & LENGTH_MASK)
+        if ref & schema.LENGTH_MASK != 0:
+            h = text_hash(m.seed[0], m.texts, ref >> schema.TEXT_SHIFT, ref & schema.LENGTH_MASK)
             m.attrs[row].hash = h
             slot = finished(h) & mask
             while m.names[slot] != 0:
@@ -503,36 +470,36 @@ def touches(number: int, box: Ints, rows: int, closed: bool, inside: bool, m: Me
     program = m.program
     at = m.filters[number].begin + 1
     head = program[at - 1]
-    if head & GONE:
+    if head & schema.GONE:
         return False
-    end = at + (head & WORDS_MASK)
+    end = at + (head & schema.WORDS_MASK)
     named = 0
     while at < end:
         word = program[at]
-        op = (word >> OP_SHIFT) & OP_MASK
+        op = (word >> schema.OP_SHIFT) & schema.OP_MASK
         row = 0
-        while row < rows and box[4 * row] != word & ATTR_MASK:
+        while row < rows and box[4 * row] != word & schema.ATTR_MASK:
             row += 1
         if row == rows:
-            if closed and op != OP_SET:
+            if closed and op != schema.OP_SET:
                 return False
         else:
             named += 1
             domain = box[4 * row + 1]
-            if domain != 0 and op != OP_SET:
-                if domain != word >> DOMAIN_SHIFT:
+            if domain != 0 and op != schema.OP_SET:
+                if domain != word >> schema.DOMAIN_SHIFT:
                     return False
-                if op == OP_POINT or op == OP_RANGE:
+                if op == schema.OP_POINT or op == schema.OP_RANGE:
                     low = operand(program, at + 1)
-                    high = operand(program, at + 3) if op == OP_RANGE else low
+                    high = operand(program, at + 3) if op == schema.OP_RANGE else low
                     if low > box[4 * row + 3] or high < box[4 * row + 2]:
                         return False
                     # Two keys are nothing: an end that no double equals is kept one key wider.
                     if inside and (low + 2 < box[4 * row + 2] or high - 2 > box[4 * row + 3]):
                         return False
-                elif op == OP_TEXT and operand(program, at + 1) != box[4 * row + 2]:
+                elif op == schema.OP_TEXT and operand(program, at + 1) != box[4 * row + 2]:
                     return False
-        at += 5 if op == OP_RANGE or op == OP_TEXT_RANGE else 3
+        at += constraint_words(op)
     return not inside or named == rows
 
 
@@ -540,10 +507,7 @@ def touches(number: int, box: Ints, rows: int, closed: bool, inside: bool, m: Me
 def touching(
     box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, m: Memory
 ) -> int:
-    """Lists, from a filter on, those that touch a box; their number, at most the room.
-
-    The last place of `found` gets the next filter.
-    """
+    """Lists filters that touch a box, up to the room; the last place gets the next filter."""
     rows = len(box) // 4
     count = 0
     number = first
@@ -586,8 +550,8 @@ def clear_stamps(attrs: int, buckets: int, keys: int, sets: int, m: Memory) -> N
 @entry
 def put_pool_bit(pool: int, i: int, word: int, mask: int, first: int, last: int, m: Memory) -> None:
     """Sets a filter's bit in the rows from `first` to `last` of a pool's attribute alone."""
-    begin, words = m.pool_attrs[POOL_ATTRS * pool + i].begin, m.pools[pool].words
-    for row in range(PIVOTS + 2):
+    begin, words = m.pool_attrs[schema.POOL_ATTRS * pool + i].begin, m.pools[pool].words
+    for row in range(schema.PIVOTS + 2):
         at = begin + row * words + word
         if first <= row <= last:
             m.bits[at] |= mask

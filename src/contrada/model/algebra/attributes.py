@@ -38,8 +38,7 @@ VALUES_MAX: Final = 4_096
 """Values of one attribute. Beyond it: InvalidNotificationError."""
 
 ATTRIBUTES_KEPT_MAX: Final = 16
-"""Attributes of a notification that keeps the values it was made of. Beyond it: the first access
-decodes them from the span."""
+"""Attributes of a notification that keeps its values. Beyond it: they are decoded on access."""
 
 NAMES_KNOWN_MAX: Final = 65_536
 """Names of attributes that are known to be good. Beyond it: all are forgotten, and checked anew."""
@@ -107,7 +106,6 @@ def span_of_any(attributes: Mapping[str, Any], *, system: bool) -> bytes:
 
 
 def _check_values(attributes: Mapping[str, Any], *, system: bool) -> dict[str, Values]:
-    """Returns the attributes with plain values."""
     checked: dict[str, Values] = {}
     for name, value in attributes.items():
         check_attribute_name(name, value, system=system)
@@ -177,7 +175,7 @@ def _check_long(span: bytes) -> None:
             if count_in(packed) > VALUES_MAX:
                 reason = f"{count_in(packed)} values, more than VALUES_MAX = {VALUES_MAX}"
                 raise InvalidNotificationError(name, "a list", reason)
-            spend(count_in(packed) // 4)
+            spend(count_in(packed))
             items = map(bytes, _decode_items(packed))
             kind = next((found for each in items if (found := _kind_of(each))), "")
         if kind:

@@ -20,12 +20,10 @@ from contrada.model.languages import decision
 from contrada.model.languages.work_budget import spend
 
 BOX_WORK_MAX: Final = 3_000_000
-"""Steps of subtraction in one decision, about a second. Beyond it: the safe answer, counted;
-`witness` returns none."""
+"""Steps of subtraction in a decision, about a second. Beyond it: the safe answer, counted."""
 
 FORMS_WORK_MAX: Final = 1_000_000
-"""Pairs of operators compared in a decision without automata. Beyond it: LimitError; a rule is
-refused."""
+"""Pairs of operators compared in a decision. Beyond it: LimitError; a rule is refused."""
 
 FORMS_UNASKED_WORK: Final = 10  # Steps that two sets count for that are too large to be compared
 
@@ -91,11 +89,9 @@ class FormRelations(BoxRelations):
     limit = ("FORMS_WORK_MAX", FORMS_WORK_MAX)
 
     def inside(self, mine: ValueSet, side: ValueSet) -> bool:
-        """Whether the first set is seen to be a subset."""
         return self.apart(mine, ~side)
 
     def apart(self, mine: ValueSet, side: ValueSet) -> bool:
-        """Whether the two are seen to have no common value."""
         texts = mine.parts()[1], side.parts()[1]
         pairs = decision.pairs_of(*texts)
         self.take(len(mine.line) + len(side.line))
@@ -103,7 +99,6 @@ class FormRelations(BoxRelations):
         return mine.shows_apart(side)
 
     def is_empty(self, side: ValueSet) -> bool:
-        """Whether the set is seen to be empty."""
         return side.shows_empty()
 
 

@@ -28,8 +28,7 @@ CONJUNCTIONS_MAX: Final = 10_000
 """Filters of one condition. Beyond it: LimitError; a rule of a dialect is refused."""
 
 MEMBERS_MAX: Final = 1_000_000
-"""Value sets of the filters of one condition, in total. Beyond it: LimitError; a rule of a dialect
-is refused."""
+"""Value sets of the filters of a condition. Beyond it: LimitError; a rule is refused."""
 
 CHOICES_TRIED_MAX: Final = 8
 """Choices of alternatives that are all enumerated, so that small conditions become the filters that
@@ -85,10 +84,7 @@ def conjunctions(condition: Formula) -> list[Sets]:
 
 
 def _conjunctions(condition: Formula, known: dict[int, list[Sets]]) -> list[Sets]:
-    """As `conjunctions`; a repeated part is computed once.
-
-    `known` has the results by id: the condition that is read holds all its parts.
-    """
+    """As `conjunctions`; `known` has the results by id, so a repeated part is computed once."""
     if isinstance(condition, Member):
         return [{condition.name: condition.values}]
     found = known.get(id(condition))

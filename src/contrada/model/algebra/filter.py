@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, overload
 from contrada.errors import InvalidFilterError, InvalidNameError, InvalidValueError, LimitError
 from contrada.model.algebra import boxes, notation
 from contrada.model.algebra.expression import And, Formula, Member, Or, conjunctions, negation
+from contrada.model.algebra.html_display import html_table
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.product import HeldProduct, product_covers, universe
 from contrada.model.algebra.sets import in_
@@ -107,7 +108,6 @@ class Filter(HeldProduct, Selection):
 
     @property
     def filters(self) -> "tuple[Filter, ...]":
-        """The filter itself, as a union of one."""
         return (self,)
 
     def matches(self, notification: Notification | Mapping[str, Any]) -> bool:
@@ -119,7 +119,7 @@ class Filter(HeldProduct, Selection):
         if not isinstance(notification, Notification):
             notification = Notification(notification)
         for name, value_set in self.sides.items():
-            if not _holds_one(value_set, notification.keys_of(name)):
+            if not holds_one(value_set, notification.keys_of(name)):
                 return False
         return True
 
@@ -145,7 +145,6 @@ class Filter(HeldProduct, Selection):
         return Filter.of_sets(sets)
 
     def unknown(self) -> tuple[str, ...]:
-        """Returns the names of the filter's unregistered operators."""
         with_text = [value_set for value_set in self.sides.values() if value_set.text is not None]
         return tuple(dict.fromkeys(name for each in with_text for name in each.unknown()))
 
@@ -239,6 +238,9 @@ class FilterSet(Selection):
     def __repr__(self) -> str:
         return f"FilterSet({str(self)!r})"
 
+    def _repr_html_(self) -> str:
+        return html_table(("filters",), ((each,) for each in self.filters))
+
 
 Selects: TypeAlias = Selection | str | Mapping[str, Any]
 """A selection, its text, or a mapping as `Filter` accepts it."""
@@ -300,6 +302,7 @@ def _as_set(name: str, given: ValueSet | Value | Iterable[Value]) -> ValueSet:
         raise InvalidFilterError("=", (given,), error.reason, name) from None
 
 
-def _holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:
+def holds_one(value_set: ValueSet, keys: tuple[Key, ...]) -> bool:
+    """Whether the set holds one of the values with these keys."""
     holds = value_set.holds
     return any(holds(key) for key in keys) if len(keys) > 1 else holds(keys[0])

@@ -94,7 +94,6 @@ def _of_operator(text: bytes, begins: bool, ends: bool, backwards: bool) -> Cuts
 
 
 def _join(hulls: list[Cuts]) -> Cuts:
-    """Returns the union of many sets of intervals."""
     cuts: list[Cut] = []
     for start, end in sorted(
         (piece for each in hulls for piece in line.pieces(each)), key=lambda piece: piece[0]

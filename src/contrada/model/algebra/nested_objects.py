@@ -18,8 +18,7 @@ from contrada.errors import InvalidNotificationError, InvalidValueError, LimitEr
 from contrada.model.domains.values import NAME_BYTES_MAX, Value, normal, time_us_of
 
 OBJECT_DEPTH_MAX: Final = 64
-"""Nesting depth of the objects of a notification. Beyond it: LimitError; a line of JSON is a bad
-record."""
+"""Nesting depth of objects of a notification. Beyond it: LimitError; a line is a bad record."""
 
 JSON_TYPE: Final = "application/json"  # The content type of a body in JSON
 

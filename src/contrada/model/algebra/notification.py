@@ -34,6 +34,7 @@ from contrada.model.algebra.attributes import (
     span_of_any,
     values_in,
 )
+from contrada.model.algebra.html_display import html_table
 from contrada.model.algebra.nested_objects import JSON_TYPE, as_json, flatten_mapping
 from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
 from contrada.model.algebra.value_set import ABSENT, ValueSet, of_keys
@@ -322,7 +323,6 @@ class Notification(Product, Mapping[str, Values]):
 
     @property
     def sets(self) -> Mapping[str, ValueSet]:
-        """The named sets, the envelope's among them."""
         names = (*self._read(), *ENVELOPE_SETS)
         return {name: of_keys(self.keys_of(name)) for name in names}
 
@@ -405,6 +405,9 @@ class Notification(Product, Mapping[str, Values]):
 
     def __str__(self) -> str:
         return f"Notification({self._read()!r})"
+
+    def _repr_html_(self) -> str:
+        return html_table(("attribute", "value"), ((each, repr(self[each])) for each in self))
 
     def __repr__(self) -> str:
         """Shows all parts: type marks too, the body and the envelope if there are any."""

@@ -7,6 +7,7 @@ from typing import Final
 from contrada.errors import InvalidFilterError, InvalidNameError
 from contrada.model.algebra import notation
 from contrada.model.algebra.filter import Filter
+from contrada.model.algebra.html_display import html_code
 from contrada.model.domains.values import INT_MAX, check_name
 
 PATTERN_PARTS_MAX: Final = 64
@@ -77,3 +78,6 @@ class Pattern:
 
     def __repr__(self) -> str:
         return f"Pattern({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        return html_code(self)

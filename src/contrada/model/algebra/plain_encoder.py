@@ -25,12 +25,6 @@ if cython.compiled:
     from cython.cimports.cpython.object import PyObject_GenericSetAttr
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.string import memcpy
-else:
-
-    def PyObject_GenericSetAttr(of: Any, name: str, value: Any) -> None:  # noqa: N802
-        """Sets a slot of an object that refuses to be changed."""
-        vars(type(of))[name].__set__(of, value)
-
 
 HEAD: Final = b"\x93\x01\xacnotification\x94"
 """Version and kind, before the attributes."""
@@ -168,9 +162,16 @@ class PlainWriter:
         return self.at <= _room
 
     @cython.cfunc
-    def put_attributes(self, attributes: dict, good: set) -> cython.bint:
-        """Writes head and attributes. False where a name or a value must be looked at singly."""
-        count: cython.Py_ssize_t = len(attributes)
+    def put_attributes(self, item: object, good: set) -> cython.bint:
+        """Writes head and attributes. False for anything but a dict with names and values that need
+        no look of their own.
+        """
+        attributes: dict
+        count: cython.Py_ssize_t
+        if type(item) is not dict:
+            return False
+        attributes = item
+        count = len(attributes)
         if count > _attributes:
             return False
         self.at = 0
@@ -179,12 +180,15 @@ class PlainWriter:
             self.put_big_endian(0x80 + count, 1)
         else:
             self.put_header(0xDD, count, 1)
-        for name, value in attributes.items():
-            # A member of an enumeration equals its text, and is another type.
-            if type(name) is not str or name not in good:
-                return False
-            if not self.put_text(name) or not self.put_value(value):
-                return False
+        try:
+            for name, value in attributes.items():
+                # A member of an enumeration equals its text, and is another type.
+                if type(name) is not str or name not in good:
+                    return False
+                if not self.put_text(name) or not self.put_value(value):
+                    return False
+        except (OverflowError, UnicodeEncodeError):
+            return False
         return True
 
     @cython.cfunc
@@ -248,17 +252,10 @@ def pack_plain(
     writer: PlainWriter = _writer
     before: bytes = prefix.encode()
     name: bytes = publisher.encode()
-    item: object
     for at in range(first, end):
-        item = items[at]
-        if type(item) is not dict:
+        if not writer.put_attributes(items[at], good):
             break
-        try:
-            if not writer.put_attributes(item, good):
-                break
-            if not writer.put_envelope(before, name, number, stamp_us):
-                break
-        except (OverflowError, UnicodeEncodeError):
+        if not writer.put_envelope(before, name, number, stamp_us):
             break
         found.append(bytes(writer.out[: writer.at]))
         number += 1
@@ -266,12 +263,21 @@ def pack_plain(
 
 
 @cython.cfunc
+def set_slot(of: object, name: str, value: object) -> cython.void:
+    """Sets a slot of an object that refuses to be changed."""
+    if cython.compiled:
+        PyObject_GenericSetAttr(of, name, value)
+    else:
+        vars(type(of))[name].__set__(of, value)
+
+
+@cython.cfunc
 def filled(envelope: object, id_: object, publisher: object, number: object, us: object) -> object:
     """Returns the envelope, a fresh copy, with these fields; they are valid."""
-    PyObject_GenericSetAttr(envelope, "id", id_)
-    PyObject_GenericSetAttr(envelope, "publisher", publisher)
-    PyObject_GenericSetAttr(envelope, "sequence", number)
-    PyObject_GenericSetAttr(envelope, "time_us", us)
+    set_slot(envelope, "id", id_)
+    set_slot(envelope, "publisher", publisher)
+    set_slot(envelope, "sequence", number)
+    set_slot(envelope, "time_us", us)
     return envelope
 
 
@@ -281,22 +287,19 @@ def made_of_parts(
 ) -> object:
     """Returns a notification of valid parts."""
     notification: object = new_object(kind)
-    PyObject_GenericSetAttr(notification, "span", span)
-    PyObject_GenericSetAttr(notification, "body", body)
-    PyObject_GenericSetAttr(notification, "content_type", content)
-    PyObject_GenericSetAttr(notification, "envelope", envelope)
-    PyObject_GenericSetAttr(notification, "packed", b"")
-    PyObject_GenericSetAttr(notification, "_values", values)
+    set_slot(notification, "span", span)
+    set_slot(notification, "body", body)
+    set_slot(notification, "content_type", content)
+    set_slot(notification, "envelope", envelope)
+    set_slot(notification, "packed", b"")
+    set_slot(notification, "_values", values)
     return notification
 
 
 def stamp_copy(
     of: Any, kind: type[Any], id_: str, publisher: str, sequence: int, time_us: int
 ) -> Any:
-    """Returns a notification with the same parts and these fields in a copy of its envelope.
-
-    Cost: 0.3 microseconds.
-    """
+    """Returns a notification with the same parts and these fields changed. Cost: 0.3 µs."""
     envelope = filled(of.envelope.__copy__(), id_, publisher, sequence, time_us)
     return made_of_parts(kind, of.span, of.body, of.content_type, envelope, of._values)
 
@@ -326,21 +329,14 @@ def stamp_plain(
     stamp_us: object = time_us
     writer: PlainWriter = _writer
     copied: object = unstamped.__copy__
-    item: object
     attributes: dict
     values: object
     span: object
     envelope: object
     for at in range(first, end):
-        item = items[at]
-        if type(item) is not dict:
+        if not writer.put_attributes(items[at], good):
             break
-        attributes = item
-        try:
-            if not writer.put_attributes(attributes, good):
-                break
-        except (OverflowError, UnicodeEncodeError):
-            break
+        attributes = items[at]
         values = attributes.copy() if len(attributes) <= _attributes_kept else None
         span = bytes(writer.out[_head : writer.at])
         envelope = filled(copied(), f"{prefix}{number}", publisher, number, stamp_us)

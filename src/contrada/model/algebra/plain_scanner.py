@@ -11,22 +11,12 @@ from typing import Any, Final
 
 import cython
 
-from contrada.model.algebra.plain_encoder import HEAD, TAIL, filled, new_object
+from contrada.model.algebra.plain_encoder import HEAD, TAIL, filled, new_object, set_slot
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.domains.values import INT_MAX, NAME_BYTES_MAX, TIME_MAX_US, TIME_MIN_US
 
-if cython.compiled:
-    from cython.cimports.cpython.object import PyObject_GenericSetAttr
-else:
-
-    def PyObject_GenericSetAttr(of: Any, name: str, value: Any) -> None:  # noqa: N802
-        """Sets a slot of an object that refuses to be changed."""
-        vars(type(of))[name].__set__(of, value)
-
-
 PLAIN_NAMES_MAX: Final = 32
-"""Attributes of a received notification that is checked here: each is compared with all before it.
-Beyond it: `model.codec` checks it."""
+"""Attributes of a received notification checked here. Beyond it: `model.codec` checks it."""
 
 PUBLISH_HEAD: Final = b"\x95\xa7publish"
 """The beginning of a `Publish` of `routing.router_messages`, before its notifications."""
@@ -353,9 +343,9 @@ def plain_entries(
 def _made(kind: object, packed: bytes, span: bytes) -> object:
     """Returns a notification of these parts; it refuses to be changed by anything else."""
     notification: object = new_object(kind)
-    PyObject_GenericSetAttr(notification, "packed", packed)
-    PyObject_GenericSetAttr(notification, "span", span)
-    PyObject_GenericSetAttr(notification, "_values", False)
+    set_slot(notification, "packed", packed)
+    set_slot(notification, "span", span)
+    set_slot(notification, "_values", False)
     return notification
 
 
@@ -408,7 +398,7 @@ def few_published(
             scanner.number,
         )
         notification = _made(kind, message[begin:end], message[begin + len(HEAD) : span_end])
-        PyObject_GenericSetAttr(notification, "envelope", envelope)
+        set_slot(notification, "envelope", envelope)
         found.append(notification)
         scanner.end = whole
         left -= 1

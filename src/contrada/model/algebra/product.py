@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final, Self
 
 from contrada.model.algebra import notation
+from contrada.model.algebra.html_display import html_code
 from contrada.model.algebra.value_set import EVERYTHING, ValueSet, of_cuts
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT, TIME, Key
@@ -57,10 +58,7 @@ def within_universe(name: str, value_set: ValueSet) -> ValueSet:
 
 
 def example_of(sets: Mapping[str, ValueSet], *, readable: bool = False) -> dict[str, Key] | None:
-    """Returns a key in each set, a present one if possible; None if some set gives none.
-
-    `readable` is that of `ValueSet.some_key`.
-    """
+    """Returns a key in each set, present if possible, or None. `readable`: see `some_key`."""
     example: dict[str, Key] = {}
     for name, side in sets.items():
         key = side.some_key(readable=readable)
@@ -157,6 +155,9 @@ class HeldProduct(Product):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        return html_code(self)
 
 
 def product_covers(p: Product, q: Product) -> bool:

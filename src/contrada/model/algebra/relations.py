@@ -13,13 +13,14 @@ or that one matches and the other does not.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, overload
 
 from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.model.algebra import boxes, sets
 from contrada.model.algebra.advertisement import Advertisement
 from contrada.model.algebra.boxes import Box
 from contrada.model.algebra.filter import RELATION_WORK_MAX, Filter, FilterSet, Selects, selection
+from contrada.model.algebra.html_display import html_table
 from contrada.model.algebra.notification import Envelope, Notification
 from contrada.model.algebra.product import (
     ENVELOPE_SETS,
@@ -34,6 +35,9 @@ from contrada.model.domains import line
 from contrada.model.domains.values import ABSENT, TIME, Value, value_of
 from contrada.model.languages import decision
 from contrada.model.languages.work_budget import Work, spend
+
+if TYPE_CHECKING:
+    from contrada.model.algebra.match_explanation import MatchExplanation
 
 Things: TypeAlias = Product | Selects
 """Products and unions of filters; filters may be given as text or as a mapping."""
@@ -126,14 +130,33 @@ class Explanation(NamedTuple):
     def __bool__(self) -> bool:
         return self.answer
 
+    def _repr_html_(self) -> str:
+        return html_table(self._fields, [[repr(each) for each in self]])
 
-def explain(relation: Callable[[Things, Things], bool], f: Things, g: Things) -> Explanation:
+
+@overload
+def explain(relation: Callable[[Things, Things], bool], f: Things, g: Things) -> Explanation: ...
+
+
+@overload
+def explain(relation: Selects, f: Notification | Mapping[str, Any]) -> "MatchExplanation": ...
+
+
+def explain(relation: Any, f: Any, g: Any = _MISSING) -> "Explanation | MatchExplanation":
     """Returns the answer of `covers`, `meets` or `equal`, and whether it is proved.
 
     The safe answers are that f does not cover g, does not equal it, and meets it. Only a witness
     proves these; the opposite answers are always proved. Raises InvalidFilterError for another
     relation. Cost: the relation, and the search for a witness.
+
+    `explain(filter, notification)` gives for each constraint whether the notification satisfies it,
+    or the cause of the failure: see `explain_match`.
     """
+    if g is _MISSING and not callable(relation):
+        # Most programs never ask, and `import contrada` is to be quick.
+        from contrada.model.algebra.match_explanation import explain_match
+
+        return explain_match(relation, f)
     if relation not in _SAFE:
         reason = "expected covers, meets or equal"
         raise InvalidFilterError("explain", (relation,), reason)

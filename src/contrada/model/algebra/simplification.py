@@ -29,8 +29,7 @@ from contrada.model.languages import decision
 from contrada.model.languages.work_budget import Work, spend
 
 SIMPLIFY_WORK_MAX: Final = 2_000_000
-"""Steps to merge filters, and as many to drop covered ones, of about a microsecond each. Beyond it:
-the rest remains, counted."""
+"""Steps, of about 1 µs, to merge filters, and to drop covered ones. Beyond it: the rest remains."""
 
 POINTS_FILED_MAX: Final = 16
 """Values of an attribute by which a filter is indexed. Beyond it: by the hull of its set."""

@@ -249,10 +249,7 @@ def intersection(a: Cuts, b: Cuts) -> Cuts:
 
 
 def join_all(join: Callable[[S, S], S], sets: list[S]) -> S:
-    """Joins many sets: pairs of neighbours, then pairs of the results, and so on.
-
-    Cost: their total size, times the logarithm of their number.
-    """
+    """Joins many sets, by pairs. Cost: their total size, times the logarithm of their number."""
     while len(sets) > 1:
         pairs = zip(sets[::2], sets[1::2], strict=False)
         sets = [join(a, b) for a, b in pairs] + sets[len(sets) & ~1 :]

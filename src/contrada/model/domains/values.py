@@ -41,8 +41,7 @@ NAME_BYTES_MAX: Final = 255
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ENVELOPE_NAMES: Final = ("@id", "@publisher", "@time")
-"""The envelope's fields as attributes of filters. With names that begin with `MARK_PREFIX` they are
-reserved for the system."""
+"""The envelope's fields in filters, which with names of `MARK_PREFIX` the system reserves."""
 
 MARK_PREFIX: Final = "@is."  # The prefix of type marks
 

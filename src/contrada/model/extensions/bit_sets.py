@@ -35,7 +35,6 @@ class SetLessEqual(ExtendedOperator):
     name = "set<="
 
     def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
         bits = _bits(value)
         return bits & _bits(constant) == bits
 
@@ -50,7 +49,6 @@ class SetGreaterEqual(ExtendedOperator):
     name = "set>="
 
     def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
         bits = _bits(constant)
         return bits & _bits(value) == bits
 
@@ -65,7 +63,6 @@ class SetIntersect(ExtendedOperator):
     name = "set~"
 
     def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
         return _bits(value) & _bits(constant) != 0
 
     def automaton(self, constant: bytes) -> Automaton:
@@ -79,7 +76,6 @@ class SetType(ExtendedType):
     name = "Set"
 
     def operators(self) -> Sequence[ExtendedOperator]:
-        """Returns `set<=`, `set>=`, `set~`."""
         return SetLessEqual(), SetGreaterEqual(), SetIntersect()
 
 

@@ -29,18 +29,15 @@ from contrada.model.languages.work_budget import spend
 from contrada.model.syntax import parse
 
 FILTER_BYTES_MAX: Final = 16_384
-"""Bytes of a filter as a value or a constant. Beyond it: a constant is refused, a value does not
-match."""
+"""Bytes of a filter as a value or constant. Beyond it: a constant is refused, no value matches."""
 
 FILTER_NESTING_MAX: Final = 4
-"""Nesting of filters, the outermost constant counted. Beyond it: a constant is refused, a value
-does not match."""
+"""Nesting of filters as constants. Beyond it: a constant is refused, a value does not match."""
 
 _READING_WORK: Final = 20  # Steps of work for each byte of a parsed filter
 
 FILTERS_CACHED_MAX: Final = 1_024
-"""Filters of values that are cached by their text. Beyond it: the least recently used is parsed
-again."""
+"""Cached filters of values. Beyond it: the least recently used is parsed again."""
 
 _Filters: TypeAlias = Filter | FilterSet
 
@@ -51,7 +48,6 @@ class FilterIntersects(ExtendedOperator):
     name = "&&"
 
     def check(self, constant: bytes) -> None:
-        """Raises InvalidFilterError if the constant is no filter."""
         try:
             _filters(constant)
         except ContradaError as error:
@@ -86,13 +82,11 @@ class FilterType(ExtendedType):
     name = "Filter"
 
     def operators(self) -> Sequence[ExtendedOperator]:
-        """Returns `&&`."""
         return (FilterIntersects(),)
 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def _filters(serialised: bytes) -> _Filters:
-    """Parses filters. Raises a ContradaError for another text."""
     if len(serialised) > FILTER_BYTES_MAX:
         raise LimitError("FILTER_BYTES_MAX", FILTER_BYTES_MAX, len(serialised))
     spend(_READING_WORK * len(serialised))

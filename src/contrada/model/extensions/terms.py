@@ -233,7 +233,6 @@ class _Classes:
         return known
 
     def join(self, one: Term, other: Term) -> None:
-        """Joins two classes, represented by the second term."""
         self._next[one] = other
 
     def is_cyclic(self) -> bool:

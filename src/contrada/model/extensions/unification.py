@@ -33,7 +33,6 @@ class Unifies(ExtendedOperator):
     name = "unifies"
 
     def check(self, constant: bytes) -> None:
-        """Raises InvalidFilterError if the constant is no term."""
         try:
             _term(constant)
         except (ParseError, LimitError) as error:
@@ -65,7 +64,6 @@ class UnifyType(ExtendedType):
     name = "Unify"
 
     def operators(self) -> Sequence[ExtendedOperator]:
-        """Returns `unifies`."""
         return (Unifies(),)
 
 

@@ -20,8 +20,7 @@ from contrada.model.languages import automaton, casefold
 from contrada.model.languages.work_budget import Work
 
 AUTOMATON_WORK_MAX: Final = 4_000_000
-"""Steps to build the automaton of one constant, of a microsecond at most. Beyond it: the safe
-answer."""
+"""Steps, of at most 1 µs, to build the automaton of a constant. Beyond it: the safe answer."""
 
 OPERATOR_NAME: Final = re.compile(r"[^\W\d]\w*(<=|>=|[<>=~])?|&&")
 """The names of registered operators: those that the text syntax reads as an operator."""
@@ -284,7 +283,6 @@ class PlainOperator(Operator):
             raise InvalidFilterError(self.name, (constant,), reason)
 
     def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class."""
         if self.nocase:
             return self._fits(casefold.fold(value), casefold.fold(constant))
         return self._fits(value, constant)

@@ -44,15 +44,13 @@ CONSTANTS_TRIED_MAX: Final = 8
 """Constants tried as an answer before automata are built. Beyond it: automata are built."""
 
 DECISION_WORK_MAX: Final = 1_000_000
-"""Steps of one decision, of about a microsecond each, without those to build its automata. Beyond
-it: the safe answer."""
+"""Steps of a decision, of about 1 µs, without building automata. Beyond it: the safe answer."""
 
 READABLE_WORK_MAX: Final = 30_000
 """Steps to make the text of a witness readable. Beyond it: the rest of it remains unchanged."""
 
 PAIRS_ASKED_MAX: Final = 1_000
-"""Pairs of parts that are compared for mutual exclusion. Beyond it: unknown; automata are built if
-the answer must be exact."""
+"""Pairs of parts compared for mutual exclusion. Beyond it: unknown, or automata are built."""
 
 DECISIONS_CACHED_MAX: Final = 65_536
 """Decisions that are cached. Beyond it: the least recently used is decided again."""
@@ -340,7 +338,6 @@ def _explore(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> 
 
 
 def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> bytes:
-    """Returns the bytes that lead to a state."""
     text = bytearray()
     while (step := came_from[state]) is not None:
         state, byte = step

@@ -20,8 +20,7 @@ from contrada.model.languages.automaton import Automaton, difference
 from contrada.model.languages.regex_machine import Machine
 
 ADDRESSES_CACHED_MAX: Final = 4_096
-"""Texts cached with their IP addresses, and as many networks. Beyond it: the least recently used is
-parsed again."""
+"""Cached IP addresses, and as many networks. Beyond it: the least recently used is parsed again."""
 
 ADDRESS_BYTES_MAX: Final = 45
 """Bytes of a text that may be an IP address. Beyond it: it is none."""
@@ -38,11 +37,9 @@ class Cidr(Operator):
     name = "cidr"
 
     def check(self, constant: bytes) -> None:
-        """Raises InvalidFilterError if the constant is no network."""
         network_of(constant)
 
     def apply(self, value: bytes, constant: bytes) -> bool:
-        """See the class. Cost: constant."""
         address = address_of(value)
         return address is not None and address in network_of(constant)
 
@@ -64,7 +61,6 @@ class Cidr(Operator):
         return str(network[0]).encode(), str(network[-1]).encode()
 
     def covers(self, constant: bytes, other: Atom) -> bool | None:
-        """Whether the other network is part of this one."""
         if other.operator != self.name:
             return None
         outer, inner = network_of(constant), network_of(other.constant)
@@ -73,7 +69,6 @@ class Cidr(Operator):
         return isinstance(inner, IPv6Network) and inner.subnet_of(outer)
 
     def intersects(self, constant: bytes, other: Atom) -> bool | None:
-        """Whether one of the networks is part of the other."""
         if other.operator != self.name:
             return None
         return network_of(constant).overlaps(network_of(other.constant))

@@ -32,15 +32,13 @@ KEY_WORK_MAX: Final = 1_000_000
 """Steps to make a key. Beyond it: it is not known."""
 
 KEY_TEXTS_MAX: Final = 65_536
-"""Texts of a finite set that its key holds if an automaton is needed. Beyond it: the key holds the
-first one."""
+"""Texts of a finite set in its key, if from an automaton. Beyond it: the key holds the first."""
 
 TextKey: TypeAlias = tuple[bool, frozenset[bytes] | bytes] | None
 """Whether it is of the complement, and the texts or the first of them; None if not known."""
 
 _FILLER: Final = b"\xff"
-"""Not a character, so no operator requires it: where it may be repeated, it may be repeated
-forever."""
+"""Not a character: no operator requires it, so it may be repeated forever."""
 
 
 class _Start(NamedTuple):
@@ -117,7 +115,6 @@ def _intersect(few: Language, rest: list[Language]) -> _Start | None:
 
 
 def _join(starts: list[_Start | None]) -> _Start | None:
-    """Returns the start of a union of languages."""
     known = [start for start in starts if start is not None]
     if len(known) < len(starts):
         return None

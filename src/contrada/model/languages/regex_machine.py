@@ -38,16 +38,14 @@ MACHINE_WORK_MAX: Final = 660_000
 2,000. About 40 microseconds. Beyond it: InvalidFilterError."""
 
 CLOSURE_PAIRS_MAX: Final = 400_000
-"""Pairs of states in the relations of all closures of one machine. Beyond it:
-InvalidFilterError."""
+"""Pairs of states in all closures of a machine. Beyond it: InvalidFilterError."""
 
 ROWS_ENTRIES_MAX: Final = 10_000
 """Entries in the rows of such a machine, words of 64 states, and ten for each of its states. Beyond
 it: all rows are dropped and computed again."""
 
 FOLLOWED_MAX: Final = 2_000_000
-"""States of such a machine from which its automaton follows every kind of byte. Beyond it: the safe
-answer."""
+"""States of such a machine that its automaton follows fully. Beyond it: the safe answer."""
 
 _WORK_PER_STEP: Final = 10_000
 """The part of that work that takes about as long as one step of `spend`."""
@@ -233,7 +231,6 @@ class _MachineStates:
         self.state()
 
     def state(self, edges: tuple[Edge, ...] = (), free: tuple[int, ...] = (), look: int = 0) -> int:
-        """Returns a new state. Raises LimitError beyond `MACHINE_STATES_MAX`."""
         if len(self.edges) >= MACHINE_STATES_MAX:
             raise LimitError("MACHINE_STATES_MAX", MACHINE_STATES_MAX)
         spend(_STATE_WORK)
@@ -297,7 +294,6 @@ class _MachineStates:
         return bytes(kinds), byte_of
 
     def step(self, first: int, last: int) -> Relation:
-        """Returns the transitions of each state by one of these bytes."""
         return Relation(
             (state, target)
             for state, edges in enumerate(self.edges)
@@ -406,13 +402,11 @@ class Machine:
         return minimise(targets, [row[-1] for row in rows])
 
     def _forget(self) -> None:
-        """Drops all rows."""
         self._rows: dict[object, MachineRow] = {}
         self._entries = 0
         self._first = self._row(self._start, _AFTER_START)
 
     def _next(self, row: MachineRow, kind: int) -> MachineRow:
-        """Returns the row after one more byte."""
         target: MachineRow = row[kind]
         if target is not self.unknown:
             return target
@@ -432,7 +426,6 @@ class Machine:
         return target
 
     def _row(self, states: int, before: int) -> MachineRow:
-        """Returns the row of a set of states with this context before it."""
         # A state that requires the start of the text never succeeds later; with it there would be
         # more rows. And the context matters only to states that look at it.
         if before != _AFTER_START:
@@ -458,7 +451,6 @@ class Machine:
 
 
 def _set_of(row: MachineRow) -> int:
-    """Returns the states of a row."""
     return int.from_bytes(row[-2][0], "little")
 
 

@@ -28,12 +28,10 @@ LARGE_MACHINES_CACHED_MAX: Final = 128
 """Larger machines kept, by expression. Beyond it: the least recently used is built again."""
 
 ALIKE_CACHED_MAX: Final = 4_096
-"""Characters with cached case-fold classes. Beyond it: the least recently used is looked up
-again."""
+"""Characters with cached case folds. Beyond it: the least recently used is looked up again."""
 
 EXPANDED_MAX: Final = 10_000
-"""Characters of the texts that a regular expression is expanded into as plain forms. Beyond it: it
-remains a regular expression."""
+"""Characters of an expression's texts as plain forms. Beyond it: it stays an expression."""
 
 _OPERATORS: Final = {
     (True, True): "=",
@@ -83,7 +81,6 @@ class Matches(Operator):
         return machine_of(constant).finds(value)
 
     def implied(self, constant: bytes) -> Atom | None:
-        """Returns the atom of the longest text that every match visibly contains."""
         runs = _plain_runs(tree_of(constant))
         text, nocase = max(runs, key=lambda run: len(run[0]), default=("", False))
         if nocase:
@@ -100,7 +97,6 @@ class Matches(Operator):
         return first_of(tree_of(constant))
 
     def automaton(self, constant: bytes) -> Automaton:
-        """Returns all texts in which the expression finds something."""
         return machine_of(constant).automaton()
 
 
@@ -186,13 +182,20 @@ def _expand(tree: regex_syntax.Tree) -> list[_Items]:
         found = _products([_expand(part) for part in tree.parts])
     elif isinstance(tree, regex_syntax.Repeat) and tree.most is not None:
         part = _expand(tree.part)
-        counts = range(tree.least, tree.most + 1)
-        found = list(chain.from_iterable(_products([part] * count) for count in counts))
+        found, times = [], _products([part] * tree.least)
+        for count in range(tree.least, tree.most + 1):
+            times = _products([times, part]) if count > tree.least else times
+            found += times
+            _check_size(found)
     else:
         return [(tree,)]
+    _check_size(found)
+    return found
+
+
+def _check_size(found: list[_Items]) -> None:
     if sum(map(len, found)) + len(found) > EXPANDED_MAX:
         raise _NotPlainError
-    return found
 
 
 def _products(parts: list[list[_Items]]) -> list[_Items]:

@@ -20,8 +20,7 @@ from contrada.model.languages.characters import Ranges
 from contrada.model.languages.work_budget import spend
 
 REPEATED_MAX: Final = 1_000
-"""The largest count in `{…}` of a regular expression, and product of nested counts. Beyond it:
-InvalidFilterError."""
+"""Largest count in `{…}`, and product of nested counts. Beyond it: InvalidFilterError."""
 
 GROUPS_NESTED_MAX: Final = 50
 """Nesting depth of groups of a regular expression. Beyond it: InvalidFilterError."""
@@ -50,10 +49,7 @@ _REFUSED_GROUPS: Final = {
 
 
 class Chars(NamedTuple):
-    """One character out of ranges of code points, sorted and apart.
-
-    Trees are tuples: an empty class equals an empty sequence, so ask for the type.
-    """
+    """One character of sorted, separate ranges. Ask for the type: an empty one equals `()`."""
 
     ranges: Ranges
 
@@ -166,7 +162,6 @@ class _RegexReader:
         return InvalidFilterError("matches", (self.pattern,), reason)
 
     def takes(self, token: str) -> bool:
-        """Whether the token is next; then it is read."""
         if not self.pattern.startswith(token, self.at):
             return False
         self.at += len(token)
@@ -246,7 +241,6 @@ class _RegexReader:
         return self.chars(((ord(token), ord(token)),))
 
     def chars(self, ranges: Ranges) -> Chars:
-        """Returns characters, and under the flag `i` those that fold like them."""
         return Chars(characters.fold_ranges(ranges) if "i" in self.flags else ranges)
 
     def others(self, ranges: Ranges) -> Ranges:
@@ -306,7 +300,6 @@ class _RegexReader:
         return (self.flags | set(match[1])) - set(match[2] or ())
 
     def escaped(self) -> Tree:
-        """Reads the construct behind a backslash outside of a class."""
         token = self.next()
         if token in _LOOKS:
             return Look(_LOOKS[token])
@@ -323,7 +316,6 @@ class _RegexReader:
         return self.chars(((code, code),))
 
     def code(self, token: str) -> int:
-        """Returns the character that an escape stands for."""
         if token in _CONTROLS:
             return _CONTROLS[token]
         if token == "x":  # `\x7f` or `\x{10ffff}`
@@ -343,7 +335,6 @@ class _RegexReader:
         raise self.error(f"the escape \\{token} is unknown")
 
     def bracketed(self) -> Ranges:
-        """Returns a class, after its opening bracket."""
         opened = self.at
         negative = self.takes("^")
         found: list[tuple[int, int]] = []

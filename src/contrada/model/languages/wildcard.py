@@ -74,7 +74,6 @@ class Wildcard(Operator):
         return segments.hold(value)
 
     def implied(self, constant: bytes) -> Atom | None:
-        """Returns the atom of the longest text between stars and question marks."""
         longest = max(_texts_between("*?", tokens_of(constant)), key=len)
         return Atom("contains nocase" if self.nocase else "contains", longest) if longest else None
 
@@ -84,7 +83,6 @@ class Wildcard(Operator):
         return first_of(regex_syntax.Sequence(parts)) if regex_syntax.Anything() in parts else None
 
     def automaton(self, constant: bytes) -> Automaton:
-        """Returns all texts of the shape."""
         return Machine(_tree(constant, nocase=self.nocase)).automaton()
 
 
@@ -150,7 +148,6 @@ def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
 
 
 def _tree(constant: bytes, *, nocase: bool = False) -> regex_syntax.Sequence:
-    """Returns the shape as a regular expression of the whole text."""
     parts: list[regex_syntax.Tree] = [regex_syntax.Look(regex_syntax.AT_START)]
     for token in tokens_of(constant):
         if token == "*":

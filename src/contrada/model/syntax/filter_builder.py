@@ -115,7 +115,6 @@ class _Nesting(PostLex):
 
 
 def _group(members: Iterable[Member]) -> dict[str, list[ValueSet]]:
-    """Returns the value sets that are named for each attribute, in order."""
     grouped: dict[str, list[ValueSet]] = {}
     for member in members:
         grouped.setdefault(member.name, []).append(member.values)
@@ -329,7 +328,6 @@ def _at(token: Token, found: str, expected: str) -> ParseError:
 
 
 def _to_parse_error(text: str, error: UnexpectedInput) -> ParseError:
-    """Translates lark's error into our words."""
     if isinstance(error, UnexpectedToken | UnexpectedEOF):
         wanted = error.accepts if isinstance(error, UnexpectedToken) else set(error.expected)
         wanted = wanted or set(error.expected)

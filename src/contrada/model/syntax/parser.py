@@ -127,7 +127,6 @@ def _split_variables(sets: Mapping[str, ValueSet]) -> Binding | None:
 
 
 def _parse(text: str, start: str) -> Any:
-    """Parses a text, beginning with a rule of the grammar."""
     # Not before a text is read: lark takes its time.
     from contrada.model.syntax import filter_builder
 

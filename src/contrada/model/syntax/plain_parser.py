@@ -17,8 +17,7 @@ from contrada.model.domains.values import NAME_BYTES_MAX, Value
 from contrada.model.languages.atoms import KEYWORDS
 
 PLAIN_SETS_KEPT: Final = 4_096
-"""Sets that are cached by their text, so that filters share equal ones. Beyond it: the least
-recently used is made anew."""
+"""Sets cached by their text. Beyond it: the least recently used is made anew."""
 
 PLAIN_SET_CHARACTERS_MAX: Final = 1_024
 """Characters of a set that is cached by its text. Beyond it: it is made anew each time."""
@@ -89,7 +88,6 @@ def plain_statement(text: str) -> Filter | FilterSet | None:
 
 
 def _scan(text: str) -> list[Filter]:
-    """Parses the filters of a union from constraint to constraint."""
     members: list[Filter] = []
     texts: dict[str, list[str]] = {}  # of the sets of the filter that is being read, by name
     position, joint = 0, "and"
@@ -143,7 +141,6 @@ def _split(text: str) -> list[Filter]:
 
 
 def _set_of(parts: tuple[str, ...]) -> ValueSet:
-    """Returns the intersection of the sets of some texts."""
     if sum(map(len, parts)) > PLAIN_SET_CHARACTERS_MAX:
         return intersection(map(_new_set, parts))
     return _kept_set(parts[0]) if len(parts) == 1 else _kept_intersection(parts)
@@ -250,7 +247,6 @@ def _phrase(
 
 
 def _value(literal: str) -> Value:
-    """Returns the value of a literal."""
     if literal[0] in "\"'":
         body = literal[1:-1]
         return _ESCAPE.sub(_unescaped, body) if "\\" in body else body

@@ -18,8 +18,7 @@ from contrada.model.languages.atoms import KEYWORDS
 from contrada.model.languages.language import Every, Language, Literal, Pieces
 
 POINTS_PRINTED_MAX: Final = 1_000
-"""Single values that are tried as a complement of a printed set. Beyond it: it is printed another
-way."""
+"""Single values tried as a complement of a printed set. Beyond it: it is printed another way."""
 
 _PLAIN_NAME: Final = re.compile(r"@?[^\W\d]([\w.\-/:@$#]*[\w$#])?")
 _QUOTED: Final = re.compile(r'"([^"\\]|\\.)*"|/([^/\\]|\\.)*/')

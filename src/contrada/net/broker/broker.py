@@ -11,32 +11,41 @@ and the fault is counted by name. Other connections are unaffected.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
+from time import monotonic
 from typing import Final, Self
 
 import msgspec
 
 from contrada.delivery.store import Store
 from contrada.errors import ConnectionFailedError, DeliveryError, FrameError, ServiceError
+from contrada.net.broker.audit_log import AuditLog
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.client_session import ClientSession
+from contrada.net.broker.inspector import Inspected, answer_inspection
+from contrada.net.broker.jwt_verifier import JwtSettings, JwtVerifier
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.neighbours import Membership, Server
 from contrada.net.broker.server_connection import ConnectionHandler, ServerConnection
+from contrada.net.broker.user_usage import UserUsage, UserUsages
 from contrada.net.broker.users import Authenticator, Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
-from contrada.net.wire.frames import Hello
+from contrada.net.wire.frames import Hello, InspectReply, InspectRequest
+from contrada.net.wire.revocations import RevocationLists
 from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, Tls
+from contrada.net.wire.tokens import name_in
 from contrada.service.clock import wall_clock_us
 from contrada.service.envelope_factory import EnvelopeFactory
-from contrada.service.security.permits import PublishFilters
+from contrada.service.loop_guards import stop_listening
+from contrada.service.reader_waits import ReaderWaits
+from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 from contrada.service.service_limits import CoreLimits
 from contrada.service.subscription_queue import PUBLISH_WAIT_S
@@ -62,12 +71,14 @@ class BrokerStatistics:
     `DeliveryStatistics`, and is empty without durable traffic. `safe_answers` and
     `operator_failures` belong to the whole process; see `ServiceStatistics`. `link_sent` and
     `link_waiting` count notifications by link. `subscription_waiting` and `subscription_dropped`
-    count them by `client/identity`, for the longest queues. Each has STATISTICS_NAMES_MAX entries
-    at most. `latency_us` counts Delivery frames by the age of their oldest notification, see
-    `Latencies`; `latency_sum_us` is the sum of these ages. `began_us` is the start of the counts,
-    in microseconds since 1970, `now_us` their end, by the broker's clock. `store` has the bytes of
-    a store in a file, `store_failures` the failed writes since the last success, by reason;
-    `stuck_logs` are those that cannot be read, each with the reason.
+    count them by `client/identity`, for the longest queues. Those that begin with `queue_` have the
+    fields of `QueueState`, for the longest queues of durable subscriptions here. Each has
+    STATISTICS_NAMES_MAX entries at most. `latency_us` counts Delivery frames by the age of their
+    oldest notification, see `Latencies`; `latency_sum_us` is the sum of these ages. `began_us` is
+    the start of the counts, in microseconds since 1970, `now_us` their end, by the broker's clock.
+    `store` has the bytes of a store in a file, `store_failures` the failed writes since the last
+    success, by reason; `stuck_logs` are those that cannot be read, each with the reason.
+    `quota_used` and `quota_limits` count by `user quota`, for those nearest to their limits.
     """
 
     connections: int
@@ -86,6 +97,13 @@ class BrokerStatistics:
     link_waiting: Mapping[str, int] = field(default_factory=dict)
     subscription_waiting: Mapping[str, int] = field(default_factory=dict)
     subscription_dropped: Mapping[str, int] = field(default_factory=dict)
+    queue_unread: Mapping[str, int] = field(default_factory=dict)
+    queue_handed: Mapping[str, int] = field(default_factory=dict)
+    queue_oldest_us: Mapping[str, int] = field(default_factory=dict)
+    queue_dead: Mapping[str, int] = field(default_factory=dict)
+    queue_damaged: Mapping[str, int] = field(default_factory=dict)
+    queue_readers: Mapping[str, int] = field(default_factory=dict)
+    queue_attempts: Mapping[str, int] = field(default_factory=dict)
     latency_us: Mapping[str, int] = field(default_factory=dict)
     latency_sum_us: int = 0
     began_us: int = 0
@@ -93,6 +111,8 @@ class BrokerStatistics:
     store: Mapping[str, int] = field(default_factory=dict)
     store_failures: Mapping[str, int] = field(default_factory=dict)
     stuck_logs: Mapping[str, int] = field(default_factory=dict)
+    quota_used: Mapping[str, int] = field(default_factory=dict)
+    quota_limits: Mapping[str, int] = field(default_factory=dict)
 
 
 class Broker(Server):
@@ -107,7 +127,9 @@ class Broker(Server):
         tls: Tls | None = None,
         store: str | Path | Store | None = None,
         users: Users | None = None,
+        jwt: JwtSettings | None = None,
         anyone: bool = False,
+        audit: AuditLog | None = None,
         limits: BrokerLimits = BrokerLimits(),
         core_limits: CoreLimits | None = None,
     ) -> None:
@@ -116,9 +138,11 @@ class Broker(Server):
         `network` is the place in a network of brokers; without it the broker is alone. With a
         certificate in `tls`, all connections must use TLS. `store` holds durable subscriptions and
         certified notifications, as in `connect`; without one they are in memory. With `users` only
-        these may connect, each within its rights; without them every client has all rights. A
+        these may connect, each within its rights; without them every client has all rights. `jwt`
+        is the issuer of tokens from outside, whose subjects and groups the users name. A
         broker that other machines reach therefore needs users, TLS with required certificates, or
-        `anyone`.
+        `anyone`. `audit` records who is let in, what is refused, and changes of rights; the broker
+        closes it.
 
         Raises InvalidValueError, InputError, and ServiceError for an invalid store.
         """
@@ -133,18 +157,26 @@ class Broker(Server):
             client_context=tls.client_context() if tls else None,
             no_store=_NO_STORE,
         )
-        self._authenticator = None if users is None else Authenticator(users, limits)
+        self._revocations = _revocations_of(tls)
+        verifier = None if jwt is None else JwtVerifier(jwt, self.start_work, limits)
+        self._authenticator = None if users is None else Authenticator(users, limits, verifier)
+        if verifier is not None and users is None:
+            raise ServiceError("tokens from outside name users or groups: give the broker users")
+        self._usages = UserUsages(monotonic, limits.rate_wait_s, limits.losses_per_s_max)
         self.is_open = users is None
+        self.audit = audit
         self._is_guarded = anyone or users is not None or (tls and tls.require_certificate)
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
         self._sessions: dict[ServerConnection, ClientSession] = {}
         self.latencies = Latencies()
+        self._is_ending = False
         self._stopped = asyncio.Event()
         self._connections_total = 0
         self._began_us = wall_clock_us()
-        self._timekeeper = Timekeeper(self.dispatcher, EnvelopeFactory(None).now_us, PUBLISH_WAIT_S)
+        now_us, waits = EnvelopeFactory(None).now_us, ReaderWaits(self.dispatcher)
+        self._timekeeper = Timekeeper(self.dispatcher, now_us, PUBLISH_WAIT_S, waits)
         self.dispatcher.on_due = self._timekeeper.wake
 
     async def start(self) -> None:
@@ -156,10 +188,10 @@ class Broker(Server):
         check_host(self._host)
         if not (self._is_guarded or is_loopback(self._host)):
             raise ServiceError(
-                f"at {self._host} others than this machine reach it, and it asks nobody who he is: "
+                f"at {self._host} other machines reach it, and it authenticates nobody: "
                 "give it users, or anyone=True"
             )
-        if self._server is not None or self._stopped.is_set():
+        if self._server is not None or self._is_ending:
             raise ServiceError("a broker is started once")
         loop = asyncio.get_running_loop()
         self.logs.open()
@@ -177,7 +209,11 @@ class Broker(Server):
             wanted = str(Address(self._host, self._port, self._server_context is not None))
             reason = getattr(error, "strerror", None) or error
             raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
+        self.neighbours.listens_at = self.address
+        self._began_us = wall_clock_us()
         self.begin()
+        if self._authenticator is not None and self._authenticator.jwt is not None:
+            self._authenticator.jwt.keys.begin_reading()  # Read, so that the log shows a fault now.
         _LOG.info("listening at %(address)s", {"address": self.address})
 
     def accept(self) -> ServerConnection:
@@ -193,15 +229,31 @@ class Broker(Server):
         return str(Address(self._host, port, self._server_context is not None))
 
     def reload_tls(self, tls: Tls) -> None:
-        """Reads the files of `tls` again for new connections: the certificate, and the authorities
-        of outgoing links.
+        """Reads the files of `tls` again for new connections: the certificate, the revocation
+        lists, and the authorities of outgoing links. Ends connections with a certificate that is
+        revoked now.
 
         The authorities for client certificates stay. After an InputError nothing has changed.
         """
         client_context = tls.client_context()
         if self._server_context is not None:
-            tls.load_certificate(self._server_context)
+            tls.load_files(self._server_context)
         self.neighbours.client_context = client_context
+        self._revocations = _revocations_of(tls)
+        for connection in list(self._connections):
+            try:
+                self._check_revoked(connection)
+            except FrameError as error:
+                connection.end(error)
+
+    def _check_revoked(self, connection: ServerConnection) -> None:
+        """Raises FrameError for a connection whose other side has a revoked certificate."""
+        if self._revocations is None or connection.is_gone:
+            return
+        tls = connection.transport.get_extra_info("ssl_object")
+        shown = None if tls is None else tls.getpeercert(binary_form=True)
+        if shown and self._revocations.has(shown):
+            raise FrameError(NOT_PERMITTED, "the certificate of the other side is revoked")
 
     def change_users(self, users: Users) -> None:
         """Replaces the users and their rights.
@@ -213,19 +265,26 @@ class Broker(Server):
         """
         if self._authenticator is None:
             raise ServiceError("a broker that began without users cannot have them later")
-        known, self._authenticator.users = self._authenticator.users, users
+        if self.audit is not None:
+            self.audit.record_change(self._authenticator.users, users)
+        self._authenticator.users = users
+        if self._authenticator.jwt is not None:
+            self._authenticator.jwt.keys.begin_reading()
         self.publish_filters = PublishFilters()  # Drops the filters of removed users.
-        shown = known.changed(users)
         for connection in list(self._connections):
             principal = connection.principal
             if principal is None:  # An outgoing link, or not identified yet.
                 continue
             now = self._authenticator.current(principal)
-            if now is None or principal.name in shown:
-                reason = f"the user {principal.name!r} is gone, or shows otherwise who it is"
+            if now is None:
+                reason = (
+                    f"the user {principal.name!r} was removed, or has another token or certificate"
+                )
                 connection.end(FrameError(NOT_PERMITTED, reason))
-            elif not connection.change_to(now):
-                connection.close("what this user may do has changed: connect again")
+                continue
+            self.usage_of(now)  # It takes over the present quotas.
+            if not connection.change_to(now):
+                connection.close("the rights of this user have changed: connect again")
 
     def has_user(self, name: str) -> bool:
         """Returns whether a user exists; always True for a broker without users."""
@@ -240,33 +299,52 @@ class Broker(Server):
     def identify(
         self, connection: ServerConnection, hello: Hello
     ) -> Principal | Awaitable[Principal]:
-        """Returns the principal of a connection. Raises FrameError, also from an awaitable."""
+        self._check_revoked(connection)  # A resumed TLS session checks no certificate.
         if self._authenticator is None:
             return super().identify(connection, hello)
+        if (claimed := name_in(hello.token)) in self._authenticator.users.principals:
+            connection.claimed = claimed
         return self._authenticator.identify(connection.transport, hello)
+
+    def usage_of(self, principal: Principal) -> UserUsage | None:
+        """Returns the usage of a user; None for a broker without users."""
+        return None if self._authenticator is None else self._usages.of(principal)
 
     def check_alive(self, connection: ServerConnection) -> None:
         """Ends a connection that is silent, or whose user has expired."""
         super().check_alive(connection)
         keeper, principal = self._authenticator, connection.principal
         if keeper is not None and principal is not None and keeper.current(principal) is None:
-            connection.end(FrameError(NOT_PERMITTED, f"the user {principal.name!r} has expired"))
+            reason = f"the user {principal.name!r} has expired, or its old token has"
+            connection.end(FrameError(NOT_PERMITTED, reason))
 
     async def stop(self) -> None:
-        """Hands over the queues, and closes; twice is once. Raises StoreError for lost records."""
-        if self._server is None:
+        """Hands over the queues, and closes, also before the start; twice is once.
+
+        Raises StoreError for lost records.
+        """
+        if self._is_ending:
             return
-        server, self._server = self._server, None
-        server.close()
+        self._is_ending, server, self._server = True, self._server, None
         try:
-            await self.disconnect_all()
+            if server is not None:
+                await stop_listening(server)
+                await self.disconnect_all()
         finally:  # Also when the caller is cancelled.
             self._timekeeper.cancel()
             await self._timekeeper.ended()
             try:
                 await self.close()
             finally:
+                if self.audit is not None:
+                    self.audit.close()
                 self._stopped.set()
+
+    def abort(self) -> None:
+        """Cuts all connections at once, and accepts no publications; then it is stopped."""
+        self.is_stopping = True
+        for connection in list(self._connections):
+            connection.abort()
 
     async def closed(self) -> None:
         """Waits until the broker has stopped."""
@@ -277,6 +355,8 @@ class Broker(Server):
         counts = self.dispatcher.statistics()
         link_sent, link_waiting = self.links(STATISTICS_NAMES_MAX)
         busiest = self._busiest()
+        queues = self.logs.queues(STATISTICS_NAMES_MAX)
+        quotas = self._quotas(STATISTICS_NAMES_MAX)
         return BrokerStatistics(
             connections=len(self._connections),
             connections_total=self._connections_total,
@@ -294,6 +374,13 @@ class Broker(Server):
             link_waiting=link_waiting,
             subscription_waiting={name: waiting for name, waiting, _ in busiest},
             subscription_dropped={name: dropped for name, _, dropped in busiest},
+            queue_unread={each.name: each.unread for each in queues},
+            queue_handed={each.name: each.handed for each in queues},
+            queue_oldest_us={each.name: each.oldest_us for each in queues},
+            queue_dead={each.name: each.dead for each in queues},
+            queue_damaged={each.name: each.damaged for each in queues},
+            queue_readers={each.name: each.readers for each in queues},
+            queue_attempts={each.name: each.attempts for each in queues},
             latency_us=self.latencies.counts(),
             latency_sum_us=self.latencies.sum_us,
             began_us=self._began_us,
@@ -301,7 +388,21 @@ class Broker(Server):
             store=self.logs.store_counts(),
             store_failures=self.logs.store_failures(),
             stuck_logs=self.logs.stuck_logs(STATISTICS_NAMES_MAX),
+            quota_used={name: used for name, used, _ in quotas},
+            quota_limits={name: most for name, _, most in quotas},
         )
+
+    def _quotas(self, count: int) -> list[tuple[str, int, int]]:
+        """Returns the quotas nearest to their limits: `user quota`, use and limit."""
+        if self._authenticator is None:
+            return []
+        host = self.logs.used_host
+        logs = None if host is None else host.server.logs
+        users = dict(self._authenticator.users.principals)
+        users |= {
+            each.principal.name: each.principal for each in self._connections if each.principal
+        }
+        return self._usages.nearest(users.values(), logs, count)
 
     def _busiest(self) -> list[tuple[str, int, int]]:
         """Returns the subscriptions with the longest queues: name, queue length, losses."""
@@ -320,28 +421,39 @@ class Broker(Server):
         """Returns the number of subscriptions by client name."""
         return {each.client: each.subscriptions for each in self._sessions.values()}
 
+    def _inspect(
+        self, request: InspectRequest, permit: Permit | None
+    ) -> Generator[None, None, InspectReply]:
+        inspected = Inspected(
+            self.dispatcher.router, self.logs, self.clients(), self.neighbours, permit
+        )
+        return answer_inspection(request, inspected, self.limits)
+
     def admit(self, connection: ServerConnection) -> bool:
-        """Registers a connection; False where there are too many. Links are always admitted."""
         super().admit(connection)
         self._connections_total += 1
         return len(self._connections) <= self.limits.connections_max or connection.who == NEIGHBOUR
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
-        """Returns the handler of a connection. Raises FrameError where it is refused."""
         if hello.role != CLIENT:
             return super().handler_for(connection, hello)
-        session = ClientSession(connection, self.latencies, self.counts, self.clients)
+        session = ClientSession(connection, self.latencies, self.counts, self._inspect)
+        if connection.usage is not None:
+            connection.usage.sessions.add(session)
         self._sessions[connection] = session
         return session
 
     def forget(self, connection: ServerConnection) -> None:
-        """Removes a connection that has ended."""
-        self._sessions.pop(connection, None)
+        session = self._sessions.pop(connection, None)
+        if session is not None and connection.usage is not None:
+            connection.usage.sessions.discard(session)
         super().forget(connection)
 
     def _fail_handshake(self, reason: str) -> None:
         self.refused[TLS_FAULT] += 1
-        _LOG.info("one who came is refused: %(reason)s", {"reason": reason})
+        if self.audit is not None:
+            self.audit.record("refused", code=TLS_FAULT, reason=reason)
+        _LOG.info("a connection is refused: %(reason)s", {"reason": reason})
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -349,3 +461,11 @@ class Broker(Server):
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+def _revocations_of(tls: Tls | None) -> RevocationLists | None:
+    """Reads the revocation lists; expired ones are logged. Raises InputError."""
+    lists = None if tls is None else tls.revocations()
+    if lists is not None:
+        lists.warn()
+    return lists

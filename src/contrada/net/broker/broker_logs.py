@@ -9,26 +9,33 @@ reader finds it again after a reconnect.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import fields
 from itertools import islice
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import DeliveryMessage
 from contrada.delivery.owned_logs import Since
+from contrada.delivery.owned_queues import longest_queues, queue_page
+from contrada.delivery.queue_messages import QueueState
 from contrada.delivery.store import Store
 from contrada.errors import CannotPublishError, DeliveryError
 from contrada.net.broker.broker_limits import BrokerLimits
+from contrada.net.broker.user_usage import UserUsage
 from contrada.routing.router_messages import Neighbour
 from contrada.service.delivery_host import DeliveryHost
 from contrada.service.dispatcher import Dispatcher
+from contrada.service.durable_reader import IN_MEMORY
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.loop_guards import off_loop
-from contrada.service.stores.store_location import open_sound
+from contrada.service.stores.store_location import open_sound, use_sound
 from contrada.service.stores.table_store import TableStore
+
+if TYPE_CHECKING:
+    from contrada.service.store_follower import StoreFollower
 
 ALONE: Final = "broker"
 """The name of a nameless broker in its store."""
@@ -65,7 +72,8 @@ class BrokerLogs:
         self.client = dispatcher.client()
         self._clock = EnvelopeFactory(None).now_us
         self._host: DeliveryHost | None = None
-        self._expiry: dict[str, asyncio.TimerHandle] = {}
+        self._follower: StoreFollower | None = None
+        self._expiry: dict[str, tuple[asyncio.TimerHandle, UserUsage | None]] = {}
         self._publishers: dict[str, tuple[str, object]] = {}
         """The access point and the connection of each publisher name."""
         self._readers: dict[str, YieldReader] = {}
@@ -75,6 +83,21 @@ class BrokerLogs:
         self.held_back = 0
         """Messages to neighbours that were dropped for lack of room, and are sent again."""
 
+    async def follow(self) -> None:
+        """Follows a store in PostgreSQL that another process writes, before `open`.
+
+        Raises StoreError, and may be called again; and as a server at its start.
+        """
+        if self._follower is None:
+            from contrada.service.store_follower import StoreFollower  # Its library is an extra.
+
+            assert isinstance(self._place, str), "it is a URL"
+            self._follower = StoreFollower(
+                *(self._name or ALONE, self._place, self._dispatcher, self.client),
+                self._delivery_limits,
+            )
+        await self._follower.follow()
+
     def open(self) -> None:
         """Opens an existing store; a file is made at first use. Raises StoreError, ServiceError."""
         place = self._place
@@ -83,6 +106,8 @@ class BrokerLogs:
             self._make_host()
 
     def _make_host(self) -> DeliveryHost:
+        follower = self._follower
+
         def made(store: Store | None) -> DeliveryHost:
             return DeliveryHost(
                 self._name or ALONE,
@@ -95,11 +120,15 @@ class BrokerLogs:
                 tell=self._send,
                 wait_for_network=self.wait_for_network,
                 limits=self._delivery_limits,
+                routes=None if follower is None else follower.routes,
             )
 
         place = self._place
-        host = open_sound(place, made) if isinstance(place, str | Path) else made(place)
-        self._host = host
+        if follower is not None:
+            host = use_sound(follower.open(), made)
+        else:
+            host = open_sound(place, made) if isinstance(place, str | Path) else made(place)
+        self._host, self._follower = host, None
         for neighbour in self._channels:
             host.link_up(neighbour)
         host.change_routes(self._dispatcher.router.routes())
@@ -117,8 +146,11 @@ class BrokerLogs:
 
     async def aclose(self) -> None:
         """Writes pending records, and closes the store. Raises StoreError."""
-        for timer in self._expiry.values():
+        for timer, _ in self._expiry.values():
             timer.cancel()
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
         host, self._host = self._host, None
         if host is None:
             return
@@ -139,14 +171,35 @@ class BrokerLogs:
         faults = len(store.faults) if isinstance(store, TableStore) else 0
         return counts | {"held back": self.held_back, "store faults": faults}
 
+    def queues(self, count: int) -> list[QueueState]:
+        """Returns the queues of this broker with most unacknowledged records.
+
+        Without those in memory, whose names are secret: who knows one may read and end it.
+        """
+        host = self._host
+        return [] if host is None else longest_queues(host.server.logs, count, _is_shown)
+
+    def first_queues(self) -> Generator[None, None, tuple[int, list[QueueState]]]:
+        """Returns the number of queues but those in memory, and the first by name, in turns."""
+        if self._host is None:
+            return 0, []
+        logs = self._host.server.logs
+        named = {*filter(_is_shown, logs.names())}
+        page = yield from queue_page(logs, "", named.__contains__)
+        return len(named), page.queues
+
     def store_counts(self) -> dict[str, int]:
-        """Returns the bytes of the store by name, where it tells them. Cost: none."""
+        """Returns the bytes of the store by name, where it tells them. Cost: `TableStore.space`."""
         store = None if self._host is None else self._host.store
         space = store.space if isinstance(store, TableStore) else None
         if space is None:
             return {}
-        counts = {"used bytes": space.used_bytes, "free bytes": space.free_bytes}
-        return counts | {"disk free bytes": space.disk_free_bytes or 0}
+        counts = {
+            "used bytes": space.used_bytes,
+            "free bytes": space.free_bytes,
+            "disk free bytes": space.disk_free_bytes,
+        }
+        return {name: size for name, size in counts.items() if size is not None}
 
     def store_failures(self) -> dict[str, int]:
         """Returns the failed writes of the store since the last success, by reason."""
@@ -259,25 +312,38 @@ class BrokerLogs:
 
     # --- subscriptions in memory --------------------------------------------------------------
 
-    def start_expiry(self, name: str) -> None:
-        """Starts the time-out of a subscription in memory after its reader was cut off."""
+    def start_expiry(self, name: str, usage: UserUsage | None = None) -> None:
+        """Starts the time-out of a subscription in memory after its reader was cut off.
+
+        It counts for its user until it ends, or is read again.
+        """
         if self._host is not None:
             loop = asyncio.get_running_loop()
             self.cancel_expiry(name)
-            self._expiry[name] = loop.call_later(self._limits.reader_wait_s, self._expire, name)
+            timer = loop.call_later(self._limits.reader_wait_s, self._expire, name)
+            self._expiry[name] = timer, usage
+            if usage is not None:
+                usage.unread.add(name)
 
     def cancel_expiry(self, name: str) -> None:
         """Stops this time-out."""
-        timer = self._expiry.pop(name, None)
+        timer, usage = self._expiry.pop(name, (None, None))
         if timer is not None:
             timer.cancel()
+        if usage is not None:
+            usage.unread.discard(name)
 
     def _expire(self, name: str) -> None:
-        del self._expiry[name]
+        usage = self._expiry[name][1]
+        self.cancel_expiry(name)
         host = self._host
         if host is None or host.server.logs.terms(name) is None:
             return
         if host.server.logs.has_reader(name):  # Its reader is a client of another broker.
-            self.start_expiry(name)
+            self.start_expiry(name, usage)
         else:
             host.end(name)
+
+
+def _is_shown(name: str) -> bool:
+    return not name.startswith(f"{IN_MEMORY}-")

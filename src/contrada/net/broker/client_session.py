@@ -8,10 +8,8 @@ client are processed in order; each is answered when all its notifications are i
 
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import accumulate, takewhile
 from typing import Any, Final
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from contrada.delivery.backlog import QueueEntry
@@ -21,25 +19,32 @@ from contrada.errors import (
     FrameError,
     LimitError,
     NotPermittedError,
+    QuotaError,
     UnsatisfiableFilterError,
 )
 from contrada.matching.packed import Bundle
+from contrada.model import Notification
 from contrada.model.codec import few_notifications, notification_from_msgpack
-from contrada.model.languages.work_budget import Work
 from contrada.net.broker.durable_session import DurableSession
-from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX, TURN_S
+from contrada.net.broker.fair_scheduler import TURN_S, request_work
 from contrada.net.broker.ingress_queue import FEWER, IngressQueue, UndecidedNotification
-from contrada.net.broker.inspector import filter_page, inspect_router
+from contrada.net.broker.inspector import Inspect
 from contrada.net.broker.latencies import Latencies
+from contrada.net.broker.loss_budget import LossBudget
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.broker.session_offers import SessionOffers
 from contrada.net.broker.session_queries import SessionQueries
 from contrada.net.wire import frames
 from contrada.net.wire.durable_messages import refusal
 from contrada.net.wire.frames import Frame
-from contrada.net.wire.inspection import Inspection
-from contrada.net.wire.message_codec import PackedSubscribe, decode_request
-from contrada.net.wire.payload_codec import encode_match, encoding_of, notifications_from
+from contrada.net.wire.message_codec import PackedPublish, PackedSubscribe, read_request
+from contrada.net.wire.payload_codec import (
+    encode_match,
+    encoding_of,
+    first_bytes,
+    notifications_from,
+    published_in_parts,
+)
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router_messages import Ask, Describe, Publish, Undescribe, Unsubscribe
 from contrada.service import trace_spans
@@ -48,7 +53,15 @@ from contrada.service.loop_guards import checked_when_full
 from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
-from contrada.service.subscription_queue import BLOCK, ENTRY_BYTES, Passed, SubscriptionQueue
+from contrada.service.security.quotas import OVER_QUOTA
+from contrada.service.subscription_queue import (
+    BLOCK,
+    DROP_OLDEST,
+    ENTRY_BYTES,
+    QUEUE_FULL,
+    Passed,
+    SubscriptionQueue,
+)
 
 DELIVER_NOTIFICATIONS_MAX: Final = 512
 """Notifications in a Delivery. Beyond it: the next Delivery has the rest."""
@@ -69,9 +82,12 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class _SessionQueue(SubscriptionQueue[Passed]):
-    """The queue of a subscription, with its remaining credit."""
+    """The queue of a subscription, with its remaining credit.
 
-    __slots__ = ("_session", "credit", "route")
+    While its reader is behind, `when_full` is `drop-oldest` instead of `block`.
+    """
+
+    __slots__ = ("_is_behind", "_session", "credit", "route")
 
     route: Route[Passed]
 
@@ -79,13 +95,40 @@ class _SessionQueue(SubscriptionQueue[Passed]):
         """Raises ServiceError."""
         asked: Any = request.when_full
         when_full = checked_when_full(asked) if asked else BLOCK
+        permit = session.connection.permit
+        if when_full == BLOCK and permit is not None and not permit.principal.may_block:
+            when_full = DROP_OLDEST
         super().__init__(budget=session.connection.budget, when_full=when_full)
         self.credit = min(max(request.credit, 0), CREDIT_MAX)
         self._session = session
+        self._is_behind = False
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the client has granted no credit, or does not read its socket."""
+        return self.credit <= 0 or self._session.connection.is_write_paused
+
+    def fall_behind(self) -> None:
+        """Drops the oldest until there is ample room."""
+        SubscriptionQueue.fall_behind(self)
+        if self.when_full == BLOCK:
+            self.when_full, self._is_behind = DROP_OLDEST, True
+
+    def _relieve(self) -> None:
+        if self._is_behind:
+            self.when_full, self._is_behind = BLOCK, False
+        SubscriptionQueue._relieve(self)
 
     def _append(self, entries: Sequence[QueueEntry[Passed]], size: int, is_plain: bool) -> None:
         SubscriptionQueue._append(self, entries, size, is_plain)
         self._session.connection.mark_ready(self)
+
+    def _overflow(self, entries: Sequence[QueueEntry[Passed]]) -> None:
+        if self._session.losses.charge():
+            self._count_lost(QUEUE_FULL, entries)
+            self.cut_off()
+        else:
+            SubscriptionQueue._overflow(self, entries)
 
     def cut_off(self) -> None:
         """Ends the subscription, which does not keep up."""
@@ -156,25 +199,27 @@ class ClientSession:
         connection: ServerConnection,
         latencies: Latencies,
         counts: Callable[[], dict[str, int | dict[str, int]]],
-        clients: Callable[[], dict[str, int]],
+        inspect: Inspect,
     ) -> None:
-        """`counts` are the statistics of the broker, `clients` the subscriptions by client."""
+        """`counts` are the statistics of the broker, `inspect` answers its inspections."""
         self.connection, self.latencies = connection, latencies
-        self._broker, self._counts, self._clients = connection.broker, counts, clients
+        self._broker, self._counts, self._answer_inspection = connection.broker, counts, inspect
         self._dispatcher = connection.broker.dispatcher
         self._client = self._dispatcher.client()
         self._queues: dict[str, _SessionQueue] = {}
+        usage, per_s = connection.usage, connection.broker.limits.losses_per_s_max
+        self.losses = usage.losses if usage else LossBudget(per_s, connection.clock)
+        """Those of the user, or of the connection where the broker has no users."""
         self._offers = SessionOffers(connection, self._client)
         self._leaving: list[Route[Passed]] = []
-        # Routes cut off. Apart from `_leaving`, whose last entry may be a route that is being
-        # entered.
+        # Apart from `_leaving`, whose last entry may be a route that is being entered.
         self._cut: list[Route[Passed]] = []
         self._has_left = False
         self._durable: DurableSession | None = None
         self._queries: SessionQueries | None = None
         self._refusals: dict[int, NotPermittedError] = {}
         self._ingress = IngressQueue(
-            self._client, self._broker, answer=self._answer, end=connection.end
+            self._client, self._broker, answer=self._answer, end=connection.end, usage=usage
         )
 
     @property
@@ -231,23 +276,11 @@ class ClientSession:
             self._refuse(number, error)
 
     def _inspect(self, request: frames.InspectRequest) -> Generator[None]:
-        router = self._dispatcher.router
+        permit = self.connection.permit
         try:
-            if self.connection.permit is not None:
-                self.connection.permit.check_inspect()
-            if request.page_from is not None:
-                page = yield from filter_page(
-                    router, self._broker.logs, request.page_from, self._broker.limits
-                )
-                nothing = Inspection(router.name, {}, [], {}, [], [])
-                self.connection.send(frames.InspectReply(request.number, nothing, page))
-                return
-            notification = None
-            if request.notification:
-                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                    (notification,) = notifications_from([request.notification])
-            held = yield from inspect_router(router, self._clients(), notification)
-            self.connection.send(frames.InspectReply(request.number, held))
+            if permit is not None:
+                permit.check_inspect()
+            self.connection.send((yield from self._answer_inspection(request, permit)))
         except ContradaError as error:
             self._refuse(request.number, error)
 
@@ -261,6 +294,12 @@ class ClientSession:
         """The number of subscriptions."""
         return len(self._queues)
 
+    @property
+    def held_subscriptions(self) -> int:
+        """The number of subscriptions, and of durable ones that are read."""
+        entering = sum(each.identity not in self._queues for each in self._leaving)
+        return len(self._queues) + entering + (self._durable.readers if self._durable else 0)
+
     def _publish_few(self, request: frames.Request) -> bool:
         """Publishes few plain notifications, as in most requests. Returns False for another one."""
         few = None
@@ -273,14 +312,10 @@ class ClientSession:
     def _handle_request(self, request: frames.Request) -> Generator[None]:
         """Handles a request in steps; other connections may have a turn at each `yield`."""
         try:
-            with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-                message = decode_request(request.message)
-            if isinstance(message, Publish):
-                if self.connection.permit is not None:
-                    message = yield from self._keep_permitted(
-                        self.connection.permit, request.number, message
-                    )
-                self._enqueue(request, message)
+            with request_work():
+                message = read_request(request.message)
+            if isinstance(message, PackedPublish):
+                yield from self._publish(request, message)
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
             elif self.connection.is_gone:
@@ -297,6 +332,17 @@ class ClientSession:
             if self.connection.is_closed:
                 raise  # The fault has ended the whole connection.
             self._refuse(request.number, error)
+
+    def _publish(self, request: frames.Request, packed: PackedPublish) -> Generator[None]:
+        permit, each = self.connection.permit, packed.notifications
+        if permit is not None and permit.publishes_nothing and each:
+            with request_work():  # The others are not worth the work.
+                first = notifications_from(each[:1])
+            raise self._refusal(permit, first[0], [*range(len(each))])
+        message = packed.with_decoded((yield from published_in_parts(each, request_work)))
+        if permit is not None:
+            message = yield from self._keep_permitted(permit, request.number, message)
+        self._enqueue(request, message)
 
     def _subscribe(self, request: frames.Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._queues:
@@ -317,6 +363,8 @@ class ClientSession:
     def _check_room(self) -> None:
         if len(self._queues) >= (most := self._broker.limits.subscriptions_per_client_max):
             raise LimitError("subscriptions_per_client_max", most)
+        if self.connection.usage is not None:
+            self.connection.usage.check_subscription()
 
     def _subscribe_pattern(self, request: frames.Request, message: SubscribePattern) -> None:
         """Adds a pattern subscription."""
@@ -327,10 +375,10 @@ class ClientSession:
             raise LimitError("patterns_per_client_max", patterns_max)
         self._check_room()
         if (permit := self.connection.permit) is not None:
-            with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+            with request_work():
                 message = replace(message, pattern=permit.allow_pattern(message.pattern))
         queue = _MatchQueue(self, request)
-        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+        with request_work():
             queue.route = self._dispatcher.subscribe(self._client, message, queue)
         self._queues[message.identity] = queue
         self.connection.send(frames.Reply(request.number))
@@ -366,10 +414,10 @@ class ClientSession:
         done, size = 0, FILTERS_PER_TURN
         nothing: UnsatisfiableFilterError | NotPermittedError | None = None
         while done < len(members):
-            part = _first_bytes(FILTER_BYTES_PER_TURN, members[done : done + size])
+            part = first_bytes(FILTER_BYTES_PER_TURN, members[done : done + size])
             permit = self.connection.permit  # It may have changed since the last turn.
             try:
-                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                with request_work():
                     asked = message.part(part)
                     if permit is not None:
                         asked = replace(asked, filters=permit.allow_filters(asked.filters))
@@ -435,6 +483,8 @@ class ClientSession:
             self._end_queue(queue, "connection ended")
             self._leaving.append(queue.route)
         self._queues.clear()
+        if self._ingress.has_rate:  # They would wait in memory for nobody, one connection's each.
+            self._broker.dropped[OVER_QUOTA] += self._ingress.forget()
         if self._durable is not None:
             self._durable.withdraw_all()
         self._withdraw_more()
@@ -504,15 +554,22 @@ class ClientSession:
         refused = yield from permit.unpublishable(message.notifications)
         if not refused:
             return message
-        error = permit.why_unpublishable(message.notifications[refused[0]])
-        error.refused = tuple(refused)
-        self._broker.dropped[NOT_PERMITTED] += len(refused)
+        error = self._refusal(permit, message.notifications[refused[0]], refused)
         if len(refused) == len(message.notifications):
             raise error
         self._refusals[number] = error
         left = set(range(len(message.notifications))).difference(refused)
         kept = tuple(message.notifications[at] for at in sorted(left))
         return replace(message, notifications=kept)
+
+    def _refusal(
+        self, permit: Permit, first: Notification, refused: list[int]
+    ) -> NotPermittedError:
+        """Counts refused notifications. Returns their error, with the reason of the first."""
+        error = permit.why_unpublishable(first)
+        error.refused = tuple(refused)
+        self._broker.dropped[NOT_PERMITTED] += len(refused)
+        return error
 
     def _answer(self, number: int, answer: int | ContradaError) -> None:
         """Answers a publication: with the number of dropped pairs, or with its refusal."""
@@ -528,14 +585,9 @@ class ClientSession:
         code = error.code if isinstance(error, FrameError) else type(error).__name__
         reason = self.connection.count_refused(code, error)
         refused = [*error.refused] if isinstance(error, NotPermittedError) else []
-        self.connection.send(frames.Reply(number, code=code, reason=reason, refused=refused))
+        later_s = error.retry_in_s if isinstance(error, QuotaError) else 0
+        self.connection.send(frames.Reply(number, 0, code, reason, 0, refused, later_s))
 
 
 def _not_in_force(identity: str) -> FrameError:
     return FrameError("unknown", f"subscription {identity} is not in force")
-
-
-def _first_bytes(bytes_max: int, members: list[Raw]) -> list[Raw]:
-    """Returns the first members, up to the one that reaches a number of bytes."""
-    sizes = accumulate(map(len, members))
-    return members[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]

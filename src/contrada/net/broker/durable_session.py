@@ -27,6 +27,8 @@ from contrada.delivery.delivery_messages import (
     ReadLog,
 )
 from contrada.delivery.durable_log import OUT_MAX
+from contrada.delivery.owned_queues import local_number
+from contrada.delivery.queue_messages import QueueRequest
 from contrada.errors import (
     ContradaError,
     DeliveryError,
@@ -39,8 +41,10 @@ from contrada.model import FilterSet, Notification
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
+from contrada.net.broker.fair_scheduler import request_work
 from contrada.net.broker.ingress_queue import IngressQueue
-from contrada.net.broker.log_batches import local_number, log_state, read_record_batch
+from contrada.net.broker.log_batches import log_state, read_record_batch
+from contrada.net.broker.queue_session import answer_queue_request, check_names, log_queue_change
 from contrada.net.broker.reader_queue import ReaderQueue
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.durable_messages import (
@@ -56,9 +60,13 @@ from contrada.net.wire.durable_messages import (
     refusal,
 )
 from contrada.net.wire.frames import LogReply, LogRequest
-from contrada.net.wire.payload_codec import notifications_from
+from contrada.net.wire.payload_codec import (
+    DECODED_BYTES_PER_TURN,
+    decode_in_parts,
+    notifications_from,
+)
 from contrada.routing.router_messages import Client, Publish
-from contrada.service.durable_reader import IN_MEMORY
+from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import size_of
 
@@ -84,6 +92,8 @@ class _PendingPublication:
     fresh: list[Notification] = field(default_factory=list)
     error: ContradaError | None = None
     accepted: int = 0
+    due_s: float = 0.0
+    """The time of the answer, by the clock of the loop, for a user with a rate."""
 
     def learn(
         self,
@@ -97,15 +107,6 @@ class _PendingPublication:
         elif not outcome.cancelled():
             self.fresh += outcome.result()
             self.accepted += len(notifications)
-
-
-def _decode(request: LogRequest) -> tuple[Any, tuple[Notification, ...]]:
-    """Returns the message of a request, and its notifications if it is a publication."""
-    with Work("READ_WORK_MAX", READ_WORK_MAX):
-        message = decode_log_request(request.message)
-        if isinstance(message, Publications):
-            return message, notifications_from(message.notifications)
-    return message, ()
 
 
 class DurableSession:
@@ -137,12 +138,18 @@ class DurableSession:
         """Bytes of publications that are pending or in the ingress queue."""
         return self._held + self._ingress.held_bytes
 
+    @property
+    def readers(self) -> int:
+        """The number of durable subscriptions that are read."""
+        return len(self._readers)
+
     def handle(self, request: LogRequest) -> Generator[None]:
         """Handles a request in steps; other connections may have a turn at each `yield`.
 
         Publications that were received together are published together, in order.
         """
         run: list[_PendingPublication] = []
+        decoded_bytes = 0
         following: LogRequest | None = request
         while following is not None:
             request, following = following, None
@@ -150,9 +157,14 @@ class DurableSession:
                 raise self._overload(f"more than durable_requests_max = {most} unanswered")
             self._unanswered += 1
             try:
-                message, published = _decode(request)
+                with Work("READ_WORK_MAX", READ_WORK_MAX):
+                    message = decode_log_request(request.message)
                 if isinstance(message, Publications):
-                    run.append((yield from self._admit(request, published, run)))
+                    run.append((yield from self._admit(request, message.notifications, run)))
+                    decoded_bytes += len(request.message)
+                    if decoded_bytes >= DECODED_BYTES_PER_TURN:
+                        decoded_bytes = 0
+                        yield
                     if len(run) < PUBLISHED_TOGETHER_MAX and self._unanswered < most:
                         following = self._connection.next_of(LogRequest)
                     continue
@@ -160,6 +172,9 @@ class DurableSession:
                 yield from self._publish(earlier)
                 if isinstance(message, AskRecordBatch):
                     yield from self._read_batch(request.number, message)
+                elif isinstance(message, QueueRequest):
+                    turns = answer_queue_request(self._connection, self._host, message)
+                    self._answer(request.number, encode_durable((yield from turns)))
                 elif not self._connection.is_gone:
                     self._handle_message(request.number, message)
             except ContradaError as error:
@@ -176,7 +191,7 @@ class DurableSession:
         return error
 
     def _handle_message(self, number: int, message: Any) -> None:
-        self._check_names(message)
+        check_names(self._connection.permit, message)
         match message:
             case PublisherHello():
                 self._add_publisher(number, message)
@@ -185,6 +200,7 @@ class DurableSession:
             case CloseLog(consumer="", ends=True):
                 self._host.end(message.name)
                 self._logs.cancel_expiry(message.name)
+                log_queue_change(self._connection, message, 0)
                 self._answer(number)
             case CloseLog():
                 self._close_reader(message)
@@ -198,21 +214,6 @@ class DurableSession:
             case _:
                 self._consume(message)
                 self._answer(number)
-
-    def _check_names(self, message: Any) -> None:
-        """Raises NotPermittedError for names of other users; names in memory are secret."""
-        permit = self._connection.permit
-        if permit is None:
-            return
-        if isinstance(message, PublisherHello):
-            permit.check_publisher(message.publisher)
-            return
-        names = [message.name]
-        if isinstance(message, ReadLog) and message.retention and message.retention.dead_letter:
-            names.append(message.retention.dead_letter)
-        for each in names:
-            if not each.startswith(f"{IN_MEMORY}-"):
-                permit.check_durable(each)
 
     # --- publishing ---------------------------------------------------------------------------
 
@@ -230,28 +231,39 @@ class DurableSession:
         self._answer(number, encode_durable(known))
 
     def _admit(
-        self,
-        request: LogRequest,
-        notifications: tuple[Notification, ...],
-        run: Sequence[_PendingPublication],
+        self, request: LogRequest, encodings: list[bytes], run: Sequence[_PendingPublication]
     ) -> Generator[None, None, _PendingPublication]:
         """Returns a publication that may be published after a run."""
-        if not notifications:
+        if not encodings:
             raise InvalidValueError((), "expected notifications to publish")
+        permit = self._connection.permit
+        with request_work():
+            first = notifications_from(encodings[:1])
+        if permit is not None and permit.publishes_nothing:
+            raise self._refusal(permit, first[0], len(encodings))
+        notifications = yield from decode_in_parts(encodings, request_work)
         if len({each.envelope.publisher for each in notifications}) > 1:
             raise InvalidValueError("publishers", "expected notifications of one publisher")
         self._logs.check(notifications[0].envelope.delivery)
-        permit = self._connection.permit
         refused = (yield from permit.unpublishable(notifications)) if permit else []
         if permit is not None and refused:
-            self._connection.broker.dropped[NOT_PERMITTED] += len(refused)
-            raise permit.why_unpublishable(notifications[refused[0]])
+            raise self._refusal(permit, notifications[refused[0]], len(refused))
         size = sum(map(size_of, notifications))
         held = self.held_bytes + sum(each.size for each in run)
         if held + size > (most := self._limits.pending_bytes_max):
             limit = f"pending_bytes_max = {most}"
             raise self._overload(f"more than {limit} bytes unanswered")
-        return _PendingPublication(request.number, request.wait_ms, size, notifications)
+        usage = self._connection.usage
+        wait_s = usage.charge(len(notifications), size) if usage is not None else 0.0
+        due_s = self._connection.clock() + wait_s if wait_s else 0.0
+        return _PendingPublication(
+            request.number, request.wait_ms, size, notifications, due_s=due_s
+        )
+
+    def _refusal(self, permit: Permit, first: Notification, count: int) -> ContradaError:
+        """Counts refused notifications. Returns the error of the first."""
+        self._connection.broker.dropped[NOT_PERMITTED] += count
+        return permit.why_unpublishable(first)
 
     def _publish(self, run: Sequence[_PendingPublication]) -> Generator[None]:
         """Publishes a run at once, or one by one where that is too much work."""
@@ -329,6 +341,11 @@ class DurableSession:
         self, run: Sequence[_PendingPublication], answer: int | ContradaError
     ) -> None:
         """Answers a run; the first accepted one with the dropped pairs of all."""
+        due_s = max(each.due_s for each in run)
+        if due_s and due_s > self._connection.clock():  # Its publisher waits, no other request.
+            loop = asyncio.get_running_loop()
+            loop.call_at(due_s, self._answer_publications, run, answer)
+            return
         # It is accepted, also where ordinary subscriptions could not afford it.
         dropped = answer if isinstance(answer, int) else 0
         for pending in run:
@@ -359,6 +376,10 @@ class DurableSession:
         if len(message.holds) > OUT_MAX:
             raise LimitError("OUT_MAX", OUT_MAX, len(message.holds))
         filters = message.filters
+        usage, principal = self._connection.usage, self._connection.principal
+        if usage is not None and principal is not None:
+            usage.check_subscription(message.name)
+            message = usage.admit_log(principal, self._host.server, message)
         most = self._limits.durable_filters_max
         if filters is not None and len(filters.filters) > most:
             raise LimitError("durable_filters_max", most, len(filters.filters))
@@ -387,7 +408,7 @@ class DurableSession:
     def _read_batch(self, number: int, message: AskRecordBatch) -> Generator[None]:
         if len(self._batches) >= (most := self._limits.record_batches_max):
             raise LimitError("record_batches_max", most)
-        self._check_names(message)
+        check_names(self._connection.permit, message)
         batch = yield from read_record_batch(
             self._host.server, message, self._limits.record_batch_bytes_max, self._connection.permit
         )
@@ -419,6 +440,8 @@ class DurableSession:
         name, ends = reader.request.name, message.ends and not reader.request.is_durable
         seen = None if message.seen is None else message.seen[:OUT_MAX]
         self._host.leave(CloseLog(name, reader.request.consumer, ends, seen))
+        if not (ends or reader.request.is_durable):
+            self._logs.start_expiry(name, self._connection.usage)
 
     def _reader_key(self, label: str) -> str:
         """Returns the reader's key at the broker, which no other user can claim."""
@@ -441,7 +464,7 @@ class DurableSession:
             self._logs.disclaim(self._reader_key(label), self.yield_reader)
             self._host.leave(CloseLog(reader.request.name, reader.request.consumer))
             if not reader.request.is_durable:
-                self._logs.start_expiry(reader.request.name)
+                self._logs.start_expiry(reader.request.name, self._connection.usage)
         self._readers.clear()
         for each in self._publishers:
             self._logs.dismiss(each, self)

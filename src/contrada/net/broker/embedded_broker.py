@@ -148,7 +148,6 @@ class EmbeddedBroker(EmbeddedService):
         return await super()._publish_promised(run)
 
     def name_of_request(self) -> str:
-        """Returns an identity for a subscription, unique in the network."""
         return f"{self._server.instance}-{super().name_of_request()}"
 
     def _fitting(self, notifications: Iterable[Notification], now_us: int) -> list[Notification]:
@@ -165,11 +164,9 @@ class EmbeddedBroker(EmbeddedService):
     def queue_of(
         self, subscription: EmbeddedSubscription[Any], settings: subscription_queue.QueueSettings
     ) -> subscription_queue.SubscriptionQueue[Any]:
-        """Returns a new queue for a subscription."""
         return _DecidingQueue(self, subscription, settings)
 
     def statistics(self) -> ServiceStatistics:
-        """Returns the counts so far, with those of the links."""
         found = super().statistics()
         sent, waiting = self._server.links()
         return replace(found, link_sent=sent, link_waiting=waiting)

@@ -8,6 +8,8 @@ is mostly caused by the subscriptions of others.
 
 from typing import Final
 
+from contrada.model.languages.work_budget import Work
+
 TURN_S: Final = 0.02
 """Seconds that one connection works in a row. Beyond it: other connections get a turn."""
 
@@ -23,6 +25,11 @@ AT_ONCE_S: Final = 0.25
 
 REST_S_MAX: Final = 5.0
 """Seconds of one rest. Beyond it: the connection goes on, and rests again later."""
+
+
+def request_work() -> Work:
+    """Returns the budget of a request, or of a part of it."""
+    return Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX)
 
 
 class FairScheduler:

@@ -18,11 +18,13 @@ from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.fair_scheduler import TURN_S
+from contrada.net.broker.user_usage import UserUsage
 from contrada.routing.router_messages import Origin, Publish
 from contrada.service import trace_spans
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import Pending
 from contrada.service.dispatcher import Dispatcher, Turn
+from contrada.service.reader_waits import ReaderWaits
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
 
 NOTIFICATIONS_PER_TURN: Final = 256
@@ -65,8 +67,12 @@ class IngressQueue(Generic[N]):
         frames_max: int | None = None,
         answer: Callable[[N, int | ContradaError], None],
         end: Callable[[FrameError], None],
+        usage: UserUsage | None = None,
     ) -> None:
-        """`answer` gets the dropped pairs or the refusal; `end` a fault of this broker."""
+        """`answer` gets the dropped pairs or the refusal; `end` a fault of this broker.
+
+        Publications wait for the rates in the quotas of `usage`.
+        """
         self._dispatcher = broker.dispatcher
         self._origin = origin
         self._limits = broker.limits
@@ -74,8 +80,11 @@ class IngressQueue(Generic[N]):
         self._broker = broker
         self._answer = answer
         self._end = end
+        self._usage = usage
         self._waiting: deque[tuple[N, int, Publish, int]] = deque()
         self._worker: asyncio.Task[None] | None = None
+        self.waits = ReaderWaits(broker.dispatcher)
+        """The waits for readers of full queues."""
         self.held_bytes = 0
         """Bytes of the pending publications."""
 
@@ -90,13 +99,19 @@ class IngressQueue(Generic[N]):
         if self.held_bytes + size > (most := self._limits.pending_bytes_max):
             reason = f"more than pending_bytes_max = {most} bytes unanswered"
             raise FrameError("too many publishes", reason)
-        if self._worker is None and self._publish_now(number, wait_ms, message, size):
+        is_free = self._worker is None and (self._usage is None or not self.has_rate)
+        if is_free and self._publish_now(number, wait_ms, message, size):
             return
         self._hold(size)
         # Without the request, which holds all of its frame.
         self._waiting.append((number, wait_ms, message, size))
         if self._worker is None:
             self._start(self._work())
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether publications may wait for a rate in the user's quotas."""
+        return self._usage is not None and self._usage.has_rate
 
     def forget(self) -> int:
         """Drops the queue. Returns the number of notifications."""
@@ -154,7 +169,7 @@ class IngressQueue(Generic[N]):
         size: int,
     ) -> None:
         """Waits for room for the pending notifications, then works as `_work`."""
-        dropped = await self._dispatcher.wait(pending, wait_s)
+        dropped = await self.waits.wait(pending, wait_s)
         self._hold(-size)
         self._answer(number, error or dropped)
         await self._work()
@@ -166,6 +181,10 @@ class IngressQueue(Generic[N]):
             number, wait_ms, message, size = self._waiting.popleft()
             answer: int | ContradaError
             try:
+                if self._usage is not None and (
+                    wait_s := self._usage.charge(len(message.notifications), size)
+                ):
+                    await asyncio.sleep(wait_s)
                 answer = await self._publish(_seconds(wait_ms), message)
             except ContradaError as error:
                 answer = error
@@ -208,7 +227,7 @@ class IngressQueue(Generic[N]):
             done += len(batch)
             is_decided = True
             if pending:
-                dropped += await self._dispatcher.wait(pending, wait_s)
+                dropped += await self.waits.wait(pending, wait_s)
             error = error or refused
             if done < len(whole):
                 await asyncio.sleep(0)

@@ -78,6 +78,11 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         self.to = to
         self._connection = connection
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the neighbour has granted no credit."""
+        return self.credit <= 0
+
     def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
         super()._append(entries, size, is_plain)
         self._connection.mark_ready(self)
@@ -296,6 +301,8 @@ class Link:
         """Raises ServiceError where the router refuses the link."""
         self.connection = connection
         self.name = event.neighbour.name
+        self.address = ""
+        """Where clients reach the neighbour; empty if that is not known."""
         self._on_synchronized, self._on_end = on_synchronized, on_end
         self.is_down = False
         self._outbox: list[msgspec.Raw] = []
@@ -393,7 +400,7 @@ class Link:
             broker = self.connection.broker
             pending = broker.dispatcher.receive(self._route, message)
             if pending:
-                waits = broker.dispatcher.wait(pending, self._limits.link_publish_wait_s)
+                waits = self._ingress.waits.wait(pending, self._limits.link_publish_wait_s)
                 broker.start_work(waits)
             broker.logs.update_routes()
             yield
@@ -402,6 +409,7 @@ class Link:
 
     def _count_refused(self, error: ContradaError) -> None:
         self.connection.broker.refused[type(error).__name__] += 1
+        self.connection.audit("refused", type(error).__name__, str(error))
         fields = {"neighbour": self.name, "reason": error}
         _LOG.info("neighbour %(neighbour)s is refused: %(reason)s", fields)
 

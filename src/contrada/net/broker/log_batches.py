@@ -10,8 +10,9 @@ from collections.abc import Generator
 from typing import Final
 
 from contrada.delivery.delivery_server import DeliveryServer
+from contrada.delivery.owned_queues import local_number
 from contrada.delivery.store import LogRecord
-from contrada.errors import DeliveryError, InvalidValueError
+from contrada.errors import InvalidValueError
 from contrada.model import FilterSet
 from contrada.model.codec import notification_from_msgpack
 from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, LogState, RecordBatch
@@ -21,19 +22,6 @@ from contrada.service.security.principals import NOT_PERMITTED
 
 _READ_AT_ONCE: Final = 1_000
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
-
-
-def local_number(server: DeliveryServer, name: str, number: int | None = None) -> int:
-    """Returns the number of a durable subscription of this server. Raises DeliveryError."""
-    known = server.find(name)
-    if known is None:
-        raise DeliveryError(f"there is no durable subscription {name!r}")
-    owner, found, _ = known
-    if owner != server.name:
-        raise DeliveryError(f"{name!r} is at home at {owner!r}: read it by position there")
-    if number not in (None, found):
-        raise DeliveryError(f"{name!r} has ended, and another one has its name")
-    return found
 
 
 def log_state(server: DeliveryServer, request: AskLog) -> LogState:

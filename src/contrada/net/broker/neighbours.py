@@ -34,12 +34,13 @@ from contrada.net.broker.server_connection import (
     ConnectionHost,
     ServerConnection,
 )
-from contrada.net.wire.address import Address, parse_address
+from contrada.net.wire.address import Address, is_loopback, parse_address
 from contrada.net.wire.connection import BROKER, NEIGHBOUR
 from contrada.net.wire.endpoint import describe_os_error, dial
 from contrada.net.wire.frames import FRAME_BYTES_MAX, Hello
 from contrada.net.wire.pattern_codec import AHEAD_PER_SLACK, BROKER_PATTERN_LIMITS, PATTERN_SLACK_US
 from contrada.net.wire.tls import Tls
+from contrada.net.wire.tokens import TokenSource, present_token
 from contrada.routing.links.link_states import COST_MAX, OPPOSITE
 from contrada.routing.links.topology import TREES_MAX
 from contrada.routing.router import Router, Strategy
@@ -59,6 +60,9 @@ from contrada.service.settings import checked
 from contrada.service.stores.store_location import check_store
 
 _LOG: Final = logging.getLogger(__name__)
+
+_ALL_ADDRESSES: Final = ("0.0.0.0", "::")
+"""The hosts of a broker that listens at all addresses of its machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class Membership:
     slack_us: int = PATTERN_SLACK_US
     sequencer: str = ""
     neighbours: tuple[WantedLink, ...] = field(default=())
-    token: str = field(default="", repr=False)
+    token: TokenSource = field(default="", repr=False)
     """The token of this broker for its outgoing links."""
 
     def router(self, limits: CoreLimits) -> Router:
@@ -129,6 +133,8 @@ class Neighbours:
         self._broker, self.network, self._tell = broker, network, tell
         self.client_context = client_context
         """The TLS context of outgoing links; made at first use if None."""
+        self.listens_at = ""
+        """The address of this broker, which it announces to the neighbours that it dials."""
         self._connected: set[WantedLink] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
         self._names: dict[WantedLink, str] = {}  # the broker that answered at its address
@@ -202,9 +208,13 @@ class Neighbours:
     async def _hold_link(self, wanted: WantedLink) -> str:
         """Makes a link, and waits for its end. Returns why it ended, or could not be made."""
         if self.network.token and not wanted.address.is_private:
-            return "a token goes over TLS (contradas://) only"
+            return "a token is sent over TLS (contradas://) only"
         loop = asyncio.get_running_loop()
-        connection = ServerConnection(self._broker, hello=self._hello(wanted))
+        try:
+            hello = self._hello(wanted)
+        except ContradaError as error:  # Its token may be replaced just now.
+            return str(error)
+        connection = ServerConnection(self._broker, hello=hello)
         up: asyncio.Future[None] = loop.create_future()
         self._outgoing[connection] = wanted, up
         try:
@@ -220,7 +230,7 @@ class Neighbours:
         except OSError as error:
             return describe_os_error(error)
         except asyncio.CancelledError:
-            if not up.done():  # Else the stopping broker says goodbye itself.
+            if not up.done():  # Else the stopping broker sends the goodbye itself.
                 connection.abort()
             raise
         else:
@@ -229,13 +239,14 @@ class Neighbours:
             del self._outgoing[connection]
 
     def _hello(self, wanted: WantedLink) -> Hello:
-        """Returns the hello for a wanted neighbour."""
+        """Returns the hello for a wanted neighbour. Raises ContradaError without a token."""
         options: dict[str, int | str | bool] = {
             "as": str(OPPOSITE[wanted.role]),
             "cost": wanted.cost,
+            "address": self.listens_at,
         }
         capabilities = self.capabilities() | options
-        software, token = self._broker.hello.software, self.network.token
+        software, token = self._broker.hello.software, present_token(self.network.token)
         return Hello(NEIGHBOUR, software, capabilities, token)
 
     def capabilities(self) -> dict[str, int | str | bool]:
@@ -270,6 +281,11 @@ class Neighbours:
             link = Link(connection, event, self._on_synchronized, self._on_ended)
         except ContradaError as error:
             raise FrameError("refused", shortened(str(error))) from None
+        link.address = (
+            str(made[0].address)
+            if made is not None
+            else _announced(capabilities.get("address"), connection)
+        )
         self._links[name] = link, instance, is_ours
         _LOG.info("link to %(neighbour)s, a %(role)s", {"neighbour": name, "role": role})
         if made is not None and not made[1].done():
@@ -283,7 +299,7 @@ class Neighbours:
             raise FrameError("no network", "this broker has no name, so it takes no neighbours")
         name, instance = capabilities.get("name"), capabilities.get("instance")
         if not isinstance(name, str) or not isinstance(instance, str) or not name:
-            raise FrameError("no network", "the other broker says no name: give it one")
+            raise FrameError("no network", "the other broker has no name: give it one")
         if len(name) > LABEL_CHARS_MAX:
             raise FrameError("name", f"a name of more than LABEL_CHARS_MAX = {LABEL_CHARS_MAX}")
         if name == network.name:
@@ -317,6 +333,24 @@ class Neighbours:
         if link.name in self._links and self._links[link.name][0] is link:
             del self._links[link.name]
             _LOG.info("the link to %(neighbour)s is down", {"neighbour": link.name})
+
+
+def _announced(told: object, connection: ServerConnection) -> str:
+    """Returns the address at which a broker that made a link says that it listens.
+
+    In place of all addresses of its host it gets that of the connection. A loopback address means
+    nothing on another host.
+    """
+    peer = connection.transport.get_extra_info("peername")
+    host = str(peer[0]) if isinstance(peer, tuple) and peer else ""
+    try:
+        address = parse_address(told)  # type: ignore[arg-type]
+    except ContradaError:
+        return ""
+    if address.host in _ALL_ADDRESSES:
+        address = replace(address, host=host)
+    is_elsewhere = is_loopback(address.host) and not is_loopback(host)
+    return "" if is_elsewhere or not address.host else str(address)
 
 
 def _options_of(capabilities: Mapping[str, Any]) -> tuple[Role, int]:
@@ -399,10 +433,12 @@ def membership_of(options: NetworkOptions) -> Membership:
         given["neighbours"] = [*options["neighbours"]]
     settings = checked("connect", given, NetworkSettings)
     if not any(settings.links()):
-        reason = "a service without neighbours or a parent is of no network; say neighbours=[…]"
+        reason = "a service without neighbours or a parent is in no network; add neighbours=[…]"
         raise ServiceError(f"{', '.join(options)}: {reason}")
     if not settings.name:
-        raise ServiceError("a service with neighbours or a parent has a name there; say name='…'")
+        raise ServiceError(
+            "a service with neighbours or a parent needs a name in the network; add name='…'"
+        )
     network = settings.membership()
     addresses = [each.address for each in network.neighbours]
     if len(set(addresses)) < len(addresses):
@@ -489,7 +525,6 @@ class Server(ConnectionHost):
         return sent, {each.name: len(each.queue) for each in links}
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> ConnectionHandler:
-        """Returns the handler of a connection. Raises FrameError where it is refused."""
         return self.neighbours.handler_for(connection, hello)
 
     async def _tick(self) -> None:

@@ -41,7 +41,10 @@ _FRAME_RECORDS: Final = 512
 
 
 class ReaderQueue:
-    """The queue of one reader, between the delivery server and its connection."""
+    """The queue of one reader, between the delivery server and its connection.
+
+    A `RecordReceiver`: the client keeps the state of the reader itself.
+    """
 
     def __init__(
         self, connection: ServerConnection, logs: BrokerLogs, message: ReadLog, label: str
@@ -72,7 +75,7 @@ class ReaderQueue:
             permit = self._connection.permit
             size = 0
             for each in message.records:
-                sent = _sendable(each, permit)
+                sent = sendable(each, permit)
                 item = sent.notification
                 size += self._append(sent, ENTRY_BYTES if item is None else size_of(item))
             count = len(message.records)
@@ -91,19 +94,6 @@ class ReaderQueue:
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Does nothing: the connection ends with the broker."""
-
-    @property
-    def newest(self) -> int:
-        """Unknown here."""
-        return 0
-
-    @property
-    def holds(self) -> tuple[int, ...]:
-        """Unknown here."""
-        return ()
-
-    def restart(self) -> None:
-        """Does nothing: the log is in this process."""
 
     def grant(self, credit: int, read: int) -> None:
         """Adds credit for records. The client has read so many of those that were sent."""
@@ -151,7 +141,7 @@ class ReaderQueue:
         self._hold(-self._bytes)
 
 
-def _sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
+def sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
     """Returns the record; a damaged one in place of an unreadable or oversized one."""
     item = record.notification
     if item is None:

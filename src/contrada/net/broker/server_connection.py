@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any, Final, Protocol, TypeVar
 
 from contrada.errors import ContradaError, FrameError, shortened
+from contrada.net.broker.audit_log import AuditLog, credential_of
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.fair_scheduler import TURN_S, FairScheduler
 from contrada.net.broker.ingress_queue import internal_failure
+from contrada.net.broker.user_usage import UserUsage
 from contrada.net.wire.address import Address
-from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, Phase
+from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, SINKS, USER, Phase
 from contrada.net.wire.endpoint import Wire
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
 from contrada.service.dispatcher import Dispatcher
@@ -121,6 +123,7 @@ class ConnectionHost(ABC):
         """A name of this run of the server."""
         self.is_stopping = False
         """Whether publications are no longer accepted."""
+        self.audit: AuditLog | None = None
         self.is_open = True
         """Whether the server has no users."""
         self.rounds = DeliveryRounds()
@@ -157,6 +160,10 @@ class ConnectionHost(ABC):
         self._connections.discard(connection)
         if not self._connections:
             self._empty.set()
+
+    def usage_of(self, principal: Principal) -> UserUsage | None:
+        """Returns the usage of a user; None at a server without users."""
+        return None
 
     def start_work(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Starts a task for a client; it survives the connection, and ends with the server."""
@@ -212,11 +219,16 @@ class ServerConnection(Wire):
         """The user of the connection; None until it is identified, and for outgoing links."""
         self.permit: Permit | None = None
         """The user's rights; None for all rights."""
+        self.claimed = ""
+        """The user that a refused token names."""
+        self.usage: UserUsage | None = None
+        """The user's quotas and their use; None where there are none."""
         self._is_unknown = False
         self._connection.greets_at_once = broker.is_open
         self._ready: dict[Feed, None] = {}
         self._flush_due = False
-        self._write_paused = False
+        self.is_write_paused = False
+        """Whether the other side does not read its socket."""
         self._read_paused = False
         self._in_turn = False
         self._scheduler = FairScheduler(self._loop.time())
@@ -254,7 +266,7 @@ class ServerConnection(Wire):
         self._transport = None
         self._account_unread()
         fields = {"who": self.who, "peer": self.name, "reason": error or "in order"}
-        _LOG.info("%(who)s %(peer)s is gone: %(reason)s", fields)
+        _LOG.info("%(who)s %(peer)s has left: %(reason)s", fields)
         self._withdraw_all()
         self.broker.forget(self)
         if not self.ended.done():
@@ -262,12 +274,12 @@ class ServerConnection(Wire):
 
     def pause_writing(self) -> None:
         """Stops writing to a client that does not read, and reading its requests."""
-        self._write_paused = True
+        self.is_write_paused = True
         self._regulate_reading()
 
     def resume_writing(self) -> None:
         """Writes again."""
-        self._write_paused = False
+        self.is_write_paused = False
         self._regulate_reading()
         if self._transport is not None and not self._transport.is_closing():
             self.flush()
@@ -278,7 +290,7 @@ class ServerConnection(Wire):
             return
         # Both ends of a link are alike: if each waited for the other to read, none ever would.
         is_held = self._turn_due or self._is_unknown
-        is_paused = is_held or (self._write_paused and self.who == CLIENT)
+        is_paused = is_held or (self.is_write_paused and self.who == CLIENT)
         if is_paused != self._read_paused:
             self._read_paused = is_paused
             if is_paused:
@@ -351,11 +363,18 @@ class ServerConnection(Wire):
         """Counts and logs a refused request. Returns the reason."""
         self.broker.refused[code] += 1
         reason = shortened(str(error))
+        self.audit("refused", code, reason)
         _LOG.info(
             "client %(peer)s of %(user)s is refused a request: %(reason)s",
             {"peer": self.name, "user": self.user, "code": code, "reason": reason},
         )
         return reason
+
+    def audit(self, action: str, code: str, reason: str) -> None:
+        """Records an event in the audit log, if there is one."""
+        if self.broker.audit is not None:
+            said = self.user, self.name, code, reason
+            self.broker.audit.record(action, *said, claimed=self.claimed)
 
     def forget_feed(self, feed: Feed) -> None:
         """Removes a queue."""
@@ -364,7 +383,7 @@ class ServerConnection(Wire):
     def mark_ready(self, feed: Feed) -> None:
         """Schedules a queue; its frames are written in this turn of the loop."""
         self._ready[feed] = None
-        if not self._flush_due and not self._write_paused:
+        if not self._flush_due and not self.is_write_paused:
             self._flush_due = True
             self.broker.rounds.add(self)
 
@@ -382,7 +401,7 @@ class ServerConnection(Wire):
                     self._turn_due = True
                     self.broker.start_work(self._resume_later(rest_s))
                 elif self._steps is None and not self._connection.unread_bytes:
-                    is_all_read = True  # As mostly: one frame came.
+                    is_all_read = True  # The usual case: one frame.
                     break
         except FrameError as error:
             self.end(error)
@@ -391,16 +410,18 @@ class ServerConnection(Wire):
             self.broker.rounds.end_turn()
         if self._unread_bytes or not is_all_read:
             self._account_unread()
-        if self._read_paused or self._turn_due or self._is_unknown or self._write_paused:
+        if self._read_paused or self._turn_due or self._is_unknown or self.is_write_paused:
             self._regulate_reading()
         self._write_outgoing()
 
     async def _resume_later(self, rest_s: float) -> None:
         try:
             await asyncio.sleep(rest_s)
-        finally:  # Also when the broker stops; the unread input is dropped then.
+        except asyncio.CancelledError:  # The broker stops; the unread input is dropped.
             self._turn_due = False
             self._account_unread()
+            raise
+        self._turn_due = False
         self._process()
 
     def _process_one(self) -> bool:
@@ -420,10 +441,15 @@ class ServerConnection(Wire):
         return True
 
     def _account_unread(self) -> None:
-        """Reports the unprocessed bytes of this connection to the broker."""
-        connection, size = self._connection, 0
-        if self._transport is not None or self._turn_due:
-            size = connection.unread_bytes + (connection.given_bytes if self._steps else 0)
+        """Reports the unprocessed bytes of this connection to the broker.
+
+        Frees those of an ended connection after its last turn: half a frame would be kept until
+        the cycles of this object are collected.
+        """
+        connection = self._connection
+        if self._transport is None and not self._turn_due:
+            connection.drop_unread()
+        size = connection.unread_bytes + (connection.given_bytes if self._steps else 0)
         if size != self._unread_bytes:
             self.broker.hold(size - self._unread_bytes)
             self._unread_bytes = size
@@ -475,9 +501,16 @@ class ServerConnection(Wire):
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
         if hello.role != CLIENT:
             self._check_neighbour(principal, hello.capabilities.get("name"))
-        name = principal.speaks_as if hello.role == CLIENT else ""
-        self._connection.welcome({PUBLISHER: name} if name else {})
+        more: dict[str, str | bool] = {}
+        if hello.role == CLIENT:
+            self.usage = self.broker.usage_of(principal)
+            if self.usage is not None:
+                self.usage.check_connection()
+            more = {USER: principal.name, SINKS: principal.may_push}
+            more |= {PUBLISHER: principal.speaks_as} if principal.speaks_as else {}
+        self._connection.welcome(more)
         self._handler = self.broker.handler_for(self, hello)
+        self.audit("let in", self.who, credential_of(principal))
 
     def _check_neighbour(self, principal: Principal, name: object) -> None:
         """Raises FrameError for a user that may not be a neighbour, or not under this name."""
@@ -493,7 +526,8 @@ class ServerConnection(Wire):
         assert self.principal is not None
         if principal == self.principal:
             return True
-        if self.who == NEIGHBOUR or not principal.covers(self.principal):
+        has_less = self.who == NEIGHBOUR or not principal.covers(self.principal)
+        if has_less or principal.may_push != self.principal.may_push:  # The hello announced it.
             return False
         if self.permit is not None and self.permit.has_narrowed:
             return False
@@ -517,7 +551,7 @@ class ServerConnection(Wire):
         """Writes the queues, within credit, the write buffer and one turn."""
         self._flush_due = False
         until_s, is_written = 0.0, False
-        while self._ready and not self._write_paused:
+        while self._ready and not self.is_write_paused:
             if not until_s:
                 until_s = self._loop.time() + TURN_S
             elif self._loop.time() > until_s:
@@ -542,9 +576,9 @@ class ServerConnection(Wire):
         self._account_unread()
 
     def end(self, error: FrameError) -> None:
-        """Sends the other side its fault, and closes."""
         self.failure = str(error)
         self.broker.refused[error.code] += 1
+        self.audit("ended" if self._handler else "refused", error.code, error.reason)
         _LOG.info(
             "%(who)s %(peer)s is ended: %(reason)s",
             {"who": self.who, "peer": self.name, "code": error.code, "reason": error},

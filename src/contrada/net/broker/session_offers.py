@@ -46,7 +46,7 @@ class SessionOffers:
                 self._identities.discard(message.identity)
             case Follow():
                 if self._queue is not None:
-                    raise FrameError("repeated", "what is on offer is followed already")
+                    raise FrameError("repeated", "this connection follows advertisements already")
                 self._queue = _OfferQueue(self._connection, self._dispatcher, number)
                 return  # The answer follows the present advertisements.
             case Unfollow():

@@ -23,7 +23,9 @@ from contrada.service.subscription_queue import ENTRY_BYTES
 
 _LOG: Final = logging.getLogger(__name__)
 _MAY_NOT_GIVE: Final = "not permitted: its user may not publish all that it gave"
-_MAY_NOT_COMBINE: Final = "it may not publish everything, so what it combines cannot be looked at"
+_MAY_NOT_COMBINE: Final = (
+    "it may not publish everything, and the items in a combined answer cannot be checked"
+)
 
 
 class SessionQueries:
@@ -67,7 +69,7 @@ class SessionQueries:
 
     def _ask(self, question: messages.Ask) -> None:
         if question.hops or question.source:
-            raise FrameError("options", "a question of a client has come over no link yet")
+            raise FrameError("options", "a client's query has no hops and no source")
         if self._connection.permit is not None:
             if question.asker:
                 self._connection.permit.check_publisher(question.asker, "ask")
@@ -137,7 +139,7 @@ class SessionQueries:
         if failed:
             sources = shortened(", ".join(each.name for each in failed))
             fields = {"source": sources, "user": permit.principal.name}
-            _LOG.info("source %(source)s of %(user)s gave what may not be published", fields)
+            _LOG.info("source %(source)s gave items that %(user)s may not publish", fields)
         heard = (each for each in message.reports if given.get(each.name, 0) is not None)
         return replace(message, items=tuple(kept), reports=(*heard, *failed))
 

@@ -26,6 +26,7 @@ from contrada.delivery.delivery_messages import (
     Grant,
     ReadLog,
 )
+from contrada.delivery.queue_messages import ANSWERS, QueueRequest
 from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
@@ -198,7 +199,6 @@ class DurableClient:
     # --- reading ------------------------------------------------------------------------------
 
     async def read(self, reader: LogReader, message: ReadLog) -> FilterSet:
-        """See `LogHost`."""
         of = _OpenReader(reader, message)
         try:
             return await self._retry(lambda: self._begin(of))
@@ -253,7 +253,6 @@ class DurableClient:
         return None
 
     def leave(self, message: CloseLog) -> None:
-        """See `LogHost`."""
         of = self._readers.get(message.consumer)
         if of is None or of.is_leaving:
             return
@@ -302,6 +301,10 @@ class DurableClient:
         """Acknowledges all records before a position, on disk. Raises as `record_batch`."""
         message = encode_durable(Acknowledge(name, number, before))
         await self._retry(lambda: self._ask(message))
+
+    async def ask(self, request: QueueRequest) -> Any:
+        """Answers a request about queues; see `LogHost`. A step may be repeated, without harm."""
+        return await self._retry(partial(self._query, request, ANSWERS[type(request)]))
 
     async def known_sequence(self) -> int:
         """Returns the highest number of this publisher at the broker. Raises DeliveryError."""
@@ -387,6 +390,7 @@ class DurableClient:
         self._hello = None
         for of in self._readers.values():
             of.anew = None
+            of.reader.forget_prefetched()
         self._fail(unsent, lambda each: not each.is_kept)
 
     async def resume(self) -> None:

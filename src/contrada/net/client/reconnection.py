@@ -14,20 +14,27 @@ import asyncio
 import itertools
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from contrada.errors import ConnectionFailedError, ProtocolError, ServiceClosedError, ServiceError
-from contrada.net.client.client_limits import ClientLimits
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    ProtocolError,
+    ServiceClosedError,
+    ServiceError,
+)
+from contrada.net.client.client_limits import SEVERAL_LIVENESS, ClientLimits
 from contrada.net.wire.address import SCHEME_TLS, Address, shown_addresses
-from contrada.net.wire.connection import CLIENT
+from contrada.net.wire.connection import CLIENT, USUAL_LIVENESS
 from contrada.net.wire.endpoint import ClientWire, ConnectOptions, describe_os_error, dial
 from contrada.net.wire.frames import Frame, Hello, Reply, Request
 from contrada.net.wire.tls import TLS_FAULT, Tls
+from contrada.net.wire.tokens import present_token
 from contrada.service import ConnectionState
 from contrada.service.backoff import Backoff, jitter
 from contrada.service.connection_states import ConnectionStates
@@ -82,9 +89,14 @@ class Reconnection:
             raise ServiceError(reason)
         open_way = next((each for each in addresses if not each.is_private), None)
         if options.token and open_way is not None and options.reach is None:
-            raise ServiceError(f"a token goes over TLS (contradas://) only, and this is {open_way}")
+            raise ServiceError(
+                f"a token is sent over TLS (contradas://) only, and this is {open_way}"
+            )
         if has_tls and tls is None:
             options = replace(options, tls=Tls().client_context())
+        if len(addresses) > 1 and limits.liveness is USUAL_LIVENESS:
+            tick_s = min(limits.client_tick_s, SEVERAL_LIVENESS.ping_after_s / 2)
+            limits = replace(limits, liveness=SEVERAL_LIVENESS, client_tick_s=tick_s)
         self._options, self.limits = options, limits
         self.address = addresses[0]
         """The address of the present or last connection."""
@@ -92,6 +104,8 @@ class Reconnection:
         self._addresses = addresses
         self._owner = owner
         self._on_welcome = on_welcome
+        self.capabilities: Mapping[str, int | str | bool] = {}
+        """The capabilities of the broker at the last connection."""
         self._states = states
         self._give_up_after_s = give_up_after_s
         self._backoff = Backoff(limits.backoff)
@@ -268,7 +282,11 @@ class Reconnection:
 
     async def _connect(self, address: Address) -> ClientWire:
         """Returns a connection with the broker's hello. Raises ConnectionFailedError."""
-        hello = Hello(CLIENT, "contrada", {}, self._options.token)
+        try:
+            token = present_token(self._options.token)
+        except ContradaError as error:  # A file may be replaced just now.
+            raise ConnectionFailedError(str(address), str(error)) from None
+        hello = Hello(CLIENT, "contrada", {}, token)
         wire = ClientWire(
             hello,
             self._owner.on_frame,
@@ -298,7 +316,7 @@ class Reconnection:
         except BaseException:
             wire.abort()
             raise
-        self.address = address
+        self.address, self.capabilities = address, wire.capabilities
         self._on_welcome(wire.publisher_prefix)
         return wire
 
@@ -321,7 +339,7 @@ class Reconnection:
             return
         address = str(self.address)
         unsent = ConnectionFailedError(address, reason)
-        unknown = "what was published and not answered may have come there, or not"
+        unknown = "unanswered publications may have arrived, or not"
         unanswered = f"{reason}; {unknown}"
         self._lose(ConnectionFailedError(address, unanswered, may_be_published=True), unsent)
         if not was_up:

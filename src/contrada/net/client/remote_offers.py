@@ -48,7 +48,6 @@ class RemoteOfferBoard(OfferBoard):
         self._initial: dict[Hashable, Offer] | None = None
 
     async def advertise(self, offer: Offer) -> str:
-        """Adds an advertisement at the broker."""
         await self._client.ready()
         identity = str(next(self._identities))
         message = encode_message(Advertise(identity, offer))
@@ -64,12 +63,10 @@ class RemoteOfferBoard(OfferBoard):
         return identity
 
     async def unadvertise(self, identity: str) -> None:
-        """Withdraws an advertisement, if there is a connection."""
         if self._offered.pop(identity, None) is not None:
             await self._client.request_in_time(encode_message(Unadvertise(identity)))
 
     async def follow(self, following: FollowedOffers) -> None:
-        """Reports each change to a follower."""
         async with self._lock:
             await self._client.ready()
             if not self._is_followed:
@@ -78,7 +75,6 @@ class RemoteOfferBoard(OfferBoard):
             self._following[following] = None
 
     async def unfollow(self, following: FollowedOffers) -> None:
-        """Stops the reports to a follower, and those of the broker after the last follower."""
         self._following.pop(following, None)
         async with self._lock:
             if self._is_followed and not self._following:
@@ -106,7 +102,7 @@ class RemoteOfferBoard(OfferBoard):
             try:
                 offer = offer_from(data)
             except ContradaError as error:
-                raise FrameError("malformed", f"what is on offer: {error}") from None
+                raise FrameError("malformed", f"an advertisement: {error}") from None
             if self._initial is None:
                 self._change(form_of(offer), offer, is_on_offer)
             elif is_on_offer:

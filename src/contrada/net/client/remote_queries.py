@@ -30,7 +30,6 @@ class RemoteQueryClient(QueryClient):
         self.require_open = client.check
 
     async def describe(self, message: Describe | Undescribe) -> None:
-        """Offers a source at the broker, or withdraws it."""
         if isinstance(message, Describe):
             await self._client.ready()
             await self._client.request(encode_message(message))
@@ -38,12 +37,10 @@ class RemoteQueryClient(QueryClient):
             await self._client.request_in_time(encode_message(message))
 
     async def ask(self, question: Ask) -> None:
-        """Asks the broker."""
         await self._client.ready()
         await self._client.request(encode_message(question))
 
     def send(self, message: Answer | More | Cancel) -> None:
-        """Sends a message about a query, if there is a connection."""
         if self._client.is_there:
             parts = split_answer(message) if isinstance(message, Answer) else (message,)
             for each in parts:

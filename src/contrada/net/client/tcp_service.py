@@ -15,7 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from contrada.delivery.delivery_class import delivery_class
-from contrada.errors import ContradaError, NotPermittedError, ServiceClosedError, ServiceError
+from contrada.errors import (
+    ContradaError,
+    NotPermittedError,
+    QuotaError,
+    ServiceClosedError,
+    ServiceError,
+)
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
@@ -28,7 +34,13 @@ from contrada.net.wire import frames
 from contrada.net.wire.address import Address, parse_addresses
 from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.net.wire.frames import Frame, InspectRequest, Reply, Request
-from contrada.net.wire.inspection import HeldFilters, Inspection, Position
+from contrada.net.wire.inspection import (
+    ForestPosition,
+    HeldFilters,
+    Inspection,
+    LinkArrival,
+    Position,
+)
 from contrada.net.wire.message_codec import encode_publish
 from contrada.net.wire.payload_codec import (
     CONTENT_BYTES_MAX,
@@ -36,7 +48,7 @@ from contrada.net.wire.payload_codec import (
     encode_content,
     encoding_of,
 )
-from contrada.net.wire.tokens import publisher_under
+from contrada.net.wire.tokens import TokenSource, present_token, publisher_under
 from contrada.service import (
     ConnectionState,
     Item,
@@ -257,7 +269,6 @@ class TcpService(BaseService):
         await self.reconnection.open()
 
     async def aclose(self) -> None:
-        """Says goodbye and closes; iterations end after their queues."""
         self.reconnection.check_loop()
         for subscription in list(self.in_force.values()):
             subscription.end()
@@ -273,7 +284,6 @@ class TcpService(BaseService):
             self._durable.give_up(ServiceClosedError("the service is closed"))
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
-        """Publishes one notification; see `Service.publish`."""
         if not options and type(item) is dict and self.reconnection.is_up and not trace_spans.is_on:
             self.reconnection.check()
             made = self._stamp.pack_dicts([item], 0, 1)
@@ -301,7 +311,6 @@ class TcpService(BaseService):
     async def publish_batch(
         self, items: Iterable[Item] | AsyncIterable[Item], *, delivery: str | None = None
     ) -> int:
-        """Publishes many notifications, in order; see `Service.publish_batch`."""
         taken = 0
         unsettled: dict[Batch, int] = {}
 
@@ -370,11 +379,9 @@ class TcpService(BaseService):
         return TcpSubscription(self, *reading_of(subject, where), settings=queue)
 
     async def unsubscribe(self, durable: str) -> None:
-        """Ends a durable subscription; see `Service.unsubscribe`."""
         await self.delivery().unsubscribe(durable)
 
     def delivery(self) -> "DurableClient":
-        """Returns the durable traffic, which is started at first use."""
         self.reconnection.check()
         if self._durable is None:
             from contrada.net.client.durable_client import DurableClient
@@ -385,7 +392,6 @@ class TcpService(BaseService):
         return self._durable
 
     def name_of_request(self) -> str:
-        """Returns a name that is unique among all readers of all clients."""
         return self.delivery().name_of_request()
 
     def _query_client(self) -> "RemoteQueryClient":
@@ -396,7 +402,6 @@ class TcpService(BaseService):
         return self._queries
 
     def statistics(self) -> ServiceStatistics:
-        """Returns the counts of this access point."""
         dropped = Counter(self._dropped)
         if self._durable is not None:
             dropped[QUEUE_FULL] += self._durable.dropped
@@ -432,10 +437,23 @@ class TcpService(BaseService):
         answer = await self.reconnection.call(frames.StatisticsRequest)
         return answer.statistics  # type: ignore[no-any-return]
 
-    async def inspection(self, notification: bytes = b"") -> Inspection:
-        """Returns the inspection, with the route of a notification. Raises ServiceError."""
+    async def inspection(
+        self,
+        notification: bytes = b"",
+        *,
+        arrival: LinkArrival | None = None,
+        forest_from: ForestPosition | None = None,
+    ) -> Inspection:
+        """Returns the inspection, with the route of a notification that a client publishes, or that
+        arrives over a link; or a part of the forest of filters. Raises ServiceError.
+        """
         await self.reconnection.ready()
-        asking = partial(frames.InspectRequest, notification=notification)
+        asking = partial(
+            frames.InspectRequest,
+            notification=notification,
+            arrival=arrival,
+            forest_from=forest_from,
+        )
         return (await self.reconnection.call(asking)).held  # type: ignore[no-any-return]
 
     def on_frame(self, frame: Frame) -> None:
@@ -507,12 +525,14 @@ def _refusal_of(frame: Reply, address: Address) -> ServiceError:
     refused = f"{address} refused: {frame.reason}"
     if frame.code == NotPermittedError.__name__:
         return NotPermittedError(refused, frame.refused)
+    if frame.code == QuotaError.__name__:
+        return QuotaError(refused, frame.retry_in_s)
     return ServiceError(refused)
 
 
-def _envelopes_of(publisher: str | Signer | None, token: str) -> EnvelopeFactory:
+def _envelopes_of(publisher: str | Signer | None, token: TokenSource) -> EnvelopeFactory:
     """Returns the envelope factory; without `publisher`, the name is that of the token."""
-    stamp = EnvelopeFactory(publisher or publisher_under(token))
+    stamp = EnvelopeFactory(publisher or publisher_under(present_token(token)))
     stamp.stays = bool(publisher)
     return stamp
 
@@ -540,7 +560,9 @@ async def read_subscriptions(service: TcpService) -> list[HeldFilters]:
     while begin is not None:
         page = (await requests.call(partial(InspectRequest, page_from=begin))).page
         if page is None:
-            raise ServiceError(f"{address} is of an earlier version, which tells no filters whole")
+            raise ServiceError(
+                f"{address} is of an earlier version, which does not list whole filters"
+            )
         if page.following is not None and not begin < page.following:
             raise ServiceError(f"{address}: {page.following} follows the page from {begin}")
         held += page.held

@@ -72,7 +72,7 @@ def parse_address(text: str) -> Address:
         hint = "" if _address_of(meant) is None else f"; did you mean {meant}?"
         raise AddressError(text, _EXPECTED + hint)
     if found.path and find_spec("websockets") is None:
-        remedy = f"pip install contrada[http], for {found}"
+        remedy = f"pip install 'contrada[http]', for {found}"
         raise MissingRequirementError("websockets", remedy)
     return found
 

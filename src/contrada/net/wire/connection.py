@@ -57,7 +57,13 @@ NEIGHBOUR: Final = "neighbour"
 PUBLISHER: Final = "publisher"
 """The capability with the publisher prefix that a broker assigns to a client."""
 
-_NOTHING_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+USER: Final = "user"
+"""The capability with the name of a client's user."""
+
+SINKS: Final = "sinks"
+"""The capability whose value is whether the user may have subscriptions to sinks."""
+
+_NOTHING_MORE: Final[Mapping[str, str | bool]] = MappingProxyType({})
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
@@ -130,11 +136,11 @@ class Connection:
 
     def greet(self) -> None:
         """Sends the hello, once."""
-        assert self.state is Phase.NEW, "hello is said once"
+        assert self.state is Phase.NEW, "the hello is sent once"
         self.state = Phase.GREETED
         self.send(self._hello)
 
-    def welcome(self, additional: Mapping[str, str] = _NOTHING_MORE) -> None:
+    def welcome(self, additional: Mapping[str, str | bool] = _NOTHING_MORE) -> None:
         """Answers the other side's hello, once, with additional capabilities."""
         if self.state is Phase.NEW:
             if additional:
@@ -222,9 +228,13 @@ class Connection:
         self.send(Goodbye(reason))
         self._set_closed()
 
+    def drop_unread(self) -> None:
+        """Frees the received bytes that `next` has not returned, as no more will follow."""
+        self._reader = FrameReader()
+
     def _set_closed(self) -> None:
         self.state = Phase.CLOSED
-        self._reader = FrameReader()  # Unread bytes will never be read.
+        self.drop_unread()
 
     def _check(self, frame: Frame) -> None:
         if isinstance(frame, _LAST):

@@ -11,6 +11,7 @@ import msgspec
 
 from contrada import errors
 from contrada.delivery import delivery_messages
+from contrada.delivery.queue_messages import QueueRequest
 from contrada.errors import ContradaError, EncodingError, InvalidValueError, ServiceError, shortened
 from contrada.model import FilterSet, Notification, from_msgpack
 from contrada.model.codec import notification_from_msgpack, notification_to_read
@@ -121,6 +122,7 @@ LogRequested: TypeAlias = (
     | AskLog
     | AskRecordBatch
     | Acknowledge
+    | QueueRequest
 )
 """The durable requests of a client."""
 

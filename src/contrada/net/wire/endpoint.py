@@ -5,7 +5,7 @@ import errno
 import socket
 import ssl
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -21,6 +21,7 @@ from contrada.net.wire.connection import (
 )
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.wire.tls import TLS_FAULT, describe_hang_up, describe_tls_error
+from contrada.net.wire.tokens import TokenSource
 from contrada.net.wire.websocket import dial_websocket
 
 
@@ -29,7 +30,7 @@ class ConnectOptions:
     """The transport and the token of a client; `reach` connects the protocol instead of TCP."""
 
     tls: ssl.SSLContext | None = None
-    token: str = field(default="", repr=False)
+    token: TokenSource = field(default="", repr=False)
     reach: Callable[[asyncio.Protocol], Awaitable[None]] | None = None
 
 
@@ -161,9 +162,14 @@ class ClientWire(Wire):
     @property
     def publisher_prefix(self) -> str:
         """The publisher prefix that the broker assigns; empty without one."""
-        hello = self._connection.peer
-        name = None if hello is None else hello.capabilities.get(PUBLISHER)
+        name = self.capabilities.get(PUBLISHER)
         return name if isinstance(name, str) else ""
+
+    @property
+    def capabilities(self) -> Mapping[str, int | str | bool]:
+        """The capabilities of the broker; empty before its hello."""
+        hello = self._connection.peer
+        return {} if hello is None else hello.capabilities
 
     def send(self, frame: Frame) -> None:
         """Sends a frame at the end of this turn of the loop; nothing after the end."""
@@ -205,6 +211,7 @@ class ClientWire(Wire):
         if isinstance(error, ssl.SSLError):
             self.fault = TLS_FAULT
         self._transport = None
+        self._connection.drop_unread()
         if self._timer is not None:
             self._timer.cancel()
         if not self.greeted.done():

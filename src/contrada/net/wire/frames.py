@@ -21,7 +21,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from contrada.errors import FrameError, LimitError
-from contrada.net.wire.inspection import FilterPage, Inspection, Position
+from contrada.net.wire.inspection import (
+    FilterPage,
+    ForestPosition,
+    Inspection,
+    LinkArrival,
+    Position,
+)
 from contrada.net.wire.payload_codec import PackedMatch
 
 VERSION: Final = 2
@@ -114,13 +120,16 @@ class StatisticsReply(Frame, frozen=True):
 class InspectRequest(Frame, frozen=True):
     """Asks for the state of a broker, and for the route of a notification.
 
-    With `page_from` it asks for a page of exported filters, see `net.broker.inspector`. It is
-    answered by an InspectReply with its number, or by a Reply that refuses it.
+    The notification is a client's, or one of `arrival`. With `page_from` it asks for a page of
+    exported filters, see `net.broker.inspector`, with `forest_from` for a part of the forest of
+    filters. It is answered by an InspectReply with its number, or by a Reply that refuses it.
     """
 
     number: int
     notification: bytes = b""
     page_from: Position | None = None
+    arrival: LinkArrival | None = None
+    forest_from: ForestPosition | None = None
 
 
 class InspectReply(Frame, frozen=True):
@@ -135,7 +144,8 @@ class Reply(Frame, frozen=True):
     """Answers a request; with a code it was refused, and the connection stays.
 
     `dropped` counts lost pairs or notifications; at the end of a subscription, `expired` counts
-    expired ones. Of a publication, the notifications at the positions `refused` were not permitted.
+    expired ones. Of a publication, the notifications at the positions `refused` were not permitted;
+    one beyond a rate may succeed after `retry_in_s`.
     """
 
     number: int
@@ -144,6 +154,7 @@ class Reply(Frame, frozen=True):
     reason: str = ""
     expired: int = 0
     refused: list[int] = []
+    retry_in_s: int = 0
 
 
 class Delivery(Frame, frozen=True):
@@ -332,7 +343,7 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
-        if self._at == len(self._data):  # As mostly: whole frames came, and none is copied.
+        if self._at == len(self._data):  # The usual case: whole frames, and none is copied.
             self._data, self._at = data, 0
             return
         if isinstance(self._data, bytes):

@@ -44,6 +44,7 @@ from contrada.routing.router_messages import (
     Follow,
     Label,
     More,
+    Notifications,
     Publish,
     QuestionMessage,
     Subscribe,
@@ -96,13 +97,17 @@ def _filter_of(data: bytes) -> Filter:
     return found
 
 
-class _WirePublish(RouterMessage, frozen=True, tag="publish"):
-    """A `Publish` with encoded notifications."""
+class PackedPublish(RouterMessage, frozen=True, tag="publish"):
+    """A `Publish` with encoded notifications, so that many can be decoded in parts."""
 
     notifications: list[bytes]
     hops: int = 0
     source: Label = ""
     version: int = VERSION_OF_MESSAGES
+
+    def with_decoded(self, notifications: Notifications) -> Publish:
+        """Returns the publication with its notifications."""
+        return Publish(notifications, self.hops, self.source, self.version)
 
 
 HOP_NOTIFICATIONS_MAX: Final = 512
@@ -139,7 +144,7 @@ Hopping: TypeAlias = (
 """The messages between neighbours."""
 
 ClientRequest: TypeAlias = (
-    Publish
+    PackedPublish
     | PackedSubscribe
     | Unsubscribe
     | SubscribePattern
@@ -163,18 +168,26 @@ def encode_message(message: Hopping | RouterMessage) -> msgspec.Raw:
 
 def encode_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> msgspec.Raw:
     """Returns the bytes of a `Publish` of encoded notifications."""
-    return msgspec.Raw(_MESSAGE_ENCODER.encode(_WirePublish(encodings, hops, source)))
+    return msgspec.Raw(_MESSAGE_ENCODER.encode(PackedPublish(encodings, hops, source)))
 
 
-def decode_request(data: msgspec.Raw) -> ClientRequest:
+def decode_request(data: msgspec.Raw) -> ClientRequest | Publish:
     """Returns the request of a client, with published notifications checked.
 
     Raises EncodingError, LimitError, InvalidNotificationError and the other errors of its content.
     """
+    message = read_request(data)
+    if isinstance(message, PackedPublish):
+        return message.with_decoded(published_from(message.notifications))
+    return message
+
+
+def read_request(data: msgspec.Raw) -> ClientRequest:
+    """Returns the request of a client, with published notifications still encoded.
+
+    Raises as `decode_request`.
+    """
     message = decode_with(_REQUEST_DECODER, data)
-    if isinstance(message, _WirePublish):
-        notifications = published_from(message.notifications)
-        return Publish(notifications, message.hops, message.source, message.version)
     form = _FORMS.get(type(message))
     return form.to_message(message) if form else message  # type: ignore[no-any-return]
 
@@ -203,7 +216,7 @@ _FORMS: Final[dict[Any, WireForm]] = {
 }
 _MESSAGE_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_content)
 _REQUEST_DECODER: Final = decoder_of(
-    *(_WirePublish, PackedSubscribe, Unsubscribe, PATTERN_SUBSCRIPTION.struct, UnsubscribePattern),
+    *(PackedPublish, PackedSubscribe, Unsubscribe, PATTERN_SUBSCRIPTION.struct, UnsubscribePattern),
     *(ADVERTISEMENT.struct, Unadvertise, Follow, Unfollow),
     *(DESCRIPTION.struct, Undescribe, QUESTION.struct),
 )

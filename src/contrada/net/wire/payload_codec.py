@@ -5,8 +5,9 @@ They are those of `model.codec`, so a broker forwards the bytes of the publisher
 `WireForm` is the form of a message class in which content is bytes.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, Union
+from collections.abc import Callable, Generator, Sequence
+from itertools import accumulate, takewhile
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, Union
 
 import msgspec
 
@@ -14,7 +15,7 @@ from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.matching.packed import Bundle
 from contrada.model import Advertisement, Filter, Notification, Pattern, Query, Value
 from contrada.model.codec import from_msgpack, notification_from_msgpack, to_msgpack
-from contrada.model.languages.work_budget import spend
+from contrada.model.languages.work_budget import Work, spend
 from contrada.patterns import Match
 from contrada.routing.delegation import RouterMessage
 from contrada.routing.router_messages import Notifications, Offer
@@ -24,10 +25,15 @@ CONTENT_BYTES_MAX: Final = 8 * 2**20
 """Bytes of one notification, or of the filters of one subscription. Beyond it: LimitError; the
 request is refused."""
 
+DECODED_BYTES_PER_TURN: Final = 64 * 1024
+"""Bytes of notifications that a broker decodes at once. Beyond it: other connections get a turn."""
+
 _NOTIFICATION_WORK: Final = 6
 """Steps of work to read a notification; one more for each `_BYTES_PER_STEP` bytes."""
 
 _BYTES_PER_STEP: Final = 2_000
+
+B = TypeVar("B", bytes, msgspec.Raw)
 
 PackedMatch: TypeAlias = tuple[bytes, list[bytes]]
 """A match on the wire: the values of `by`, and its notifications."""
@@ -59,6 +65,38 @@ def published_from(each: list[bytes]) -> Notifications:
     """
     _spend_on(each)
     return Bundle.of(each) or tuple(map(notification_from_msgpack, each))
+
+
+def published_in_parts(
+    each: list[bytes], work: Callable[[], Work]
+) -> Generator[None, None, Notifications]:
+    """Returns notifications as `published_from`; others may have a turn at each `yield`.
+
+    `work` makes the budget of a part, and of the whole with a step for each `_BYTES_PER_STEP`.
+    """
+    with work():
+        _spend_on(each)
+        bundle = Bundle.of(each)
+    return bundle or (yield from decode_in_parts(each, work))
+
+
+def decode_in_parts(
+    each: list[bytes], work: Callable[[], Work]
+) -> Generator[None, None, tuple[Notification, ...]]:
+    """Returns checked notifications as `notifications_from`; yields between parts of them."""
+    found: list[Notification] = []
+    while len(found) < len(each):
+        if found:
+            yield
+        with work():
+            found += notifications_from(first_bytes(DECODED_BYTES_PER_TURN, each[len(found) :]))
+    return tuple(found)
+
+
+def first_bytes(bytes_max: int, items: list[B]) -> list[B]:
+    """Returns the first items, up to the one that reaches a number of bytes."""
+    sizes = accumulate(map(len, items))
+    return items[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]
 
 
 def _spend_on(each: Sequence[bytes]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from contrada.errors import InputError, ServiceError
+from contrada.net.wire.revocations import RevocationLists
 
 TLS_WAIT_S: Final = 10.0
 """How long the TLS handshake of an incoming connection may take. Beyond it: it is cut."""
@@ -27,12 +28,16 @@ _WORDS: Final = {
     "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust the certificate of this one",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not take the certificate of this one",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate of this side has expired",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": "the certificate of this side is revoked",
 }
 """Sentences in place of the reasons of OpenSSL."""
 
 _EXPIRED: Final = 10
 _NOT_YET: Final = 9
 _WRONG_HOST: Final = (62, 64)
+_REVOKED: Final = 23
+_NO_LIST: Final = 3
+_LIST_EXPIRED: Final = 12
 """The verify codes of OpenSSL (X509_V_ERR) for refused certificates."""
 
 
@@ -42,21 +47,29 @@ class Tls:
 
     `certificate` may be followed by those of its issuers, and by its key if `key` is None.
     `authority` has the trusted certificates; by default, those of the system. With
-    `require_certificate` incoming connections must show a certificate of the authority.
+    `require_certificate` incoming connections must show a certificate of the authority. With `crl`,
+    the revocation lists of the authority, the other side's certificate may not be in its list.
     """
 
     certificate: Path | str | None = None
     key: Path | str | None = None
     authority: Path | str | None = None
     require_certificate: bool = False
+    crl: Path | str | None = None
 
     def __post_init__(self) -> None:
         if self.certificate is None and self.key is not None:
             raise InputError(str(self.key), "a key of TLS needs its certificate")
         if self.require_certificate and self.certificate is None:
-            raise ServiceError("who asks for certificates speaks TLS, so it needs a certificate")
+            raise ServiceError(
+                "a broker that requires certificates needs one itself: add a certificate"
+            )
         if self.require_certificate and self.authority is None:
-            raise ServiceError("who asks for certificates says whose: add an authority")
+            raise ServiceError(
+                "a broker that requires certificates needs their authority: add an authority"
+            )
+        if self.crl is not None and self.authority is None:
+            raise ServiceError("a revocation list is that of an authority: add the authority")
 
     def client_context(self) -> ssl.SSLContext:
         """Returns the context of outgoing connections. Raises InputError."""
@@ -108,16 +121,30 @@ class Tls:
             context = ssl.create_default_context(purpose, cafile=self.authority)
         except OSError as error:
             reason = (
-                "expected certificates of who is trusted, in PEM"
+                "expected the certificates of trusted authorities, in PEM"
                 if isinstance(error, ssl.SSLError)
                 else str(error.strerror)
             )
             raise InputError(str(self.authority), reason) from None
-        self.load_certificate(context)
+        self.load_files(context)
         return context
 
-    def load_certificate(self, context: ssl.SSLContext) -> None:
-        """Loads the present certificate files. Raises InputError."""
+    def revocations(self) -> RevocationLists | None:
+        """Reads the revocation lists. Raises InputError, MissingRequirementError."""
+        return None if self.crl is None else RevocationLists(self.crl)
+
+    def load_files(self, context: ssl.SSLContext) -> None:
+        """Loads the present files of the certificate and of the revocation lists for later
+        handshakes. Of two lists of an authority the newer one is in force. Raises InputError,
+        MissingRequirementError.
+        """
+        lists = self.revocations()  # Checked before anything changes.
+        self._load_certificate(context)
+        if lists is not None:
+            context.load_verify_locations(self.crl)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
         if self.certificate is None:
             return
         for each in (self.certificate, self.key or self.certificate):
@@ -143,7 +170,7 @@ class Tls:
         if self.certificate is None:
             return ""
         shows = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.load_certificate(shows)
+        self._load_certificate(shows)
         looks = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         looks.check_hostname = False
         looks.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -185,6 +212,10 @@ def describe_tls_error(error: ssl.SSLError) -> str:
             return "the certificate of the other side has expired"
         if error.verify_code == _NOT_YET:
             return "the certificate of the other side is not valid yet: is the clock right?"
+        if error.verify_code == _REVOKED:
+            return "the certificate of the other side is revoked"
+        if error.verify_code in (_NO_LIST, _LIST_EXPIRED):
+            return f"the revocation lists do not decide about the other side: {detail} (--tls-crl)"
         if error.verify_code in _WRONG_HOST:
             return f"the certificate of the other side is for another host ({detail})"
         return (

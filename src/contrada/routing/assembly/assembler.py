@@ -27,7 +27,7 @@ from contrada.model import Pattern, Product
 from contrada.model.algebra.product import product_meets
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.patterns.pattern_assembly import Piece
-from contrada.patterns.pattern_engine import LATE, PATTERNS_MAX, check_pattern
+from contrada.patterns.pattern_engine import LATE, check_pattern
 from contrada.routing import delegation
 from contrada.routing.assembly.held_patterns import HeldPatterns, WholePattern
 from contrada.routing.assembly.split_pattern import (
@@ -43,8 +43,7 @@ from contrada.routing.delegation import AT_ASKER, AT_DELEGATE, DelegationPhase
 from contrada.routing.router_messages import Client, Neighbour, Origin, Reason, RefusedError, Send
 
 DELEGATIONS_MAX: Final = 255
-"""Delegations of a pattern, or of a part of it, in a row. Beyond it: it is handed back and
-assembled upstream."""
+"""Delegations of a pattern or its part in a row. Beyond it: it is assembled upstream."""
 
 LOST: Final = "delegates lost"
 """The reason of lost pieces: the link to the delegate is down. Counts segments."""
@@ -61,15 +60,16 @@ class Assembler(HeldPatterns):
         """Adds a pattern of a client or a neighbour, under a new identity.
 
         A neighbour's pattern is collected from now on, and assembled once the neighbour has handed
-        over its pieces. Raises LimitError (PATTERNS_MAX), UnknownOperatorError, InvalidFilterError
+        over its pieces. Raises LimitError (patterns_max), UnknownOperatorError, InvalidFilterError
         for an empty pattern; then nothing has changed.
         """
         assert not self.knows(origin, identity), f"{origin} {identity} is known already"
         if pattern.is_empty:
             raise InvalidFilterError("->", (pattern,), "no sequence can match")
         check_pattern(pattern)
-        if len(self) >= PATTERNS_MAX:
-            raise LimitError("PATTERNS_MAX", PATTERNS_MAX)
+        patterns_max = self._budget.limits.patterns_max
+        if len(self) >= patterns_max:
+            raise LimitError("patterns_max", patterns_max)
         identities = self.by_origin.setdefault(origin, {})
         if isinstance(origin, Client) and not self._source_map.is_known:
             matched = self._advance_engine()  # An empty engine has an old clock.
@@ -206,7 +206,6 @@ class Assembler(HeldPatterns):
         phase: DelegationPhase,
         message: delegation.DelegateMessage,
     ) -> list[Action]:
-        """Handles the answer of a delegate."""
         places = range(len(segment.span.places()))
         match message:
             case delegation.AcceptPattern():
@@ -255,7 +254,6 @@ class Assembler(HeldPatterns):
         return [action for each in touched for action in self._replan(each)]
 
     def _replan(self, split: SplitPattern) -> list[Action]:
-        """Recalls outdated segments, and delegates new ones."""
         if split.gathers:
             return []
         plan = self._spans(split)

@@ -158,6 +158,7 @@ class HeldPatterns:
         self.clock_us = 0
         self.ahead_max_us = ahead_max_us
         self._work_left = limits.turn_work_max
+        self._is_split_behind = False
         self._charged: dict[Origin, tuple[int, int]] = {}
         """The work of each requester for which others waited, and when it was charged last."""
         self._source_map = source_map
@@ -252,12 +253,10 @@ class HeldPatterns:
                 return []
             self.learned_us = time_us
         actions = self._advance_engine() if self._whole else []
-        while self._due and self._due[0][0] < self._own_us:
-            _, number = heapq.heappop(self._due)
-            split = self._split.get(number)
-            if split is not None:
-                split.scheduled_us = None
-                actions += self._advance(split)
+        if self._due:
+            actions += self._advance_due()
+        else:
+            self._is_split_behind = False
         return actions
 
     def pass_time(self, time_us: int) -> list[Action]:
@@ -280,7 +279,7 @@ class HeldPatterns:
     @property
     def due_us(self) -> int | None:
         """The earliest time of the waiting pieces; None without any, the past for work left."""
-        if self._engine.is_behind:
+        if self._engine.is_behind or self._is_split_behind:
             return TIME_MIN_US
         due_us = self._due[0][0] if self._due else None
         times = [each for each in (self._engine.waiting.head_us, due_us) if each is not None]
@@ -295,7 +294,8 @@ class HeldPatterns:
         """Begins an event of the server, at the time of its clock, with the work of one turn."""
         self.clock_us = clock_us
         # Patterns that are behind have turns of their own, so that they slow no publisher.
-        self._work_left = 0 if self._engine.is_behind else self._budget.limits.turn_work_max
+        is_behind = self._engine.is_behind or self._is_split_behind
+        self._work_left = 0 if is_behind else self._budget.limits.turn_work_max
 
     def _advance_engine(self) -> list[Action]:
         """Advances the patterns in the engine, as far as the work of this turn allows."""
@@ -303,6 +303,7 @@ class HeldPatterns:
         if engine.is_behind and self._work_left <= 0:
             return []
         actions: list[Action] = []
+        charges = Counter[tuple[Client, str]]()
         before = engine.work
         for match in engine.advance(self._own_us, self._work_left):
             whole = self._whole[match.key]
@@ -310,27 +311,46 @@ class HeldPatterns:
             actions.append(DeliverMatch(whole.requester, found))
         self._work_left -= engine.work - before
         self._matched += len(actions)
-        if engine.charges:
-            actions += self._charge(engine.charges)
-        return actions
+        for number, work in engine.charges.items():
+            charges[self._whole[number].requester, self._whole[number].identity] += work
+        engine.charges.clear()
+        return [*actions, *self._charge(charges)]
 
-    def _charge(self, charges: Counter[int]) -> Iterator[PatternEnded]:
+    def _advance_due(self) -> list[Action]:
+        """Advances split patterns that need not wait, as far as the work of this turn allows."""
+        was_behind, self._is_split_behind = self._is_split_behind, False
+        actions: list[Action] = []
+        charges = Counter[tuple[Client, str]]()
+        while self._due and self._due[0][0] < self._own_us:
+            if self._work_left <= 0:
+                self._is_split_behind = True
+                break
+            _, number = heapq.heappop(self._due)
+            split = self._split.get(number)
+            if split is None:
+                continue
+            split.scheduled_us, before = None, split.runs.work
+            actions += self._advance(split)
+            work = split.runs.work - before
+            self._work_left -= work
+            if was_behind and isinstance(split.requester, Client):
+                charges[split.requester, split.identity] += work
+        return [*actions, *self._charge(charges)]
+
+    def _charge(self, charges: Counter[tuple[Client, str]]) -> Iterator[PatternEnded]:
         """Charges requesters for work that others waited for; ends the costliest of too much."""
         limit, now_us = self._budget.limits.client_work_max, self.clock_us
-        for number, work in charges.items():
-            client = self._whole[number].requester
+        worst: dict[Client, str] = {}
+        for (client, identity), work in charges.items():
             charged, at_us = self._charged.get(client, (0, now_us))
             charged = max(0, charged - int(max(0, now_us - at_us) * WORK_SHARE)) + work
             self._charged[client] = charged, now_us
-        for client in {self._whole[number].requester for number in charges}:
+            if work > charges[client, worst.get(client, "")]:
+                worst[client] = identity
+        for client, identity in worst.items():
             if self._charged[client][0] > limit:
                 del self._charged[client]
-                worst = max(
-                    (each for each in charges if self._whole[each].requester == client),
-                    key=charges.__getitem__,
-                )
-                yield PatternEnded(client, self._whole[worst].identity)
-        charges.clear()
+                yield PatternEnded(client, identity)
 
     def _schedule(self, split: SplitPattern) -> None:
         """Schedules a pattern for the time when it need not wait for this server."""

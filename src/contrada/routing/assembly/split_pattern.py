@@ -192,7 +192,6 @@ class SplitPattern(Assembly):
         return [Match(self.identity, by, run) for by, run in found]
 
     def validate(self) -> int:
-        """Checks the invariants. Returns the number of runs. Cost: all pieces."""
         taken = [place for each in self.segments.values() for place in each.span.places()]
         assert len(taken) == len(set(taken)), "segments overlap"
         assert sorted(self.subscribed) == self.needed_places(), "other places are subscribed to"

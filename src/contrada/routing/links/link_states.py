@@ -32,8 +32,7 @@ COST_MAX: Final = 1_000_000
 """The cost of a link; the least is 1. Beyond it: refused, counted."""
 
 NUMBER_MAX: Final = 2**62
-"""Number of a link state. A server outbids states under its own name below half of it. Beyond it:
-refused, counted."""
+"""Number of a link state; own names are outbid below half. Beyond it: refused, counted."""
 
 RENEWALS_MAX: Final = 16
 """Foreign states under a server's own name that it outbids while its links stay. After a restart a

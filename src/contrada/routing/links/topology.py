@@ -271,7 +271,7 @@ class Topology:
             return None
         owners = before.keys() | self._trees.keys()
         changed = {owner for owner in owners if before.get(owner) != self._trees.get(owner)}
-        # Subscriptions of this server go along all shared trees.
+        # Subscriptions of this server use all shared trees.
         is_moved = plain != self._plain or (self.shared and changed)
         return changed | {self.name} if is_moved else changed
 
@@ -341,10 +341,7 @@ class Topology:
         return self._select_next_hops(parties, self._trees)
 
     def next_hops_of_offers(self, parties: Collection[Party]) -> Set[NextHop]:
-        """Returns the next hops of these parties' advertisements.
-
-        As `next_hops`, but only the shared tree that this server's notifications follow.
-        """
+        """As `next_hops`, for advertisements: only the tree that local notifications follow."""
         return self._select_next_hops(parties, self._own_tree)
 
     def _select_next_hops(self, parties: Collection[Party], own: Collection[str]) -> Set[NextHop]:
@@ -451,4 +448,4 @@ class Topology:
         announced = {Neighbour(link.name): link for link in self._states.own.links}
         assert announced == self.adjacencies, "the announced links differ"
         mesh = {next_hop.neighbour for next_hops in self._trees.values() for next_hop in next_hops}
-        assert all(self.is_in_mesh(each) for each in mesh), "a tree goes on where no mesh is"
+        assert all(self.is_in_mesh(each) for each in mesh), "a tree continues outside the mesh"

@@ -91,7 +91,6 @@ class FilterCoveringIndex(CoveringIndex):
         self._examples: dict[int, Example | None] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
-        """Adds a filter. Raises LimitError, changing nothing."""
         super().add(number, product, example)
         self._examples[number] = example
         for name, key in (example or {}).items():
@@ -101,7 +100,6 @@ class FilterCoveringIndex(CoveringIndex):
             file.add(key, number)
 
     def remove(self, number: int) -> None:
-        """Removes a filter."""
         super().remove(number)
         for name, key in (self._examples.pop(number) or {}).items():
             file = self._files[name]
@@ -131,7 +129,6 @@ class FilterCoveringIndex(CoveringIndex):
         return sorted(numbers)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError names the broken one. Cost: all filters."""
         super().validate()
         assert len(self._index) == len(self._examples), "a filter is not in the index"
         filed = sum(len(example) for example in self._examples.values() if example is not None)
@@ -149,7 +146,6 @@ class OfferCoveringIndex(CoveringIndex):
         self._named: dict[str, _KeyNumbers] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
-        """Adds an advertisement. Raises LimitError, changing nothing."""
         super().add(number, product, example)
         if example is not None:
             # An attribute that every covering product names: not the envelope's. An offer of
@@ -159,7 +155,6 @@ class OfferCoveringIndex(CoveringIndex):
             self._named.setdefault(name, {})[number] = None
 
     def remove(self, number: int) -> None:
-        """Removes an advertisement."""
         super().remove(number)
         name = self._names.pop(number, None)
         if name is not None:
@@ -174,7 +169,6 @@ class OfferCoveringIndex(CoveringIndex):
         return sorted(number for name in names for number in self._named.get(name, ()))
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError names the broken one. Cost: all of them."""
         super().validate()
         filed = {number: name for name, named in self._named.items() for number in named}
         assert filed == self._names, "an advertisement is misfiled"
@@ -243,7 +237,6 @@ class _ExampleFile:
         return len(self) * count // len(self._keys)
 
     def at(self, spans: list[_KeySpan]) -> Set[int]:
-        """Returns the examples there."""
         keys = self._keys_at(spans)
         if len(keys) == 1:
             return self._by_key[keys[0]].keys()

@@ -69,7 +69,6 @@ class _MergedRoots:
     product: Filter | None = None
 
     def merge(self) -> Filter | None:
-        """Returns the filter of the group, or None without members."""
         first = next(iter(self.members.values()), None)
         if first is None or len(self.members) == 1:
             return first
@@ -148,7 +147,7 @@ class FilterMerger:
             for next_hop, all_ in self._groups_by_hop.items()
             for group in all_
         ]
-        assert len(identities) == len(set(identities)), "an identity stands for two filters"
+        assert len(identities) == len(set(identities)), "an identity names two filters"
         for groups in self._groups_by_hop.values():
             assert groups, "a way without roots is held"
             groups.validate()
@@ -165,14 +164,12 @@ class _Groups:
         self._touched: dict[int, _MergedRoots] = {}
 
     def add(self, root: str, product: Filter) -> None:
-        """Adds a root: a group by itself at first."""
         group = _MergedRoots(self._numbered, {root: product})
         self._numbered += 1
         self.group_of[root] = group
         self._groups[group.number] = self._touched[group.number] = group
 
     def remove(self, root: str) -> None:
-        """Removes a root."""
         group = self.group_of.pop(root)
         del group.members[root]
         self._unfile(group)
@@ -236,7 +233,6 @@ class _Groups:
         return len(self._groups)
 
     def validate(self) -> None:
-        """Checks the invariants; AssertionError names the broken one."""
         assert not self._touched, "a change is not settled"
         members = {root: group for group in self for root in group.members}
         assert members == self.group_of, "a root is in another group, or two"

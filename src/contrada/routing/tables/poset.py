@@ -27,6 +27,7 @@ Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -41,8 +42,7 @@ P = TypeVar("P", bound=Product)
 
 
 _EMPTY: Final[dict[Any, Any]] = {}
-"""Shared by all nodes without children or parents: all nodes of a server without links. Never
-filled."""
+"""Shared by all nodes without children or parents. Never filled."""
 
 
 Identities: TypeAlias = tuple[str] | dict[str, None]
@@ -187,6 +187,24 @@ class Poset(Generic[P]):
         """Returns a range of numbers, up to the last one, and lazily the nodes with these."""
         numbers = range(number, min(number + count, self._numbered))
         return numbers, filter(None, map(self._by_number.get, numbers))
+
+    def forest_since(
+        self, next_hop: NextHop | None, above: int, number: int, count: int
+    ) -> tuple[int, list[Node[P]]]:
+        """Returns nodes of the forest at a next hop, in order of numbers, and the next number.
+
+        They are the roots among `count` numbers from this one on, or the first `count` children of
+        the node `above`, if it is not negative; without a next hop all nodes. The next number is -1
+        after the last node. Cost: `count`, or the children.
+        """
+        if next_hop is None or above < 0:
+            numbers, nodes = self.since(number, count)
+            following = numbers.stop if numbers.stop < self._numbered else -1
+            return following, [it for it in nodes if next_hop is None or next_hop in it.forwarded]
+        parent = self._by_number.get(above)
+        below = () if parent is None else parent.below.get(next_hop, ())
+        children = nsmallest(count + 1, (each for each in below if each.number >= number))
+        return (children[count].number if len(children) > count else -1), children[:count]
 
     def __iter__(self) -> Iterator[Node[P]]:
         return iter(self._by_number.values())

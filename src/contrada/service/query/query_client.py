@@ -121,7 +121,7 @@ class QueryClient(ABC):
         )
         asked = _ask(query, timeout_s, hops, asker, self.limits.query_window)
         if not sort:
-            # What a type cannot read is no answer, so only who reads knows how many are left.
+            # Unreadable objects are no answers, so only the reader knows the number of answers.
             if limit is not None and read.takes_all and read.reads_all:
                 asked = replace(asked, limit=limit)
             return AnswersInTurn(self, asked, read, limit)
@@ -146,7 +146,7 @@ class QueryClient(ABC):
         """See `Service.compute`."""
         query = SourceQuery(subject, where)
         if query.residue is not None:
-            reason = "its predicate asks for more than filters can (`plan` says what); use `query`"
+            reason = "its predicate needs more than filters (see `plan`); use `query`"
             raise InvalidCombinationError(subject, reason)
         several = (aggregates,) if isinstance(aggregates, Aggregate | str) else aggregates
         asked = _ask(query, timeout_s, hops, asker, self.limits.query_window)
@@ -211,15 +211,12 @@ class LocalQueryClient(QueryClient):
         dispatcher.listen(client, self._on_effect)
 
     async def describe(self, message: Describe | Undescribe) -> None:
-        """Puts a source in force, or withdraws it."""
         self._dispatcher.request(self._client, message)
 
     async def ask(self, question: Ask) -> None:
-        """Sends a query."""
         self._dispatcher.ask(self._client, question)
 
     def send(self, message: Answer | More | Cancel) -> None:
-        """Sends a message about a query."""
         self._dispatcher.request(self._client, message)
 
     def _on_effect(self, effect: DeliverQuestion | NotifyClient) -> None:
@@ -289,7 +286,7 @@ class HeldAnswers(Answers[T]):
         self._has_last = False
         self._failure: Exception | None = None
 
-    # What comes is handed to these.
+    # The receivers of answers.
 
     @abstractmethod
     def _take(self, items: Sequence[Notification]) -> None:
@@ -304,17 +301,14 @@ class HeldAnswers(Answers[T]):
 
     @property
     def reports(self) -> tuple[SourceReport, ...]:
-        """The reports of the sources so far."""
         waiting = [SourceReport(it, SourceState.ASKED) for it in self._expected.elements()]
         return (*self._reports, *waiting)
 
     @property
     def has_ended(self) -> bool:
-        """Whether no more answers arrive."""
         return self._ended
 
     async def open(self) -> None:
-        """Sends the query. A second call does nothing."""
         async with self._asking:
             if self._ended:
                 raise ServiceClosedError("this query has ended; make another one")
@@ -322,7 +316,7 @@ class HeldAnswers(Answers[T]):
                 return
             self._loop = running_loop()
             timeout_s = self.asked.timeout_us / 1e6
-            # By its name, so that the loop does not keep what everybody else has dropped.
+            # By its name, so that the loop keeps no dropped query alive.
             expire, identity = self._client.expire, self.asked.identity
             self._deadline = self._loop.call_later(timeout_s, expire, identity)
             until = asyncio.timeout(timeout_s)
@@ -337,7 +331,6 @@ class HeldAnswers(Answers[T]):
                 raise
 
     async def aclose(self) -> None:
-        """Ends the query."""
         self.end(SourceState.STOPPED)
 
     def __del__(self) -> None:
@@ -361,7 +354,7 @@ class HeldAnswers(Answers[T]):
                 self._has_last = True
                 if message.partial:
                     self._finish(message.partial)
-                self.end(SourceState.FAILED, "nothing was said of its end", is_told=True)
+                self.end(SourceState.FAILED, "it ended without a report", is_told=True)
         except Exception as error:  # noqa: BLE001  A predicate is the user's own code.
             self._failure = error
             self.end(SourceState.STOPPED, is_told=message.is_last)
@@ -376,7 +369,7 @@ class HeldAnswers(Answers[T]):
             self._deadline.cancel()
         left, self._expected = self._expected, Counter()
         self._reports += [SourceReport(it, state, reason=reason) for it in left.elements()]
-        if not self._has_last:  # More may have been asked than anybody has told of.
+        if not self._has_last:  # Sources without any report may have been asked, too.
             self._reports.append(SourceReport(UNTOLD, state, reason=reason))
         self._client.forget(self.asked.identity)
         if not is_told and self._loop is not None:

@@ -68,13 +68,14 @@ class QueryTransport(Protocol):
     limits: ServiceLimits
 
     @property
-    def publisher(self) -> str: ...  # noqa: D102
+    def publisher(self) -> str: ...
 
-    def require_open(self) -> None: ...  # noqa: D102
+    def require_open(self) -> None:
+        """Raises ServiceError or ServiceClosedError unless the service is open."""
 
-    async def describe(self, message: Describe | Undescribe) -> None: ...  # noqa: D102
+    async def describe(self, message: Describe | Undescribe) -> None: ...
 
-    def send(self, message: Answer | More | Cancel) -> None: ...  # noqa: D102
+    def send(self, message: Answer | More | Cancel) -> None: ...
 
 
 class QueryResponder:
@@ -220,26 +221,22 @@ class HeldSource(SourceOffer):
 
     @property
     def name(self) -> str:
-        """The name of the source in reports and answers."""
         return self._name
 
     @property
     def described(self) -> tuple[Offer, ...]:
-        """The alternatives of the present description."""
         return self._described
 
     async def open(self) -> None:
-        """Offers it. A second call does nothing."""
         async with self._changing:
             if self._ended:
                 raise ServiceClosedError("this source was withdrawn; offer it anew")
             if not self._described:
-                if not self._name:  # Its user may publish under it, whoever that is.
+                if not self._name:  # Any user may publish under it.
                     self._name = f"{self._responder.transport.publisher}/{secrets.token_urlsafe(9)}"
                 await self._describe(self._offers)
 
     async def describe(self, description: Any = None) -> None:
-        """Replaces the description without a gap."""
         async with self._changing:
             if not self._described or self._ended:
                 raise ServiceError("describe a source inside its own `async with`")
@@ -262,7 +259,7 @@ class HeldSource(SourceOffer):
         """The description by the source itself, as of now."""
         describe = getattr(self._source, "describe", None)
         if describe is None:
-            raise ServiceError(f"{self._name}: say by a description what it can be asked about")
+            raise ServiceError(f"{self._name}: add a description of its data")
         loop, threads = asyncio.get_running_loop(), self._responder.threads
         described = await loop.run_in_executor(threads, describe, wall_clock_us())
         return self._responder.offers_of(described)
@@ -287,7 +284,6 @@ class HeldSource(SourceOffer):
             self._refreshing.cancel()
 
     async def withdraw(self) -> None:
-        """Withdraws it. A second call does nothing."""
         self.end()
         async with self._changing:
             if self._described:
@@ -309,7 +305,6 @@ class _AnsweringWork:
         self._left: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, sources: list[HeldSource]) -> None:
-        """Starts all of the sources."""
         for each in sources:
             task = asyncio.create_task(self._run(each))
             self._responder.tasks.add(task)
@@ -318,7 +313,6 @@ class _AnsweringWork:
             self._left[each.name] = task
 
     def grant(self, count: int) -> None:
-        """Allows so many more items."""
         self._room += count
         self._has_room.set()
 
@@ -329,7 +323,6 @@ class _AnsweringWork:
             task.cancel()
 
     def cancel(self) -> None:
-        """Stops all sources, since the query has ended."""
         self._responder.done(self._ask)
         for task in self._left.values():
             task.cancel()
@@ -416,7 +409,6 @@ class _AnsweringWork:
         self._flush(out)
 
     def _flush(self, out: "_UnsentAnswers") -> None:
-        """Sends the items that have room."""
         if self._room and out.items:
             self._say(self._taken(out))
 
@@ -435,7 +427,7 @@ class _AnsweringWork:
             return
         if self._partial is None:
             self._say(items, [report], is_last=not self._left)
-        else:  # What has ended is told with what it is combined in.
+        else:  # The report is sent with the combined answer.
             self._reports.append(report)
             if not self._left:
                 self._say(reports=self._reports, is_last=True)

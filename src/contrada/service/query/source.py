@@ -29,12 +29,10 @@ DESCRIBED_VALUES_MAX: Final = 100
 """Values of an attribute that a description lists. Beyond it: it has their range in each domain."""
 
 DESCRIBED_NAMES_MAX: Final = 1_000
-"""Attributes that a description constrains. Beyond it: it constrains none, so that every query
-meets it."""
+"""Attributes of a description. Beyond it: it constrains none; every query meets it."""
 
 FRESH_S: Final = 60.0
-"""Seconds for which a derived description holds by default. Beyond it: its next use derives it
-again."""
+"""Seconds that a derived description holds by default. Beyond it: its next use derives it again."""
 
 OfferMaker: TypeAlias = Callable[[], Offer]
 
@@ -185,10 +183,8 @@ class FunctionSource:
         self._description = Fresh(lambda: Filter({}), description, FRESH_S)
 
     def answer(self, query: SourceQuery) -> Iterator[Notification] | AsyncIterable[Item]:
-        """See `DataSource`."""
         given = self._function(query)
         return given if isinstance(given, AsyncIterable) else query.select(given)
 
     def describe(self, now_us: int) -> Offer:
-        """See `DataSource`."""
         return self._description.describe(now_us)

@@ -93,10 +93,7 @@ class SourceQuery:
         return FilterSet(Filter.of_sets(each.query.sets) for each in self.alternatives)
 
     def answers(self, item: Notification | Mapping[str, Any]) -> bool:
-        """Whether the item is an answer, the residue included. Exact.
-
-        Raises UnknownOperatorError for an operator that is not registered here.
-        """
+        """Whether the item is an answer. Exact, with the residue. Raises UnknownOperatorError."""
         if not isinstance(item, Notification):
             item = Notification(item)
         for each in self.alternatives:

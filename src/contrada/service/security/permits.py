@@ -46,6 +46,10 @@ CHECK_WORK_MAX: Final = 50_000
 """Steps of one check of several notifications. Beyond it: fewer are checked together; a single
 notification that needs more is refused."""
 
+CHECKED_TOGETHER: Final = 16
+"""Decoded notifications of a publication that are checked at once. Beyond it: other connections get
+a turn."""
+
 READ_CHECKS_MAX: Final = 20
 """Checks for which a principal may read several notifications. Beyond it: the rest is withheld."""
 
@@ -154,12 +158,18 @@ class Permit:
         self.has_narrowed = True
         return self._one(parts, "offer", whole=offer)
 
+    @property
+    def publishes_nothing(self) -> bool:
+        """Whether it may publish no notification at all."""
+        return not self.principal.publish.filters
+
     def unpublishable(self, notifications: _Many) -> Generator[None, None, list[int]]:
         """The positions of notifications that it may not publish. Cost: one match of all.
 
         It yields where other tasks may have a turn.
         """
-        refused = yield from self._writes.refused(notifications)
+        together = len(notifications) if isinstance(notifications, Bundle) else CHECKED_TOGETHER
+        refused = yield from self._writes.refused(notifications, together=together)
         if self._names_any:
             return refused
         mine = self.principal.publishers
@@ -260,7 +270,7 @@ class _Check:
         self._index: Index[int] | None = None
 
     def refused(
-        self, notifications: _Many, goes_max: float = inf
+        self, notifications: _Many, goes_max: float = inf, together: int | None = None
     ) -> Generator[None, None, list[int]]:
         """The positions of those that match none; it yields where other tasks may have a turn."""
         if self._is_everything or not notifications:
@@ -269,7 +279,7 @@ class _Check:
             return []
         if not self._filters.filters:
             return [*range(len(notifications))]
-        found, done, size = list[int](), 0, len(notifications)
+        found, done, size = list[int](), 0, together or len(notifications)
         for go in count(1):
             if go > goes_max:
                 return [*found, *range(done, len(notifications))]

@@ -10,10 +10,12 @@ A name is a principal's own if it is in a list, or lies below one that is: `desk
 Source: PODC 2000 §6 (security).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from contrada.model import Filter, FilterSet
+from contrada.service.security.quotas import UNLIMITED, Quotas
 
 NOTHING: Final = FilterSet([])
 EVERYTHING: Final = FilterSet([Filter({})])
@@ -30,7 +32,8 @@ class Principal:
     """The user of a connection, with its rights. A right that is not listed is not granted.
 
     With `narrows`, a request beyond its rights is narrowed to the intersection; otherwise it is
-    refused. `expires_us` is the time when the user expires.
+    refused. Without `may_block`, no publisher waits for the user's full queues: they drop the
+    oldest. `expires_us` is the time when the user expires.
     """
 
     name: str
@@ -41,7 +44,15 @@ class Principal:
     narrows: bool = False
     may_link: bool = False
     may_inspect: bool = False
+    may_push: bool = False
+    """Whether it may have subscriptions to sinks."""
+    may_block: bool = True
     expires_us: int | None = None
+    quotas: Quotas = UNLIMITED
+    quota_groups: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The group that sets each quota; empty for one of the user's own."""
+    credential: str = field(default="", compare=False, repr=False)
+    """The record of the token, or the name in the certificate, that identified the user."""
 
     @property
     def is_free(self) -> bool:
@@ -77,6 +88,8 @@ class Principal:
             and all(owns(self.durable, each) for each in other.durable)
             and self.may_link >= other.may_link
             and self.may_inspect >= other.may_inspect
+            and self.may_push >= other.may_push
+            and self.may_block >= other.may_block
         )
 
 
@@ -88,7 +101,12 @@ def owns(names: tuple[str, ...], name: str) -> bool:
 def free(name: str) -> Principal:
     """A principal with all rights."""
     every = (ANY_NAME,)
-    return Principal(name, EVERYTHING, EVERYTHING, every, every, may_link=True, may_inspect=True)
+    return Principal(
+        *(name, EVERYTHING, EVERYTHING, every, every),
+        may_link=True,
+        may_inspect=True,
+        may_push=True,
+    )
 
 
 ANYBODY: Final = free("anybody")

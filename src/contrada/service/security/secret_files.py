@@ -25,11 +25,11 @@ def write_secret(path: Path | str, data: bytes) -> None:
         raise InputError(str(path), error.strerror or str(error)) from None
 
 
-def read_secret(path: Path | str, bytes_max: int, hint: str = "") -> bytes:
+def read_secret(path: Path | str, bytes_max: int, hint: str = "", *, warns: bool = True) -> bytes:
     """The content of a file, at most one byte more than `bytes_max`.
 
-    Logs a warning if every user of the machine can read it. Raises InputError; `hint` adds advice
-    for a missing file.
+    Logs a warning if every user of the machine can read it, unless it has done so. Raises
+    InputError; `hint` adds advice for a missing file.
     """
     try:
         with Path(path).open("rb") as file:
@@ -37,7 +37,7 @@ def read_secret(path: Path | str, bytes_max: int, hint: str = "") -> bytes:
             content = file.read(bytes_max + 1)
     except OSError as error:
         raise InputError(str(path), f"{error.strerror or error}{hint}") from None
-    if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+    if warns and stat.S_ISREG(mode) and mode & stat.S_IROTH:
         told = "everybody on this machine can read %(path)s, which is secret: chmod 600"
         _LOG.warning(told, {"path": str(path)})
     return content

@@ -32,7 +32,7 @@ from contrada.errors import (
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.notification import keys_in
 from contrada.model.rule import Rule
-from contrada.service.requests import filters_of, reader_of
+from contrada.service.requests import filters_of, reader_of, residue_of
 from contrada.service.security import signing_keys
 from contrada.service.security.number_window import NumberWindow
 from contrada.service.subjects import Interest, Liftable, Narrowable, Subscribable
@@ -46,15 +46,19 @@ SIGNED_PUBLISHER_BYTES_MAX: Final = 112
 """Bytes of the name of a signing publisher in UTF-8: its ids contain the signature, too. Beyond it:
 LimitError."""
 
-VERIFIER_KEYS_MAX: Final = 65_536
-"""Public keys of a verifier. Beyond it: LimitError."""
 
-SEQUENCES_KNOWN_MAX: Final = 4_096
-"""Number sequences of publishers in which a verified subscription finds repetitions. Beyond it: the
-one without news for longest is forgotten, and its repetitions are not found."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierLimits:
+    """Limits of a `Verifier` and of its subscriptions."""
 
-REPEATS_WINDOW: Final = 16_384
-"""Numbers of a sequence that are known singly. Beyond it: an older one is refused, counted."""
+    keys_max: int = 65_536
+    """Public keys of a verifier. Beyond it: LimitError."""
+    sequences_known_max: int = 4_096
+    """Number sequences of publishers in which a verified subscription finds repetitions. Beyond it:
+    the one without news for longest is forgotten, and its repetitions are not found."""
+    repeats_window: int = 16_384
+    """Numbers of a sequence that are known singly. Beyond it: an older one is refused, counted."""
+
 
 # Why a notification is not verified.
 UNSIGNED: Final = "unsigned"
@@ -62,7 +66,7 @@ UNKNOWN_KEY: Final = "unknown key"
 KEY_OF_ANOTHER: Final = "key of another publisher"
 CHANGED: Final = "changed since it was signed"
 REPEATED: Final = "repeated"
-TOO_LATE: Final = "too late to tell whether it is repeated"
+TOO_LATE: Final = "too late to detect a repetition"
 
 _PREFIX: Final = b"contrada notification signature 1\0"
 # The last character has but two bits to hold: one signature has one text.
@@ -128,7 +132,9 @@ class Signer:
 class Verifier:
     """The public keys of publishers: `Verifier({"desk": public_key})`."""
 
-    def __init__(self, keys: Mapping[str, str | Iterable[str]]) -> None:
+    def __init__(
+        self, keys: Mapping[str, str | Iterable[str]], *, limits: VerifierLimits = VerifierLimits()
+    ) -> None:
         """Public keys as texts, one or several of each name.
 
         A key of `desk` is valid for `desk` and all names below `desk/`. Raises InvalidValueError,
@@ -137,12 +143,13 @@ class Verifier:
         signing_keys.check_signing()
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+        self.limits = limits
         self._keys: dict[str, tuple[Ed25519PublicKey, set[str]]] = {}
         for name, texts in keys.items():
             for text in (texts,) if isinstance(texts, str) else texts:
                 raw = signing_keys.raw_public(text)
-                if len(self._keys) >= VERIFIER_KEYS_MAX:
-                    raise LimitError("VERIFIER_KEYS_MAX", VERIFIER_KEYS_MAX, len(self._keys) + 1)
+                if len(self._keys) >= limits.keys_max:
+                    raise LimitError("keys_max", limits.keys_max, len(self._keys) + 1)
                 known = self._keys.setdefault(
                     signing_keys.fingerprint_of(raw),
                     (Ed25519PublicKey.from_public_bytes(raw), set()),
@@ -150,11 +157,11 @@ class Verifier:
                 known[1].add(name)
 
     @classmethod
-    def of_file(cls, path: Path | str) -> Self:
+    def of_file(cls, path: Path | str, *, limits: VerifierLimits = VerifierLimits()) -> Self:
         """The verifier with the keys in a TOML file, see `signing_keys`. Raises InputError too."""
         keys = signing_keys.public_keys_in(path)
         try:
-            return cls(keys)
+            return cls(keys, limits=limits)
         except InvalidValueError as error:
             raise InputError(str(path), str(error)) from None
 
@@ -207,9 +214,10 @@ class Verified(Generic[T]):
 
     A subscription to it knows the received numbers by publisher and sequence, which one access
     point counts from 1. So it gives nothing twice while a sequence is among the last
-    SEQUENCES_KNOWN_MAX. It does not notice missing notifications, nor a sequence that is withheld
-    as a whole and sent later: its signed time, `envelope.time_us`, shows that. A durable
-    subscription delivers unacknowledged notifications again, so it does not look for repetitions.
+    `VerifierLimits.sequences_known_max`. It does not notice missing notifications, nor a sequence
+    that is withheld as a whole and sent later: its signed time, `envelope.time_us`, shows that. A
+    durable subscription delivers unacknowledged notifications again, so it does not look for
+    repetitions.
 
     Patterns and answers to queries are not verified: call `Verifier.check` with each notification
     of a match.
@@ -217,12 +225,13 @@ class Verified(Generic[T]):
 
     def __init__(self, subject: Any, verifier: Verifier) -> None:
         if isinstance(subject, Rule):
-            reason = "narrows what is verified: give it as `where`"
+            reason = "narrows the verified notifications: give it as `where`"
             raise ServiceError(f"a rule of another dialect {reason}")
         self._subject = subject
         self._filters = filters_of(subject)
+        self.residue_holds = residue_of(subject)
         self.from_notification: Callable[[Notification], T] = VerifiedReader(
-            verifier, reader_of(subject), Repeats()
+            verifier, reader_of(subject), Repeats(verifier.limits)
         )
 
     def to_filters(self) -> Filter | FilterSet:
@@ -243,7 +252,8 @@ class Verified(Generic[T]):
 class Repeats:
     """The received numbers of each sequence."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: VerifierLimits) -> None:
+        self._limits = limits
         self._runs: OrderedDict[tuple[str, str], NumberWindow] = OrderedDict()
 
     def check(self, envelope: Envelope, identity: str) -> None:
@@ -255,8 +265,8 @@ class Repeats:
         run = envelope.publisher, identity.removesuffix(f".{number}")
         window = self._runs.get(run)
         if window is None:
-            window = self._runs[run] = NumberWindow(REPEATS_WINDOW)
-            if len(self._runs) > SEQUENCES_KNOWN_MAX:
+            window = self._runs[run] = NumberWindow(self._limits.repeats_window)
+            if len(self._runs) > self._limits.sequences_known_max:
                 self._runs.popitem(last=False)
         else:
             self._runs.move_to_end(run)

@@ -5,21 +5,31 @@ database, and one more row:
 
     contrada_store   version; epoch: counts openings; written: counts groups
 
-One process writes. It holds an advisory lock, which the server releases when the connection breaks.
-So a new connection checks whether another process has opened the store meanwhile, and whether the
-group without an answer to its commit was written. Each transaction checks, too.
+One process writes; others may `follow` it. It holds an advisory lock, which the server releases
+when the connection breaks. So a new connection checks whether another process has opened the store
+meanwhile, and whether the group without an answer to its commit was written. Each transaction
+checks, too.
 
 Invariant: a process of an earlier epoch writes nothing, and no group is written twice.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, TypeAlias
 from urllib.parse import unquote
 
-from contrada.errors import MissingRequirementError, StoreDamagedError, StoreError, StoreFullError
+from contrada.delivery.store import StoreChanges, StoredRecord
+from contrada.errors import (
+    LeaseError,
+    MissingRequirementError,
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+)
 from contrada.service.stores.table_store import (
     NO_ROOM,
     VERSION,
@@ -55,8 +65,8 @@ LOCK_WAIT_S: Final = 1
 
 
 @contextmanager
-def _store_errors(place: str) -> Iterator[None]:
-    """Turns errors of psycopg into those of a store."""
+def store_errors(place: str) -> Iterator[None]:
+    """Turns errors of psycopg into StoreError."""
     try:
         yield
     except errors.DiskFull as error:
@@ -67,7 +77,7 @@ def _store_errors(place: str) -> Iterator[None]:
         raise StoreError(f"{place}: {error}") from error
 
 
-_PostgresConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+PostgresConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 _TABLES: Final = f"""
 CREATE TABLE contrada_store (
@@ -105,6 +115,15 @@ SET tcp_keepalives_interval = {SILENCE_S // 3};
 SET tcp_keepalives_count = 2;
 """
 
+_FOLLOWS: Final = f"""
+SET default_transaction_read_only = on; SET statement_timeout = '{SILENCE_S}s'
+""".encode()
+_LEADS: Final = b"RESET default_transaction_read_only; RESET statement_timeout"
+
+_HORIZON: Final = "SELECT txid_snapshot_xmin(txid_current_snapshot()) % 4294967296"
+_SINCE: Final = "WHERE age(xmin) <= (SELECT age(%s::text::xid))"
+"""Rows of transactions that had not ended at an earlier moment, and maybe others."""
+
 _READS: Final = f"SET statement_timeout = '{SILENCE_S}s'".encode()
 """The event loop waits for reads, a thread for writes."""
 
@@ -112,50 +131,138 @@ _READS: Final = f"SET statement_timeout = '{SILENCE_S}s'".encode()
 class PostgresStore(TableStore):
     """See `TableStore`. A read of records outside of memory costs a round trip to the server."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, opens: bool = True) -> None:
         """Opens `postgresql://user@host/database?schema=name`, or creates the schema.
 
-        The rest of the URL is as for libpq. Raises StoreError: the schema holds something else, is
-        in use, the database cannot be reached, or the server does not write commits to the disk.
+        The rest of the URL is as for libpq. With `opens=False` that is left to `open`, and until
+        then the store may be followed. Raises StoreError: the schema holds something else, is in
+        use, the database cannot be reached, or the server does not write commits to the disk.
         """
-        self._conninfo, self._schema, place = _parts(url)
+        self._conninfo, self._schema, place = url_parts(url)
         super().__init__(place)
-        with _store_errors(self.place), ExitStack() as stack:
+        self._follower: PostgresConnection | None = None
+        self._horizon: tuple[int] | None = None
+        self.check_lease: Callable[[], None] | None = None
+        self.epoch, self._written = 0, -1
+        self._is_open = False
+        if opens:
+            self.open()
+
+    def open(self) -> StoreChanges:
+        """Opens the store to write. Returns what has changed since it was followed.
+
+        Raises StoreError as the constructor.
+        """
+        with store_errors(self.place), ExitStack() as stack:
             # Connections change when they break.
-            self._db = self._opened()
+            self._db = self._leading_connection()
+            self._follower = None
             stack.callback(lambda: self._db.close())
             self._lock(self._db)
             self._make()
             version, epoch, written = self._found(self._db)
             if version != VERSION:
-                raise StoreError(f"{place}: no store of version {VERSION}")
+                raise StoreError(f"{self.place}: no store of version {VERSION}")
             if self._db.execute("SHOW fsync").fetchone() == ("off",):
-                raise StoreError(f"{place}: its server has fsync off, so a crash loses all")
-            self._epoch, self._written = epoch + 1, written
-            self._db.execute("UPDATE contrada_store SET epoch = %s", (self._epoch,))
+                raise StoreError(f"{self.place}: its server has fsync off, so a crash loses all")
+            self.epoch, self._written = epoch + 1, written
+            self._db.execute("UPDATE contrada_store SET epoch = %s", (self.epoch,))
             self._reader = self._opened(_READS)
             stack.callback(lambda: self._reader.close())
-            self._load(
-                [(id, _text(name), *rest) for id, name, *rest in self._rows("logs")],
-                [(_text(name), *rest) for name, *rest in self._rows("notes")],
+            changes = self._read_changes(self._db)
+            self._connections, self._is_open = stack.pop_all(), True
+        return changes
+
+    # --- following ----------------------------------------------------------------------------
+
+    def follow(self) -> StoreChanges:
+        """Reads what the process that writes has changed since the last call; all at the first.
+
+        The connection is read-only. Raises StoreError, and the next call returns the changes. Cost:
+        a scan of the heads and notes in the database, and the changes. May run in a thread.
+        """
+        with store_errors(self.place):
+            if self._follower is None or self._follower.closed:
+                # Another server may have other numbers of transactions and groups.
+                self._horizon, self._written = None, -1
+                self._follower = self._opened(_FOLLOWS)
+            if self._follower.execute("SELECT to_regclass('contrada_store')").fetchone() == (None,):
+                return StoreChanges((), ())
+            version, epoch, written = self._found(self._follower)
+            if version != VERSION:
+                raise StoreError(f"{self.place}: no store of version {VERSION}")
+            if (epoch, written) == (self.epoch, self._written):
+                return StoreChanges((), ())
+            changes = self._read_changes(self._follower)
+            self.epoch, self._written = epoch, written
+            return changes
+
+    def _leading_connection(self) -> PostgresConnection:
+        """Returns the connection that followed, if it lives: it knows what it has read."""
+        if self._follower is not None:
+            try:
+                self._follower.execute(_LEADS)
+            except psycopg.OperationalError:
+                self._follower.close()
+            else:
+                return self._follower
+        self._horizon = None
+        return self._opened()
+
+    def _read_changes(self, db: PostgresConnection) -> StoreChanges:
+        """Loads the rows of a snapshot that may have changed since the one before."""
+        if self.damaged:  # A row that is sound again may be as it was before.
+            self.damaged.clear()
+            self._horizon = None
+        since = self._horizon
+        where = "" if since is None else _SINCE
+        with db.transaction():
+            db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            horizon = db.execute(_HORIZON).fetchone()
+            logs, notes = (
+                db.execute(f"SELECT * FROM {table} {where}".encode(), since, binary=True).fetchall()
+                for table in ("logs", "notes")
             )
-            self._connections = stack.pop_all()
+            log_rows = [(id, _text(name), *rest) for id, name, *rest in logs]
+            note_rows = [(_text(name), *rest) for name, *rest in notes]
+            logs_gone = self._gone(db, "logs", {*self._logs, *(row[1] for row in log_rows)})
+            notes_gone = self._gone(db, "notes", {*self._notes, *(row[0] for row in note_rows)})
+        for log in logs_gone:
+            del self._logs[log]
+        for note in notes_gone:
+            del self._notes[note]
+        changed, self._horizon = self._load(log_rows, note_rows), horizon
+        return StoreChanges([*changed.logs, *logs_gone], [*changed.notes, *notes_gone])
+
+    def _gone(self, db: PostgresConnection, table: str, names: set[str]) -> set[str]:
+        """Returns the names that a table has no longer, which mostly its count shows."""
+        if db.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() == (len(names),):
+            return set()
+        found = db.execute(f"SELECT name FROM {table}".encode(), binary=True)
+        return names.difference(_text(name) for (name,) in found)
+
+    def append(self, log: str, records: Sequence[bytes], time_us: int) -> int:
+        """See `Store.append`. Raises StoreError before the store is open."""
+        if not self._is_open:
+            raise StoreError(f"{self.place}: it is not open, so {log!r} cannot be written")
+        return super().append(log, records, time_us)
+
+    def close(self) -> None:
+        """See `TableStore.close`; also while it is followed."""
+        if self._follower is not None:
+            self._follower.close()
+        if self._is_open:
+            self._is_open = False
+            super().close()
 
     # --- connections --------------------------------------------------------------------------
 
-    def _opened(self, settings: bytes = b"") -> _PostgresConnection:
-        """A connection that commits each statement, and finds the tables."""
-        with ExitStack() as stack:
-            db = stack.enter_context(closing(psycopg.connect(self._conninfo, autocommit=True)))
-            db.execute(_SETTINGS.encode() + settings)
-            db.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(self._schema)))
-            stack.pop_all()
-        return db
+    def _opened(self, settings: bytes = b"") -> PostgresConnection:
+        return open_connection(self._conninfo, self._schema, settings)
 
-    def _lock(self, db: _PostgresConnection) -> None:
+    def _lock(self, db: PostgresConnection) -> None:
         """Locks the store for as long as the connection lives."""
-        name = f"contrada store {self._schema}".encode()
-        key = int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
+        key = lock_key(self._schema)
         try:
             with db.transaction():
                 db.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_S * 1_000}".encode())
@@ -179,16 +286,12 @@ class PostgresStore(TableStore):
                 self._db.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
             self._db.execute(_TABLES)
 
-    def _found(self, db: _PostgresConnection) -> tuple[int, int, int]:
+    def _found(self, db: PostgresConnection) -> tuple[int, int, int]:
         """The version, the epoch, and the number of written groups."""
         found = db.execute("SELECT version, epoch, written FROM contrada_store").fetchall()
         if len(found) != 1:
             raise StoreError(f"{self.place}: contrada_store: expected one row, not {len(found)}")
         return found[0]
-
-    def _rows(self, table: str) -> list[tuple[Any, ...]]:
-        query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(table))
-        return self._db.execute(query, binary=True).fetchall()
 
     def fill(self, tables: Tables) -> None:
         """Writes all rows of another store, in one transaction."""
@@ -205,28 +308,65 @@ class PostgresStore(TableStore):
 
     # --- records ------------------------------------------------------------------------------
 
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
+        """See `Store.read`. Raises LeaseError after the end of a lease."""
+        if self.check_lease is not None:
+            self.check_lease()
+        return super().read(log, first, count)
+
     def _asked(
         self, columns: str, number: int, first: int, end: int, most: int | None = None
     ) -> list[Any]:
         where = "WHERE log = %s AND position >= %s AND position < %s ORDER BY position LIMIT %s"
         query, asked = f"SELECT {columns} FROM records {where}".encode(), (number, first, end, most)
-        with _store_errors(self.place):
+        with store_errors(self.place):
             try:
                 return self._reader.execute(query, asked, binary=True).fetchall()
             except psycopg.OperationalError:
                 if not self._reader.closed:
                     raise
             # It may have broken long ago, and its server be there again.
+            if self.check_lease is not None:
+                self.check_lease()
             self._reader.close()
             self._reader = self._opened(_READS)
             return self._reader.execute(query, asked, binary=True).fetchall()
 
+    def interrupt(self) -> None:
+        """Breaks the connections, so that calls in other threads fail now with StoreError."""
+        for each in self._db, self._reader:
+            # Closing libpq's connection would free it while another thread uses it.
+            with (
+                suppress(psycopg.Error, OSError),
+                socket.socket(fileno=os.dup(each.fileno())) as own,
+            ):
+                own.shutdown(socket.SHUT_RDWR)
+
+    def _bring(self) -> None:
+        """See `TableStore`. Raises LeaseError after the end of a lease, also without a group.
+
+        Else a leader that was paused would still hand out the records that it has read before.
+        """
+        if self.check_lease is not None:
+            self.check_lease()
+        super()._bring()
+
     def _write(self, group: WriteGroup) -> None:
-        with _store_errors(self.place):
+        try:
+            self._write_once(group)
+        except (StoreFullError, StoreDamagedError):
+            raise
+        except StoreError as error:
+            if self.check_lease is None:
+                raise
+            raise LeaseError(error.reason) from error  # It is written later, or never here.
+
+    def _write_once(self, group: WriteGroup) -> None:
+        with store_errors(self.place):
             if self._db.closed and self._is_written_after_all():
                 return
             with self._db.transaction():
-                found = self._epoch, self._written
+                found = self.epoch, self._written
                 where = "WHERE epoch = %s AND written = %s"
                 done = self._db.execute(
                     f"UPDATE contrada_store SET written = written + 1 {where}".encode(), found
@@ -245,10 +385,10 @@ class PostgresStore(TableStore):
             db = stack.enter_context(closing(self._opened()))
             self._lock(db)
             _, epoch, written = self._found(db)
-            if epoch != self._epoch or written not in (self._written, self._written + 1):
+            if epoch != self.epoch or written not in (self._written, self._written + 1):
                 raise StoreError(
-                    f"{self.place}: another process has opened it since, or its server went back to"
-                    " an earlier state: what is not written yet never will be"
+                    f"{self.place}: another process has opened it since, or its server was restored"
+                    " to an earlier state: pending writes are lost"
                 )
             stack.pop_all()
         self._db = db
@@ -288,11 +428,30 @@ class PostgresStore(TableStore):
             )
 
 
+def open_connection(conninfo: str, schema: str, settings: bytes = b"") -> PostgresConnection:
+    """Returns a connection that commits each statement, and finds the tables of a schema.
+
+    Raises psycopg.Error.
+    """
+    with ExitStack() as stack:
+        db = stack.enter_context(closing(psycopg.connect(conninfo, autocommit=True)))
+        db.execute(_SETTINGS.encode() + settings)
+        db.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(schema)))
+        stack.pop_all()
+    return db
+
+
+def lock_key(schema: str) -> int:
+    """Returns the key of the advisory lock of the store in a schema."""
+    name = f"contrada store {schema}".encode()
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
+
+
 @contextmanager
 def read_postgres(url: str) -> Iterator[Tables]:
     """The content of a store's schema at one moment; it may be in use. Raises StoreError."""
-    conninfo, schema, place = _parts(url)
-    with _store_errors(place), closing(psycopg.connect(conninfo)) as db:
+    conninfo, schema, place = url_parts(url)
+    with store_errors(place), closing(psycopg.connect(conninfo)) as db:
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         db.read_only = True
         db.execute(sql.SQL("SET search_path = {}").format(sql.Identifier(schema)))
@@ -305,7 +464,8 @@ def read_postgres(url: str) -> Iterator[Tables]:
             with db.cursor(f"c{next(numbers)}", binary=True) as cursor:
                 yield from cursor.execute(query.encode(), asked)
 
-        numbers, of_log = count(), "WHERE log = %s AND position >= %s ORDER BY position"
+        numbers = count()
+        of_log = "WHERE log = %s AND position >= %s AND position < %s ORDER BY position"
         tables = ("logs", "records", "notes")
         sizes = [next(rows("SELECT pg_total_relation_size(%s)", (name,))) for name in tables]
         logs = rows("SELECT id, name, head, sum FROM logs")
@@ -314,8 +474,8 @@ def read_postgres(url: str) -> Iterator[Tables]:
             place,
             [(number, _text(name), bytes(head), summed) for number, name, head, summed in logs],
             [(_text(name), bytes(value), summed) for name, value, summed in notes],
-            lambda number, first: rows(
-                f"SELECT position, time_us, data, sum FROM records {of_log}", (number, first)
+            lambda *asked: rows(
+                f"SELECT position, time_us, data, sum FROM records {of_log}", asked
             ),
             lambda: rows("SELECT log, position, time_us, before, sum, data FROM records"),
             StoreSpace(sum(size for (size,) in sizes)),
@@ -327,7 +487,7 @@ def write_postgres(url: str, tables: Tables) -> str:
     with closing(PostgresStore(url)) as store:
         if store.logs() or store.notes() or store.damaged:
             raise StoreError(f"{store.place}: there is a store already; it is not written over")
-        with _store_errors(store.place):
+        with store_errors(store.place):
             store.fill(tables)
         return store.place
 
@@ -336,8 +496,8 @@ def _text(name: Any) -> str:
     return bytes(name).decode(errors="replace")
 
 
-def _parts(url: str) -> tuple[str, str, str]:
-    """The part for libpq, the schema, and the URL without secrets, for messages.
+def url_parts(url: str) -> tuple[str, str, str]:
+    """Returns the part for libpq, the schema, and the URL without secrets, for messages.
 
     Raises StoreError for an invalid URL.
     """

@@ -59,7 +59,7 @@ class SqliteStore(TableStore):
         """Opens the file, or creates it. Raises StoreError: no store, in use, cannot be opened."""
         super().__init__(str(path))
         self.path = Path(path)
-        # A file has one lock, by whatever links it is named; and `:memory:` is a file here, too.
+        # A file has one lock, under all its links; and `:memory:` is a file here, too.
         file = self.path.resolve()
         with _errors(self.path), ExitStack() as stack:
             # A database of its own that stays locked: a second broker on one store would ruin it,
@@ -91,12 +91,9 @@ class SqliteStore(TableStore):
         with _opened(file) as db:
             # SQLite asks after so many instructions whether it shall stop: within milliseconds.
             db.set_progress_handler(self._closing.is_set, 10_000)
-            try:
-                found = [said for (said,) in db.execute("PRAGMA quick_check(10)")]
-            except sqlite3.Error as error:
-                found = [] if self._closing.is_set() else [str(error)]
-        if found not in ([], ["ok"]):
-            self.note_fault(str(self.path), "; ".join(found).replace("\n", "; "))
+            found = _page_faults(db, "quick_check(10)")
+        if found and not self._closing.is_set():
+            self.note_fault(str(self.path), found)
 
     def _asked(
         self, columns: str, number: int, first: int, end: int, most: int | None = None
@@ -120,9 +117,13 @@ class SqliteStore(TableStore):
         except StoreDamagedError as error:
             # SQLite writes on beside a damaged page; rows that cannot be deleted stay there, behind
             # the heads of their logs.
-            self._undeletable |= {*group.truncated, *group.dropped}
-            self.note_fault("a write", error.reason)
-            self._write_group(group)
+            deleted = {*group.truncated, *group.dropped} - self._undeletable
+            if not deleted:
+                self.note_fault("a write", error.reason)
+                raise
+            self._undeletable |= deleted
+            self._write(group)
+            self.note_fault("acknowledged records that cannot be deleted", error.reason)
 
     def _write_group(self, group: WriteGroup) -> None:
         db = self._db
@@ -166,20 +167,22 @@ def read_sqlite(path: Path) -> Iterator[Tables]:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version != VERSION:
             raise StoreError(f"{path}: no store of version {VERSION}")
-        of_log = "SELECT position, time_us, data, sum FROM records WHERE log = ?"
+        of_log = "WHERE log = ? AND position >= ? AND position < ? ORDER BY position"
+
+        def rows(columns: str, where: str = "", asked: tuple[int, ...] = ()) -> Iterator[Any]:
+            with _errors(path):
+                yield from db.execute(f"SELECT {columns} FROM records {where}", asked)
 
         def faults() -> dict[str, str]:
-            found = [said for (said,) in db.execute("PRAGMA integrity_check(10)")]
-            return {} if found == ["ok"] else {str(path): "; ".join(map(str, found))}
+            found = _page_faults(db, "integrity_check(10)")
+            return {str(path): found} if found else {}
 
         yield Tables(
             str(path),
             db.execute("SELECT id, name, head, sum FROM logs").fetchall(),
             db.execute("SELECT name, value, sum FROM notes").fetchall(),
-            lambda number, first: db.execute(
-                f"{of_log} AND position >= ? ORDER BY position", (number, first)
-            ),
-            lambda: db.execute("SELECT log, position, time_us, before, sum, data FROM records"),
+            lambda *asked: rows("position, time_us, data, sum", of_log, asked),
+            lambda: rows("log, position, time_us, before, sum, data"),
             _space_of(db, path),
             faults,
         )
@@ -221,6 +224,15 @@ def _insert(
 def _insertion(table: str, columns: int, rows: int, on_conflict: str) -> str:
     row = f"({', '.join('?' * columns)})"
     return f"INSERT INTO {table} VALUES {', '.join([row] * rows)} {on_conflict}"
+
+
+def _page_faults(db: sqlite3.Connection, check: str) -> str:
+    """Returns the faults of the pages of a file, found by a check of SQLite; empty: none."""
+    try:
+        found = [said for (said,) in db.execute(f"PRAGMA {check}")]
+    except sqlite3.Error as error:
+        found = [str(error)]
+    return "" if found == ["ok"] else "; ".join(found).replace("\n", "; ")
 
 
 def _pragma(db: sqlite3.Connection, name: str) -> int:

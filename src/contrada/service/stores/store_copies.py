@@ -8,19 +8,24 @@ Invariant: rows are copied unchanged, with their checksums.
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from contrada.delivery.store import Damaged, check_sum, entries_of
+from contrada.delivery.store import Damaged, StoredRow, check_sum, entries_of
 from contrada.delivery.store_renewal import renew
-from contrada.errors import StoreError
+from contrada.errors import StoreDamagedError, StoreError
 from contrada.service.stores.sqlite_store import SqliteStore, read_sqlite, write_sqlite
 from contrada.service.stores.store_location import check_store, is_url
-from contrada.service.stores.table_store import StoreSpace, TableLog, Tables
+from contrada.service.stores.table_store import StoreSpace, TableLog, Tables, readable_rows
+
+_ROWS_AT_ONCE: Final = 1_000  # around a damaged page
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ def look_at(place: str | Path, *, deep: bool) -> StoreShown:
         if deep:
             damaged |= tables.faults()
             for number, of in heads.items():
-                for fault in _faults(of, tables.records(number, of.first)):
+                for fault in _faults(of, partial(tables.records, number)):
                     damaged[f"{of.name}, {fault.position}"] = fault.reason
     logs = []
     for of in sorted(heads.values(), key=lambda of: of.name):
@@ -139,20 +144,37 @@ def look_at(place: str | Path, *, deep: bool) -> StoreShown:
     return StoreShown(shown_place, logs, dict(kinds), space, damaged)
 
 
-def _faults(of: TableLog, rows: Iterator[tuple[int, int, bytes, int]]) -> Iterator[Damaged]:
+def _faults(of: TableLog, asked: Callable[[int, int], Iterator[StoredRow]]) -> Iterator[Damaged]:
     """The faults of the records of a log, in order; of a gap the first one."""
-    due = of.first
-    for row in rows:
-        due = of.extent.first_kept(due)
-        if row[0] > due:
-            yield Damaged(due, f"{row[0] - due} records are not there")
-        yield from (
-            each for each in entries_of(of, row[0], row[0] + 1, [row]) if isinstance(each, Damaged)
-        )
-        due = row[0] + 1
-    due = of.extent.first_kept(due)
-    if due < of.next:
-        yield Damaged(due, f"{of.next - due} records are not there")
+    due, unreadable = of.first, dict[int, str]()
+    for row in chain(_rows(of, asked, unreadable), [None]):
+        due, before = of.extent.first_kept(due), of.next if row is None else row[0]
+        if before > due:
+            fault = "cannot be read" if due in unreadable else "are not there"
+            yield Damaged(due, f"{before - due} records {fault}")
+        if row is not None:
+            entries = entries_of(of, before, before + 1, [row])
+            yield from (each for each in entries if isinstance(each, Damaged))
+            due = before + 1
+
+
+def _rows(
+    of: TableLog, asked: Callable[[int, int], Iterator[StoredRow]], unreadable: dict[int, str]
+) -> Iterator[StoredRow]:
+    """The rows of a log, one after the other; around a damaged page as `readable_rows`."""
+    first = of.first
+    while first < of.next:
+        try:
+            for row in asked(first, of.next):
+                yield row
+                first = row[0] + 1
+        except StoreDamagedError:
+            first = min(of.extent.first_kept(first), of.next - 1)
+            end = min(first + _ROWS_AT_ONCE, of.next)
+            yield from readable_rows(asked, first, end, unreadable)
+            first = end
+        else:
+            return
 
 
 @contextmanager

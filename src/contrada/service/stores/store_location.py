@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from contrada.delivery.store import Store
 from contrada.errors import ServiceError, StoreError
+from contrada.service.loop_guards import uncollected
 from contrada.service.stores.table_store import TableStore
 
 T = TypeVar("T")
@@ -48,7 +49,12 @@ def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
     The store is closed if that fails, or if it is damaged. Raises StoreError, and the errors of
     `open_store` and `use`.
     """
-    opened = open_store(place)
+    with uncollected():
+        return use_sound(open_store(place), use)
+
+
+def use_sound(opened: TableStore, use: Callable[[Store], T]) -> T:
+    """As `open_sound`, with a store that is open."""
     try:
         if opened.damaged:
             found = "; ".join(f"{name!r}: {why}" for name, why in opened.damaged.items())

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from operator import itemgetter
 from threading import Lock
@@ -59,15 +60,15 @@ class Tables:
     """The tables of a store at one moment, as rows.
 
     Of a log: number, name, head, sum; of a note: name, value, sum. `records` gives those of a log
-    from a position on, in order: position, time, data, sum. `all_records` gives each as log,
-    position, time, bytes before it, sum, data. `place` has no secret. `faults` are those found by
-    the database itself.
+    from a position to before another, in order: position, time, data, sum. `all_records` gives each
+    as log, position, time, bytes before it, sum, data. Both raise StoreDamagedError. `place` has no
+    secret. `faults` are those found by the database itself.
     """
 
     place: str
     logs: list[tuple[int, str, bytes, int]]
     notes: list[tuple[str, bytes, int]]
-    records: Callable[[int, int], Iterator[stored.StoredRow]]
+    records: Callable[[int, int, int], Iterator[stored.StoredRow]]
     all_records: Callable[[], Iterator[tuple[int, int, int, int, int, bytes]]]
     space: StoreSpace
     faults: Callable[[], dict[str, str]] = dict
@@ -150,6 +151,7 @@ class TableStore(ABC):
         self.faults: dict[str, str] = {}
         self._logs: dict[str, TableLog] = {}
         self._notes: dict[str, bytes] = {}
+        self._last = 0  # the highest number of a log
         self._group = WriteGroup()
         self._waiting_bytes = 0  # of groups that are open or sealed
         self._sealed: deque[WriteGroup] = deque()
@@ -175,22 +177,31 @@ class TableStore(ABC):
         Raises StoreError unless all of it is on stable storage.
         """
 
-    def _load(self, logs: Iterable[Sequence[Any]], notes: Iterable[Sequence[Any]]) -> None:
-        """Loads all rows of the logs and notes."""
-        last = 0
+    def _load(
+        self, logs: Iterable[Sequence[Any]], notes: Iterable[Sequence[Any]]
+    ) -> stored.StoreChanges:
+        """Loads rows of the logs and notes. Returns the names of those that differ from before."""
+        changed_logs, changed_notes = list[str](), list[str]()
         for number, name, head, summed in logs:
-            last = max(last, number)
-            if stored.check_sum(name, head, summed):
+            self._last = max(self._last, number)
+            self.damaged.pop(name, None)
+            if not stored.check_sum(name, head, summed):
+                self.damaged[name] = "the log's head has another checksum"
+                continue
+            before = self._logs.get(name)
+            if before is None or (before.number, before.packed()) != (number, head):
                 self._logs[name] = TableLog(name, number)
                 self._logs[name].unpack(head)
-            else:
-                self.damaged[name] = "the log's head has another checksum"
+                changed_logs.append(name)
         for name, value, summed in notes:
-            if stored.check_sum(name, value, summed):
-                self._notes[name] = value
-            else:
+            self.damaged.pop(name, None)
+            if not stored.check_sum(name, value, summed):
                 self.damaged[name] = "the note has another checksum"
-        self._numbers = count(last + 1)
+            elif self._notes.get(name) != value:
+                self._notes[name] = value
+                changed_notes.append(name)
+        self._numbers = count(self._last + 1)
+        return stored.StoreChanges(changed_logs, changed_notes)
 
     # --- logs and notes -----------------------------------------------------------------------
 
@@ -225,30 +236,18 @@ class TableStore(ABC):
         unreadable: dict[int, str] = {}
         in_tables = waiting[0][1] if waiting else end
         if first < in_tables:
-            found = self._readable(of, first, in_tables, unreadable)
+            asked = partial(self._asked, "position, time_us, data, sum", of.number)
+            found = readable_rows(asked, first, in_tables, unreadable)
         found += [(row[1], row[3], row[4], row[5]) for row in waiting]
         entries = stored.entries_of(of, first, end, found)
         if not unreadable:
             return entries
-        self.note_fault(f"{log}, {min(unreadable)} to {max(unreadable)}", *unreadable.values())
+        first, last = min(unreadable), max(unreadable)
+        self.note_fault(f"{log}, {first} to {last}", unreadable[first])
         lost = {at: stored.Damaged(at, why) for at, why in unreadable.items()}
         return [lost.get(each.position, each) for each in entries]
 
-    def _readable(
-        self, of: TableLog, first: int, end: int, unreadable: dict[int, str]
-    ) -> list[stored.StoredRow]:
-        """The rows in the tables, found by halves around damaged pages."""
-        try:
-            return self._asked("position, time_us, data, sum", of.number, first, end)
-        except StoreDamagedError as error:
-            if end - first == 1:
-                unreadable[first] = f"it cannot be read: {error}"
-                return []
-        middle = (first + end) // 2
-        halves = (first, middle), (middle, end)
-        return [row for half in halves for row in self._readable(of, *half, unreadable)]
-
-    def note_fault(self, where: str, why: str, *_: str) -> None:
+    def note_fault(self, where: str, why: str) -> None:
         """Notes a fault of the database, and logs it once."""
         if where not in self.faults:
             self.faults[where] = why
@@ -298,13 +297,14 @@ class TableStore(ABC):
         with self._changing:
             waiting = of.waiting(first, end)
         in_tables = waiting[0][1] if waiting else end
-        if first < in_tables:
+        for at in range(first, in_tables):
             try:
-                found = self._asked("position, time_us", of.number, first, in_tables, 1)
+                found = self._asked("position, time_us", of.number, at, in_tables, 1)
             except StoreDamagedError:  # The next one may be on another page.
-                return self._first_row(of, first + 1, end)
+                continue
             if found:
                 return found[0]  # type: ignore[no-any-return]
+            break
         return (waiting[0][1], waiting[0][3]) if waiting else (end, of.time_us + 1)
 
     def truncate(self, log: str, before: int) -> None:
@@ -391,3 +391,25 @@ class TableStore(ABC):
         """Writes the rest and closes the database, also if writing raises StoreError."""
         with self._connections:
             self.sync()
+
+
+def readable_rows(
+    asked: Callable[[int, int], Iterable[stored.StoredRow]],
+    first: int,
+    end: int,
+    unreadable: dict[int, str],
+) -> list[stored.StoredRow]:
+    """Returns the rows of a log from a position to before another, around damaged pages.
+
+    `asked` returns those between two positions, or raises StoreDamagedError. The positions that
+    cannot be read are added to `unreadable`, with the reason. Cost: two queries for each of them.
+    """
+    try:
+        return [*asked(first, end)]
+    except StoreDamagedError as error:
+        if end - first == 1:
+            unreadable[first] = f"it cannot be read: {error}"
+            return []
+    middle = (first + end) // 2
+    halves = (first, middle), (middle, end)
+    return [row for half in halves for row in readable_rows(asked, *half, unreadable)]

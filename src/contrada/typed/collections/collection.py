@@ -413,7 +413,7 @@ class Collection(AsyncResource, Generic[T]):
             raise ServiceError("last_first is for consumers that pull")
         return self._handle(membership, subscriber, **options)
 
-    # --- what it holds ------------------------------------------------------------------------
+    # --- elements -----------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Holds elements from now on. Raises CannotSubscribeError. Idempotent."""

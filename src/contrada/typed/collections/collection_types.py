@@ -80,7 +80,4 @@ class PersistentBag(StrongBag[T], promises=["certified"]):
 
 
 class PersistentSet(PersistentBag[T], StrongSet[T]):
-    """The same; once while a consumer runs.
-
-    Elements in process when the consumer crashed are delivered again.
-    """
+    """The same, once; those in process when the consumer crashed are delivered again."""

@@ -35,12 +35,11 @@ class CollectionLimits:
     """Limits of a `Collection`."""
 
     recent_max: int = 10_000
-    """Identities of notifications that a consumer of a set remembers. Beyond it: the oldest are
-    forgotten, and their duplicates are delivered."""
+    """Notifications that a consumer of a set remembers. Beyond it: the oldest are forgotten, and
+    their duplicates delivered."""
 
     stack_max: int = 1_000
-    """Elements among which a consumer with `last_first` takes the newest. Beyond it: later ones
-    wait in the queue."""
+    """Elements among which `last_first` takes the newest. Beyond it: later ones wait."""
 
     arrivals_max: int = 1_000
     """Elements with a known arrival. Beyond it: the arrival of the oldest is forgotten."""
@@ -82,20 +81,16 @@ class ElementReader(DurableSubscription[T]):
 
     @property
     def name(self) -> str:
-        """The name of the subscription, "" of an ordinary one."""
         return self._held.name if isinstance(self._held, DurableSubscription) else ""
 
     @property
     def filters(self) -> Filter | FilterSet:
-        """The filters of the subscription."""
         return self._held.filters
 
     async def open(self) -> None:
-        """Opens the subscription; raises the errors of its `open`."""
         await self._held.open()
 
     async def aclose(self) -> None:
-        """Stops reading."""
         if isinstance(self._held, DurableSubscription):
             await self._held.aclose()
         else:
@@ -188,7 +183,6 @@ class ElementReader(DurableSubscription[T]):
             await self._held.nack(*returned, delay_s=delay_s)
 
     async def extend(self, *positions: int) -> None:
-        """Begins the time-out of these anew, or of all that it holds."""
         if isinstance(self._held, DurableSubscription):
             await self._held.extend(*positions)
 
@@ -201,7 +195,7 @@ class ElementReader(DurableSubscription[T]):
         await self.nack(*self._open)
 
     def statistics(self) -> SubscriptionStatistics:
-        """Returns this consumer's counts; `dropped` includes duplicates."""
+        """Returns the counts of this consumer; `dropped` includes duplicates."""
         found = self._held.statistics()
         queued, dropped = found.queued + len(self._parts), {**found.dropped, **self._dropped}
         return replace(found, delivered=self._delivered, queued=queued, dropped=dropped)

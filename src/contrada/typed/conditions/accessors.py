@@ -100,19 +100,15 @@ class Whole(Accessor):
 
     @property
     def key(self) -> Hashable:
-        """A constant: there is only one."""
         return "obvent"
 
     def eval(self, obvent: Any) -> Any:
-        """Returns the object."""
         return obvent
 
     def check(self, cls: type[Any]) -> Any:
-        """Returns the class."""
         return cls
 
     def expression(self, source: ConditionSource) -> ast.expr:
-        """Returns the object's name."""
         return obvent_name()
 
     def __str__(self) -> str:
@@ -123,10 +119,7 @@ WHOLE: Final = Whole()
 
 
 class Stage(Accessor):
-    """One access or invocation, and its operand `of`, the accessor before it.
-
-    A `default` replaces its value if it, or a stage before it, raises.
-    """
+    """An access or invocation of its operand `of`; `default` if it, or a stage before, raises."""
 
     def __init__(self, of: Accessor, name: str, default: Any) -> None:
         self.of = of
@@ -154,7 +147,7 @@ class Stage(Accessor):
             return self.apply(self.of.eval(obvent), obvent)
         try:
             return self.apply(self.of.eval(obvent), obvent)
-        except Exception:  # noqa: BLE001 - the obvent's own code; that is what defaults are for
+        except Exception:  # noqa: BLE001 - the obvent's own code; defaults are for that
             return self.default
 
     def apply(self, found: Any, obvent: Any) -> Any:
@@ -166,7 +159,6 @@ class Stage(Accessor):
         return declared if self.default is NO_VALUE else unite([declared, type(self.default)])
 
     def operands(self) -> tuple[Accessor, ...]:
-        """The accessor before it."""
         return (self.of,)
 
     def expression(self, source: ConditionSource) -> ast.expr:
@@ -218,24 +210,19 @@ class Access(Stage):
         self.validate(cls)
 
     def apply(self, found: Any, obvent: Any) -> Any:
-        """Returns the value of the field."""
         return getattr(found, self.name)
 
     @property
     def key(self) -> Hashable:
-        """Made of the operand's key and the name."""
         return ("access", self.of.key, self.name, _default_key(self.default))
 
     def with_operands(self, share: Share) -> Accessor:
-        """Returns a copy with its operand replaced."""
         return Access(share(self.of), self.name, default=self.default)
 
     def check(self, cls: type[Any]) -> Any:
-        """Returns the type of the field."""
         return self.or_default(field_type(self.of.check(cls), self.name, str(self)))
 
     def plain_expression(self, source: ConditionSource) -> ast.expr:
-        """`….name`."""
         return ast.Attribute(source.value(self.of), self.name, ast.Load())
 
     def __str__(self) -> str:
@@ -289,7 +276,6 @@ class Invoke(Stage):
 
     @property
     def key(self) -> Hashable:
-        """Made of the keys of its operand and arguments, and the method."""
         arguments = tuple(
             each.key if isinstance(each, Accessor) else constant_key(each)
             for each in self.arguments
@@ -298,11 +284,9 @@ class Invoke(Stage):
         return ("invoke", self.of.key, self.name, function, arguments, _default_key(self.default))
 
     def operands(self) -> tuple[Accessor, ...]:
-        """The accessor before it, and those among its arguments."""
         return (self.of, *(each for each in self.arguments if isinstance(each, Accessor)))
 
     def with_operands(self, share: Share) -> Accessor:
-        """Returns a copy with its operands replaced."""
         arguments = tuple(
             share(each) if isinstance(each, Accessor) else each for each in self.arguments
         )
@@ -310,7 +294,6 @@ class Invoke(Stage):
         return Invoke(share(self.of), [method], arguments, default=self.default)
 
     def check(self, cls: type[Any]) -> Any:
-        """Returns the declared result type of the method."""
         found = self.of.check(cls)
         arguments = [
             StandInArgument(it.check(cls)) if isinstance(it, Accessor) else it
@@ -319,7 +302,6 @@ class Invoke(Stage):
         return self.or_default(call_type(found, self.name, self.function, arguments, str(self)))
 
     def plain_expression(self, source: ConditionSource) -> ast.expr:
-        """`….name(…)`."""
         arguments = [operand(source, each) for each in self.arguments]
         found = source.value(self.of, is_read=self.function is None)
         if self.function is not None:

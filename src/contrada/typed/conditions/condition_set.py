@@ -151,7 +151,6 @@ class ConditionSet(Generic[K]):
             self._index.drop(group)
 
     def _change(self, group: ConditionGroup) -> None:
-        """Notes that the keys of a group have changed."""
         self._static.change(group)
         self._rest.change(group)
         if self._index is not None:
@@ -186,7 +185,6 @@ class ConditionSet(Generic[K]):
         return IndexedForm(self._cls)
 
     def _choose(self) -> None:
-        """Sets `matching`, after a change of the conditions."""
         match self.form:
             case "tree":
                 self.matching = self._tree.matching

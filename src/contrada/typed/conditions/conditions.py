@@ -37,8 +37,7 @@ from contrada.typed.conditions.condition_source import (
 from contrada.typed.conditions.type_checks import check_order, text_of
 
 CONDITION_DEPTH_MAX: Final = 64
-"""Depth of nested conditions, where several with one `&` or `|` count once. Beyond it:
-InvalidObventError."""
+"""Depth of conditions, several with one `&` or `|` as one. Beyond it: InvalidObventError."""
 
 FAILURE: Final = "condition"
 """The name by which a condition that raised is counted among the failures of operators."""
@@ -179,7 +178,6 @@ class Comparison(Condition):
         self.expected: Any = given[-1]
 
     def holds(self, obvent: Any) -> bool:
-        """Compares. Raises the errors of the accessors and of the comparison."""
         expected = self.expected
         found = self.accessor.eval(obvent)
         if isinstance(expected, Accessor):
@@ -199,7 +197,6 @@ class Comparison(Condition):
 
     @property
     def key(self) -> Hashable:
-        """Made of the kind, the accessor and the expected value."""
         if self._has_more:
             return super().key
         expected = self.expected
@@ -207,7 +204,6 @@ class Comparison(Condition):
         return (type(self), self.accessor.key, held)
 
     def accessors(self) -> Iterator[Accessor]:
-        """Its accessor, and the expected one."""
         yield self.accessor
         if isinstance(self.expected, Accessor):
             yield self.expected
@@ -215,7 +211,6 @@ class Comparison(Condition):
     certain_accessors = accessors
 
     def with_accessors(self, share: Share) -> Condition:
-        """Returns a copy with accessors replaced by `share`."""
         made = copy(self)
         made.accessor = share(self.accessor)
         if isinstance(self.expected, Accessor):
@@ -229,7 +224,6 @@ class Comparison(Condition):
         return self.accessor.check(cls), other
 
     def expression(self, source: ConditionSource) -> ast.expr:
-        """Returns the comparison of both sides as an expression."""
         found = source.value(self.accessor, is_read=self.reads_value)
         return self.operation(found, operand(source, self.expected), source)
 
@@ -248,11 +242,9 @@ class OperatorComparison(Comparison):
     operator: ClassVar[type[ast.cmpop]]
 
     def test(self, found: Any, expected: Any) -> Any:
-        """Applies the operator."""
         return type(self).by(found, expected)
 
     def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
-        """Applies the operator."""
         left, right = (expected, found) if self.operator is ast.In else (found, expected)
         return ast.Compare(left, [self.operator()], [right])
 
@@ -313,7 +305,6 @@ class Same(Comparison):
     sign = "is"
 
     def test(self, found: Any, expected: Any) -> Any:
-        """`is`."""
         return found is expected
 
     def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
@@ -334,11 +325,9 @@ class IsInstance(Comparison):
             raise InvalidObventError("any", f"IsInstance{given!r}: expected a class")
 
     def test(self, found: Any, expected: Any) -> Any:
-        """`isinstance`."""
         return isinstance(found, expected)
 
     def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
-        """`isinstance`."""
         return ast.Call(ast.Name("isinstance", ast.Load()), [found, expected], [])
 
     def __str__(self) -> str:
@@ -368,13 +357,11 @@ class Compare(Comparison):
         self.natural = None if comparator else _NATURAL[result]
 
     def test(self, found: Any, expected: Any) -> Any:
-        """Compares the comparator's result, or the natural order."""
         if self.comparator is None:
             return _ORDERS[self.result](found, expected)
         return self.comparator(found, expected) == self.result
 
     def operation(self, found: ast.expr, expected: ast.expr, source: ConditionSource) -> ast.expr:
-        """A call of the comparator, or the natural order."""
         if self.natural is not None:
             return ast.Compare(found, [self.natural()], [expected])
         called = source.call(self.comparator, found, expected)
@@ -382,11 +369,9 @@ class Compare(Comparison):
 
     @property
     def key(self) -> Hashable:
-        """Includes the comparator and its result."""
         return (super().key, self.result, self.comparator and id(self.comparator))
 
     def check(self, cls: type[Any]) -> None:
-        """Checks the natural order as `OrderComparison` does."""
         sides = self.declared(cls)
         if self.natural not in (None, ast.Eq):
             check_order(*sides, str(self))
@@ -420,13 +405,11 @@ class CombinedCondition(Condition):
 
     @property
     def key(self) -> Hashable:
-        """Made of the kind and the parts."""
         if self._has_more:
             return super().key
         return (type(self), *(each.key for each in self.parts))
 
     def accessors(self) -> Iterator[Accessor]:
-        """The accessors of its parts."""
         for each in self.parts:
             yield from each.accessors()
 
@@ -435,13 +418,11 @@ class CombinedCondition(Condition):
         return self.parts[0].certain_accessors() if self.parts else iter(())
 
     def with_accessors(self, share: Share) -> Condition:
-        """Returns a copy with accessors replaced by `share`."""
         made = copy(self)
         made.parts = tuple(each.with_accessors(share) for each in self.parts)
         return made
 
     def check(self, cls: type[Any]) -> None:
-        """Checks its parts."""
         for each in self.parts:
             each.check(cls)
 
@@ -453,10 +434,7 @@ class CombinedCondition(Condition):
 
 
 class AndCondition(CombinedCondition):
-    """All parts hold; evaluated in order up to the first that does not. Without parts: True.
-
-    Source: EPFL 2503 figure 4.14.
-    """
+    """All parts hold, evaluated in order as far as needed. Source: EPFL 2503 figure 4.14."""
 
     sign = "and"
 
@@ -464,15 +442,12 @@ class AndCondition(CombinedCondition):
         super().__init__(*_flatten(AndCondition, parts))
 
     def holds(self, obvent: Any) -> bool:
-        """Whether all parts hold."""
         return all(each.holds(obvent) for each in self.parts)
 
     def expression(self, source: ConditionSource) -> ast.expr:
-        """`and`."""
         return join(ast.And(), [each.expression(source) for each in self.parts])
 
     def conjuncts(self) -> Iterator[Condition]:
-        """The conjuncts of its parts."""
         for each in self.parts:
             yield from each.conjuncts()
 
@@ -486,11 +461,9 @@ class OrCondition(CombinedCondition):
         super().__init__(*_flatten(OrCondition, parts))
 
     def holds(self, obvent: Any) -> bool:
-        """Whether a part holds."""
         return any(each.holds(obvent) for each in self.parts)
 
     def expression(self, source: ConditionSource) -> ast.expr:
-        """`or`."""
         return join(ast.Or(), [each.expression(source) for each in self.parts])
 
 
@@ -503,17 +476,14 @@ class XorCondition(CombinedCondition):
         super().__init__(first, second)
 
     def holds(self, obvent: Any) -> bool:
-        """Whether one part holds and the other does not."""
         first, second = self.parts
         return bool(first.holds(obvent)) != bool(second.holds(obvent))
 
     def certain_accessors(self) -> Iterator[Accessor]:
-        """Those of both parts."""
         for each in self.parts:
             yield from each.certain_accessors()
 
     def expression(self, source: ConditionSource) -> ast.expr:
-        """Compares the negations of both for inequality."""
         first, second = (negate(each.expression(source)) for each in self.parts)
         return ast.Compare(first, [ast.NotEq()], [second])
 
@@ -527,11 +497,9 @@ class NotCondition(CombinedCondition):
         super().__init__(part)
 
     def holds(self, obvent: Any) -> bool:
-        """Whether the part does not hold."""
         return not self.parts[0].holds(obvent)
 
     def expression(self, source: ConditionSource) -> ast.expr:
-        """`not`."""
         return negate(self.parts[0].expression(source))
 
     def __str__(self) -> str:

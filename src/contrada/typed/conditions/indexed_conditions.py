@@ -119,7 +119,6 @@ class _LiftedGroup:
 
     @property
     def names(self) -> set[str]:
-        """The attributes that its filters name."""
         return {name for each in self.filters.filters for name in each.sets}
 
 

@@ -26,8 +26,7 @@ CHUNK_CONDITIONS_MAX: Final = 256
 """Conditions in one function; compiling takes some 30 milliseconds. Beyond it: another function."""
 
 COMPILE_AFTER: Final = 100
-"""Obvents for which an invocation tree evaluates a changed chunk; this takes about as long as to
-compile it. Beyond it: the chunk is compiled."""
+"""Obvents that a changed chunk's tree evaluates. Beyond it: compiling takes less, and is done."""
 
 Matching = Callable[[Any], list[Any]]
 
@@ -216,7 +215,6 @@ class _SharedSource(ConditionSource):
         yield _guarded([ast.Assign([ast.Name(name, ast.Store())], value)], otherwise, "error")
 
     def value(self, of: Accessor, *, is_read: bool = True) -> ast.expr:
-        """A variable, or the expression."""
         name = self._variables.get(of.key)
         if name is None:
             return of.expression(self)

@@ -21,8 +21,7 @@ CONSTANT_ITEMS_MAX: Final = 10_000
 use it stay at the subscriber."""
 
 ENUM_CLASSES_CACHED_MAX: Final = 512
-"""Enumerations with a cached check of `is_plain_enum`. Beyond it: the least recently used is
-dropped."""
+"""Enumerations with a cached check. Beyond it: the least recently used is dropped."""
 
 SCALARS: Final = frozenset(
     (
@@ -115,7 +114,7 @@ def _membership(base: Any) -> Any:
 
 def _unchangeable(name: str) -> Any:
     def refuse(self: Any, *arguments: Any, **named: Any) -> Any:
-        raise ChangedError(f"{name} changes what was captured")
+        raise ChangedError(f"{name} changes a captured value")
 
     return refuse
 

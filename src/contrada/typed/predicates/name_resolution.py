@@ -95,7 +95,7 @@ def _recorded_isinstance(path: Path) -> Callable[[Any, Any], bool]:
     def isinstance_(value: Any, classes: Any) -> bool:
         known = tuple(_classes(path, classes))
         if any(type(each).__instancecheck__ not in _INSTANCE_CHECKS for each in known):
-            path.give_up("isinstance with a class that decides itself what is of it")
+            path.give_up("isinstance with a class that decides about its instances itself")
         if isinstance(value, Opaque):
             value._contrada_refuse_use("isinstance")
         if isinstance(value, Recorded):

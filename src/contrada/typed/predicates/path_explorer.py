@@ -24,12 +24,10 @@ from contrada.model.domains import line
 from contrada.model.domains.line import Cuts
 
 PATHS_MAX: Final = 256
-"""Paths of a predicate's runs. Beyond it: unexplored paths stay at the subscriber, with the
-constraints up to there."""
+"""Paths of a predicate's runs. Beyond it: unexplored paths stay at the subscriber."""
 
 FORKS_MAX: Final = 1_000
-"""Truth tests of one run. Beyond it: this path stays at the subscriber, with the constraints up to
-there."""
+"""Truth tests of one run. Beyond it: the rest of its path stays at the subscriber."""
 
 Sets = dict[str, ValueSet]
 
@@ -118,7 +116,6 @@ class Fork:
 
 
 def _covers(box: Sets, other: Sets) -> bool:
-    """Whether a box provably contains another one."""
     for name, mine in box.items():
         theirs = other.get(name)
         if theirs is None:
@@ -195,7 +192,7 @@ class Path:
         if len(self.forks) >= FORKS_MAX:
             self.give_up(f"more than FORKS_MAX = {FORKS_MAX} truth tests", fork.name)
         if not fork.options:
-            self.give_up("no value comes here", fork.name)
+            self.give_up("no value reaches this test", fork.name)
         self.forks.append(fork)
         self.depth += 1
         option = fork.options[0]

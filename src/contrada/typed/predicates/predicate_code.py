@@ -205,7 +205,9 @@ class _CodeAnalyzer:
                 self.found.identities.append(((before.argval, *attributes), self.code, at))
                 return
             break
-        self._refuse("`is` compares with what is not None, True, False or an enum's member", at)
+        self._refuse(
+            "`is` compares with a value other than None, True, False or a member of an enum", at
+        )
 
     def _only_in(self) -> set[int]:
         """The numbers of the constants that occur only on the right of `in`."""

@@ -16,21 +16,12 @@ from typing import Any, Final
 
 from contrada.model import Filter, FilterSet
 from contrada.model.algebra import boxes
+from contrada.typed.predicates import path_explorer
 from contrada.typed.predicates.captured_constants import ChangedError
 from contrada.typed.predicates.name_resolution import (
     identity_enums,
     make_frozen_copy,
     make_run_copy,
-)
-from contrada.typed.predicates.path_explorer import (
-    NO_BUILTINS,
-    CodePlace,
-    CompilationStep,
-    GivenUpError,
-    Path,
-    RaisesError,
-    RestartError,
-    Sets,
 )
 from contrada.typed.predicates.predicate_code import CodeAnalysis, analysis_of, may_raise_here
 from contrada.typed.predicates.recorded_objects import (
@@ -47,7 +38,9 @@ COMPILATIONS_MAX: Final = 8
 """Compilations of a predicate: a method that compares members of another enumeration by `is` begins
 a new one. Beyond it: the whole predicate stays at the subscriber."""
 
-UNKNOWN_IDENTITY: Final = "`is` compares with what is not None, True, False or an enum's member"
+UNKNOWN_IDENTITY: Final = (
+    "`is` compares with a value other than None, True, False or a member of an enum"
+)
 
 Predicate = Callable[..., Any]
 
@@ -97,7 +90,7 @@ class CompiledPredicate:
     is_exact: bool
     predicate: Predicate
     takes_envelope: bool
-    steps: tuple[CompilationStep, ...] = field(repr=False)
+    steps: tuple[path_explorer.CompilationStep, ...] = field(repr=False)
 
     @cached_property
     def plan(self) -> tuple[PlanLine, ...]:
@@ -126,8 +119,8 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> C
     Source: EPFL 2503 §5.3.4.
     """
     if not isinstance(predicate, FunctionType):
-        reason = f"a {type(predicate).__name__} is no function whose code can be read"
-        return _unlifted(predicate, CompilationStep(None, "", None, reason))
+        reason = f"a {type(predicate).__name__} is no function with readable code"
+        return _unlifted(predicate, path_explorer.CompilationStep(None, "", None, reason))
     code = predicate.__code__
     analysis = analysis_of(code, code.co_filename)
     refusal, enums = analysis.refusal, identity_enums(predicate, analysis)
@@ -135,17 +128,19 @@ def lift(shape: Shape, predicate: Predicate, type_name: Name | None = None) -> C
         refusal = (UNKNOWN_IDENTITY, *analysis.identities[0][1:])
     if refusal is not None:
         reason, inner, at = refusal
-        step = CompilationStep(CodePlace(inner, at), "", None, reason)
+        step = path_explorer.CompilationStep(path_explorer.CodePlace(inner, at), "", None, reason)
         return _unlifted(make_frozen_copy(predicate), step)
     compiler = _PredicateCompiler(shape, predicate, analysis, type_name or _obvent_name)
     compiler.tests_identity, compiler.real_enums = analysis.tests_identity, enums or frozenset()
     for _ in range(COMPILATIONS_MAX):
         try:
             return compiler.compile()
-        except RestartError:
+        except path_explorer.RestartError:
             continue
-    reason = "its methods tell members of too many enumerations by `is`"
-    return _unlifted(make_frozen_copy(predicate), CompilationStep(None, "", None, reason))
+    reason = "its methods compare members of too many enumerations by `is`"
+    return _unlifted(
+        make_frozen_copy(predicate), path_explorer.CompilationStep(None, "", None, reason)
+    )
 
 
 def _obvent_name(cls: type) -> str | None:
@@ -153,7 +148,7 @@ def _obvent_name(cls: type) -> str | None:
     return names[-1] if names else None
 
 
-def _unlifted(predicate: Predicate, step: CompilationStep) -> CompiledPredicate:
+def _unlifted(predicate: Predicate, step: path_explorer.CompilationStep) -> CompiledPredicate:
     takes_envelope = _takes_envelope(predicate)
     return CompiledPredicate(Filter.of_sets({}), False, predicate, takes_envelope, (step,))
 
@@ -179,7 +174,7 @@ class _PredicateCompiler:
         self.real_enums: frozenset[type] = frozenset()
 
     def compile(self) -> CompiledPredicate:
-        self.path = path = Path()
+        self.path = path = path_explorer.Path()
         path.handles_errors = self.analysis.has_handlers
         self.methods: dict[FunctionType, FunctionType] = {}
         self.runs = PredicateRun(
@@ -192,7 +187,7 @@ class _PredicateCompiler:
         if takes_envelope:
             given += (EnvelopeValue(path, "the envelope"),)
         self.is_exact = True
-        path.origin = CodePlace(copy.__code__, 0)
+        path.origin = path_explorer.CodePlace(copy.__code__, 0)
         found = path.explore(lambda: self.run(copy, given))
         is_exact = self.is_exact and not path.has_weak_tests and not path.is_cut
         # Boxes of different attributes do not merge.
@@ -207,18 +202,18 @@ class _PredicateCompiler:
             tuple(path.steps.values()),
         )
 
-    def run(self, copy: FunctionType, given: tuple[Recorded, ...]) -> list[Sets]:
+    def run(self, copy: FunctionType, given: tuple[Recorded, ...]) -> list[path_explorer.Sets]:
         """Returns the boxes of one run after its last fork."""
         path = self.path
         matches = False
         try:
             matches = bool(copy(*given))
-        except (GivenUpError, ChangedError) as error:
+        except (path_explorer.GivenUpError, ChangedError) as error:
             self.note(str(error))
-        except RaisesError as error:
+        except path_explorer.RaisesError as error:
             if path.handles_errors:
                 self.note(f"it may raise {error}, and the code handles errors")
-        except Exception as error:  # noqa: BLE001  Whatever a predicate raises, it does not match.
+        except Exception as error:  # noqa: BLE001  A predicate that raises does not match.
             if path.handles_errors or not _is_pythons_own(error):
                 self.note(f"it may raise {type(error).__name__}")
         if path.reason is not None:
@@ -228,7 +223,7 @@ class _PredicateCompiler:
 
     def note(self, reason: str) -> None:
         if self.path.reason is None:
-            self.path.reason = CompilationStep(self.path.origin, "", None, reason)
+            self.path.reason = path_explorer.CompilationStep(self.path.origin, "", None, reason)
 
     def copy_of(self, function: FunctionType) -> FunctionType:
         """Returns the copy of a method that a run may call. Ends the run if there is none."""
@@ -244,7 +239,7 @@ class _PredicateCompiler:
         if not enums <= self.real_enums or analysis.tests_identity > self.tests_identity:
             self.real_enums |= enums
             self.tests_identity = True
-            raise RestartError
+            raise path_explorer.RestartError
         self.path.handles_errors = self.path.handles_errors or analysis.has_handlers
         copy = self.methods[function] = make_run_copy(self.runs, function, analysis)
         return copy
@@ -260,12 +255,12 @@ def _is_pythons_own(error: Exception) -> bool:
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if last is None or last.tb_frame.f_builtins is not NO_BUILTINS:
+    if last is None or last.tb_frame.f_builtins is not path_explorer.NO_BUILTINS:
         return False
     return may_raise_here(last.tb_frame.f_code, last.tb_lasti, error, _recorders())
 
 
-def _line(step: CompilationStep) -> PlanLine:
+def _line(step: path_explorer.CompilationStep) -> PlanLine:
     constraint = "" if step.values is None else str(step.values)
     if step.place is None:
         return PlanLine("", "", step.name, constraint, step.reason)

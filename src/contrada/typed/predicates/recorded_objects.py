@@ -22,21 +22,14 @@ from typing import Any, Final
 from contrada.model import ValueSet, mark_name
 from contrada.model.algebra.value_set import ABSENT, EVERYTHING, NOTHING, PRESENT, of_keys, union
 from contrada.model.domains.values import BOOL
-from contrada.typed.predicates import value_kinds
-from contrada.typed.predicates.captured_constants import (
-    NotConstantError,
-    freeze,
-    is_plain_enum,
-    to_run_constant,
-)
+from contrada.typed.predicates import captured_constants, value_kinds
 from contrada.typed.predicates.path_explorer import Path, Sets, Stop
 from contrada.typed.predicates.recorded_values import NO_DEFAULT, Opaque, Recorded, ScalarValue
 from contrada.typed.scalars import ALL_TEXT, ALL_TIMES, DOUBLES, INTEGERS, NULL_POINT
 from contrada.typed.shapes import Default, Field, FieldKind, Shape, TypeOption, shape_of
 
 OBJECTS_WITHIN_MAX: Final = 8
-"""Depth of nested objects that are read. Beyond it: tests of deeper fields stay at the
-subscriber."""
+"""Depth of nested objects read. Beyond it: tests of deeper fields stay at the subscriber."""
 
 TRUE_POINT: Final = of_keys(((BOOL, True),))
 _BOOLS: Final = ((True, TRUE_POINT), (False, of_keys(((BOOL, False),))))
@@ -230,7 +223,7 @@ def _enum_choices(
     cls = alternative.type
     points = value_kinds.points_of(cls)
     whole = union(points.values())
-    if not is_plain_enum(cls):
+    if not captured_constants.is_plain_enum(cls):
         yield run.opaque(name, f"{cls.__name__} has code of its own"), whole
     elif cls in run.real_enums and len(points) <= value_kinds.ENUM_FORKS_MAX:
         for member, point in points.items():
@@ -247,8 +240,8 @@ def _default(run: PredicateRun, name: str, default: Any) -> Any:
     if default is Default.MADE:
         return run.opaque(name, "its default is made anew")
     try:
-        return to_run_constant(freeze(default))
-    except NotConstantError:
+        return captured_constants.to_run_constant(captured_constants.freeze(default))
+    except captured_constants.NotConstantError:
         return run.opaque(name, f"its default is {type(default).__name__}")
 
 

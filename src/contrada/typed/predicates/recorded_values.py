@@ -216,7 +216,7 @@ def _with_default(
     answer: Any
     try:
         answer = bool(real(default))
-    except Exception as error:  # noqa: BLE001  Whatever Python raises here, the predicate raises.
+    except Exception as error:  # noqa: BLE001  The predicate raises the same error.
         answer = RaisesError(f"{type(error).__name__}: {error}")
     for place, (known, values) in enumerate(options):
         both_raise = isinstance(known, RaisesError) and isinstance(answer, RaisesError)

@@ -68,7 +68,7 @@ def main(address: str, to: str, checkpoint: str, stage: str, row: str = "") -> N
     builder = configure(SparkSession.builder.master("local[2,4]")).config("spark.ui.enabled", False)
     fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     builder = builder.config("spark.driver.extraJavaOptions", fast_start)
-    # So that what comes before a row is published before the row comes.
+    # So that earlier rows are published before the next row.
     builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", 50)
     spark = builder.getOrCreate()
     spark.dataSource.register(EndingSource)

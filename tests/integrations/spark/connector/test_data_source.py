@@ -86,14 +86,29 @@ def test_other_rows_under_the_numbers_of_earlier_ones_are_refused(
         assert [each.item["n"] for each in islice(events, 150)] == [*range(150)]
 
 
+@pytest.mark.parametrize(
+    ("options", "condition"),
+    [
+        ({}, "MISSING_OPTION"),
+        ({"address": "a", "durabel": "x"}, "UNKNOWN_OPTION"),
+        ({"address": "a", "count": "-1"}, "INVALID_OPTION"),
+        ({"Address": "a", "DURABLE": "d", "Pattern": "n = 1 -> n = 2"}, "CONFLICTING_OPTIONS"),
+    ],
+)
+def test_errors_have_classes(spark: SparkSession, options: dict[str, str], condition: str) -> None:
+    """A program would have to compare sentences; or names of options would tell case apart."""
+    with pytest.raises(Exception, match=rf"FormatError: \[CONTRADA_{condition}\] "):
+        spark.read.format("contrada").options(**options).load().collect()
+
+
 def test_options_are_checked(spark: SparkSession, address: str) -> None:
     """A misspelt option would be ignored."""
     read = spark.read.format("contrada")
-    with pytest.raises(Exception, match="says which broker"):
+    with pytest.raises(Exception, match="names the broker"):
         read.load().collect()
     with pytest.raises(Exception, match="unknown option durabel"):
         spark.read.format("contrada").options(address=address, durabel="x").load().collect()
-    with pytest.raises(Exception, match="say how long to read"):
+    with pytest.raises(Exception, match="bound the read"):
         spark.read.format("contrada").options(address=address).load().collect()
     with pytest.raises(Exception, match="no durable subscription 'none'"):
         spark.read.format("contrada").options(address=address, durable="none").load().collect()

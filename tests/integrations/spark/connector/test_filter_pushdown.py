@@ -12,6 +12,9 @@ from contrada.integrations.spark.connector.arrow_columns import ArrowColumns
 from contrada.integrations.spark.connector.frame_readers import push_down
 from contrada.model import Filter, Notification
 
+if not hasattr(D, "Filter"):
+    pytest.skip("Spark 4.0 pushes no filters", allow_module_level=True)
+
 SCHEMA = T.StructType(
     [
         T.StructField("i", T.LongType()),
@@ -113,7 +116,7 @@ def test_other_filters_are_left_to_spark() -> None:
         D.EqualTo(("a",), [1]),
         D.EqualTo(("i", "inner"), 1),
         D.GreaterThan(("@time",), datetime(2026, 1, 1, tzinfo=UTC)),
-        D.GreaterThan(("t",), datetime(2026, 1, 1)),  # noqa: DTZ001 - what is tried
+        D.GreaterThan(("t",), datetime(2026, 1, 1)),  # noqa: DTZ001 - the tried value
     ]
     assert push_down(left, SCHEMA) == Filter({})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import datasource as D  # noqa: N812 - beside `functions as F`
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.connections import connect_sync
@@ -53,7 +54,8 @@ def test_filters_of_spark_become_the_subscription(
         spark.conf.set(PUSHDOWN, "true")
     assert set(found) == {5, 7}
     # All 30 pass where the broker knows the filter; else it is asked of 30 of eight kinds.
-    assert (len(found) == 30) == (enabled == "true")
+    is_pushing = enabled == "true" and hasattr(D, "Filter")  # Spark 4.0 pushes none.
+    assert (len(found) == 30) == is_pushing
 
 
 def test_a_pattern_is_read_for_a_while(spark: SparkSession, address: str) -> None:

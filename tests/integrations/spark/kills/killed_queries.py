@@ -92,7 +92,7 @@ def parent(process: int) -> int:
 def main(master: str, folder: str, source: str, to: str, killed: str) -> None:
     """Runs the streams one after the other."""
     with spark_session(master=master) as session:
-        # So that what comes before a row has gone on before the row comes.
+        # So that earlier rows are forwarded before the next row.
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
         run(session, Path(folder), source, to, killed)
 

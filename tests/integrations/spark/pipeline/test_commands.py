@@ -34,7 +34,8 @@ class Commands:
 
     def run(self, *options: str) -> Result:
         """Runs the command."""
-        return CliRunner().invoke(main, ["pipeline", "run", str(self.folder / "p.toml"), *options])
+        command = ["pipeline", "run", str(self.folder / "p.toml"), "--engine", "spark"]
+        return CliRunner().invoke(main, [*command, *options])
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def test_settings_of_spark_reach_the_session(
     """Packages of formats and keys of stores could not be set."""
     given: list[Any] = []
 
-    def session(*_: Any, conf: Any) -> Any:
-        given.append(conf)
+    def session(*_: Any, conf: Any, is_short: bool) -> Any:
+        given.append((conf, is_short))
         return nullcontext(spark)
 
     monkeypatch.setattr("contrada.cli.pipeline.spark_session", session)
@@ -80,7 +81,8 @@ def test_settings_of_spark_reach_the_session(
     (commands.folder / "p.toml").write_text(text)
     found = commands.run("--dry-run", "--conf", "spark.a=b=c", "--conf", "spark.d=1")
     assert found.exit_code == 0, found.stderr
-    assert given == [{"spark.jars.packages": "io.delta:delta", "spark.a": "b=c", "spark.d": "1"}]
+    expected = {"spark.jars.packages": "io.delta:delta", "spark.a": "b=c", "spark.d": "1"}
+    assert given == [(expected, True)]
 
 
 def test_a_dry_run_checks_headers(commands: Commands) -> None:
@@ -139,15 +141,22 @@ def test_the_terminal_lists_the_most_frequent(commands: Commands) -> None:
 
 def test_an_interrupted_run_resumes(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hours of matching would be repeated."""
-    assert "found no run to go on with" in commands.run("--resume").stderr
 
     def ended(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(running._BatchRun, "write", ended)
+        patch.setattr(running.ShortRun, "write", ended)
         assert commands.run().exit_code == 130
-    monkeypatch.setattr(running._BatchRun, "match", ended)
+    monkeypatch.setattr(running.ShortRun, "match", ended)
+    found = commands.run("--resume")
+    assert found.exit_code == 0, found.stderr
+    assert pq.read_table(commands.folder / "out" / "matches").num_rows == 1
+    assert "the last run has ended" in commands.run("--resume").stderr
+
+
+def test_a_run_that_has_written_nothing_is_resumed_from_its_beginning(commands: Commands) -> None:
+    """A supervisor that always resumes would never begin."""
     found = commands.run("--resume")
     assert found.exit_code == 0, found.stderr
     assert pq.read_table(commands.folder / "out" / "matches").num_rows == 1
@@ -208,7 +217,13 @@ def test_refused_rules_are_reported(commands: Commands) -> None:
     ("old", "new", "options", "said"),
     [
         ("csv", "jsonlines", (), "source 'rows': found the format 'jsonlines', expected csv, "),
-        ("csv", "avro", (), "or one whose package Spark has, by --conf spark.jars.packages="),
+        ("csv", "delta", (), "or one with its package in Spark, by --conf spark.jars.packages="),
+        (
+            "[[source]]",
+            '[[table]]\ntable = "t"\nformat = "iceberg"\n[[source]]',
+            (),
+            "table t: found the format 'iceberg', expected parquet, orc, ",
+        ),
         (
             "[[source]]",
             '[[table]]\npath = "t"\nformat = "parkett"\n[[source]]',

@@ -115,12 +115,12 @@ def test_a_run_leaves_its_results_at_an_address(
         raise EndedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running._BatchRun, "write", ended)
+        patch.setattr(running.SparkRun, "write", ended)
         with pytest.raises(EndedError):
             run_pipeline(spark, described(folder, address))
     assert rows_in(folder, "matches") == 2, "what was there stays"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running._BatchRun, "match", ended)  # It is not matched again.
+        patch.setattr(running.SparkRun, "match", ended)  # It is not matched again.
         second = run_pipeline(spark, described(folder, address), resume=True)
     assert rows_in(folder, "matches") == 3
     report = json.loads((folder / "there" / "out" / "report.json").read_text())
@@ -290,13 +290,13 @@ def test_a_run_whose_lock_is_taken_shows_nothing(
     spark: SparkSession, folder: Path, address: HadoopPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two runs would mix their results after a pause of one."""
-    write = running._BatchRun.write
+    write = running.SparkRun.write
 
     def taken(*arguments: Any) -> Any:
         (address / "out" / ".lock").write_bytes(b"another")
         return write(*arguments)
 
-    monkeypatch.setattr(running._BatchRun, "write", taken)
+    monkeypatch.setattr(running.SparkRun, "write", taken)
     with pytest.raises(InputError, match="has taken the lock"):
         run_pipeline(spark, described(folder, address))
     assert not (folder / "there" / "out" / "matches").exists()
@@ -332,7 +332,7 @@ def test_a_store_shows_a_file_when_it_is_closed(
 ) -> None:
     """A store deletes before it copies: a kill in between would lose the file."""
     write_atomically(address / "a.json", b"[1]")
-    # Here another capability stands for that of stores.
+    # Here another capability replaces that of stores.
     monkeypatch.setattr(
         "contrada.integrations.spark.pipeline.hadoop_paths._ABORTABLE",
         "fs.capability.paths.permissions",

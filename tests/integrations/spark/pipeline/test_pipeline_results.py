@@ -1,10 +1,16 @@
 """Counts of outcomes, without Spark."""
 
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from contrada.integrations.spark.pipeline.pipeline_results import SourceCounts, sum_rows
+from contrada.integrations.spark.pipeline.pipeline_results import (
+    PipelineSummary,
+    SourceCounts,
+    sum_rows,
+    write_report,
+)
 
 STEPS_PER_ROW_MAX = 20
 """Executed Python lines per row of counts."""
@@ -41,3 +47,12 @@ def test_counts_of_positions_end_with_their_version() -> None:
     """Totals of a stream would add the counts of different subscriptions."""
     both = SourceCounts(1, 2, 1, {0: 1}, {"bad": 2}) + SourceCounts(3, 1, 2, {0: 2}, {"bad": 1})
     assert both == SourceCounts(4, 3, 3, {}, {"bad": 3})
+
+
+def test_a_report_has_no_empty_stages(tmp_path: Path) -> None:
+    """A heading with an empty table would look like a fault of the report."""
+    stages: dict[str, float]
+    for stages in ({}, {"match": 1.5}):
+        write_report(PipelineSummary((), {}, 0, 0.0, 1.0, "out", stages=stages), tmp_path)
+        page = (tmp_path / "report.html").read_text()
+        assert ("<h2>Stages</h2>" in page) == bool(stages)

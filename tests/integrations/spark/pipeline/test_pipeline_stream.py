@@ -139,12 +139,12 @@ def test_a_file_deleted_before_its_read_is_reported(
     assert gone["file"] == str(folder / "in" / "b é%20.jsonl")
     assert (gone["source"], gone["reason"], gone["line"]) == (
         "rows",
-        "gone before it was read",
+        "removed before it was read",
         None,
     )
     (others, rows) = summary.sources
     assert (others.source, others.bad) == ("others", 0)
-    assert (rows.read, rows.bad, rows.reasons) == (2, 1, {"gone before it was read": 1})
+    assert (rows.read, rows.bad, rows.reasons) == (2, 1, {"removed before it was read": 1})
 
 
 @pytest.mark.parametrize(

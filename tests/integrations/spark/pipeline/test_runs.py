@@ -1,12 +1,15 @@
 """Runs of pipelines: origins of subscriptions, patterns, tables, and results."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
+from pyspark.sql.types import StructType
 
 from contrada.connections import connect_sync
 from contrada.errors import ConnectionFailedError, InputError
@@ -14,8 +17,10 @@ from contrada.integrations.spark.pipeline import pipeline_run as running
 from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
+from contrada.integrations.spark.pipeline.pipeline_stream import run_stream
 from contrada.integrations.spark.pipeline.preflight import plan_lines
 from contrada.integrations.spark.pipeline.run_folder import unfinished_run
+from tests.integrations.files.event_log_file import event_log, windows_event
 from tests.net.processes import serving
 
 ROWS = "n,at\n1,2026-01-01T00:00:01Z\n5,2026-01-02T00:00:00Z\nbad\n2,2026-01-01T00:00:02Z\n"
@@ -51,6 +56,42 @@ def table(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def test_logs_are_sources(spark: SparkSession, folder: Path) -> None:
+    """Logs could be matched on one machine only."""
+    access = '::1 - - [10/Oct/2000:13:55:36 +0000] "GET /a HTTP/1.1" {} -\n'
+    (folder / "a.log").write_text(access.format(200) + "x\n" + access.format(500))
+    (folder / "b.txt").write_text("took 700 ms\n")
+    event = windows_event(500, [("Image", "a")])
+    (folder / "c.evtx").write_bytes(event_log(windows_event(1, []), event) + b"x")
+    (folder / "subs").write_text("slow: status >= 500\n")
+    log = '[[source]]\nname = "web"\nformat = "access"\npaths = ["a.log"]\ntime = "time"\n'
+    lines = '[[source]]\nname = "app"\nformat = "lines"\npaths = ["b.txt"]\n'
+    pattern = "pattern = 'took (?P<status>[0-9]+)'\n"
+    events = '[[source]]\nname = "events"\nformat = "evtx"\npaths = ["c.evtx"]\n'
+    events += 'rename = { EventID = "status" }\n'
+    found = run(spark, folder, HEAD + log + lines + pattern + events)
+    counts = [(each.read, each.bad, each.matched) for each in found.sources]
+    assert counts == [(2, 1, 1), (1, 0, 1), (2, 1, 1)]
+    rows = sorted((row["source"], row["record"]) for row in table(folder / "out" / "matches"))
+    assert rows == [("app", 1), ("events", 2), ("web", 3)]
+    with pytest.raises(InputError, match="the format lines needs one"):
+        run(spark, folder, HEAD + log + lines)
+
+
+def test_a_run_without_a_match_names_what_no_record_has(spark: SparkSession, folder: Path) -> None:
+    """A slip in a name, or numbers that are texts, would look like data without a match."""
+    (folder / "a.csv").write_text("n,N,at\nNA,1,2026-01-01T00:00:01Z\n5,2,2026-01-01T00:00:02Z\n")
+    (folder / "subs").write_text("odd: n > 9\nslip: no = 1\n")
+    summary = run(spark, folder, HEAD + SOURCE)
+    assert summary.missing == (
+        "rows: n: 1 number and 1 text, expected a number; texts such as 'NA' may mean no value: "
+        "--absent NA",
+        "rows: no record has 'no'",
+    )
+    (folder / "subs").write_text("odd: n > 3\nslip: no = 1\n")
+    assert run(spark, folder, HEAD + SOURCE).missing == ()
+
+
 def test_matches_are_partitioned_by_date_and_type(spark: SparkSession, folder: Path) -> None:
     """A reader of one day, or one type, would have to read everything."""
     run(spark, folder, HEAD + SOURCE)
@@ -69,6 +110,23 @@ def test_the_partition_is_configurable(spark: SparkSession, folder: Path) -> Non
     matches = folder / "out" / "matches"
     assert {each.parent.name for each in matches.rglob("*.parquet")} == {"type=Row"}
     assert {str(row["date"]) for row in table(matches)} == {"2026-01-01", "2026-01-02"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["batch", "stream"])
+def test_odd_types_and_dates_are_partitions(spark: SparkSession, folder: Path, mode: str) -> None:
+    """A folder's name would be another type or date, or lie outside of the output."""
+    days = ["0001-01-01", "1582-10-10", "1969-12-31", "9999-12-31"]
+    (folder / "a.csv").write_text("n,at\n" + "".join(f"1,{day}T23:00:00Z\n" for day in days))
+    odd = "../a/b=c %2F\u00e9:*{}"
+    text = f'mode = "{mode}"\n{HEAD}{SOURCE}'.replace("Row", odd)
+    (folder / "p.toml").write_text(text)
+    pipeline = read_pipeline(folder / "p.toml")
+    (run_stream if mode == "stream" else run_pipeline)(spark, pipeline)
+    found = spark.read.parquet(str(folder / "out" / "matches"))
+    rows = found.selectExpr("cast(date as string) day", "cast(to_date(time) as string)", "type")
+    assert sorted(map(tuple, rows.collect())) == [(day, day, odd) for day in days]
+    assert {each.name for each in folder.iterdir()} == {"a.csv", "subs", "p.toml", "out"}
 
 
 def test_patterns_see_all_records(spark: SparkSession, folder: Path) -> None:
@@ -130,6 +188,62 @@ def test_other_formats_and_tables(spark: SparkSession, folder: Path) -> None:
         run(spark, folder, text.replace('"parquet"', '"no.such.format"'))
 
 
+def test_formats_of_packages(spark: SparkSession, folder: Path) -> None:
+    """A format that only the session knows, such as delta, would be refused, or lose its options,
+    as a source and as a sink.
+    """
+    kept = str(folder / "kept")
+
+    class Writer(D.DataSourceWriter):
+        def __init__(self, options: dict[str, str]) -> None:
+            self.options = options
+
+        def write(self, iterator: Iterator[Row]) -> D.WriterCommitMessage:
+            lines = [f"{row['subscription']} {self.options['mark']}\n" for row in iterator]
+            with open(kept, "a", encoding="utf-8") as file:
+                file.writelines(lines)
+            return D.WriterCommitMessage()
+
+    class Reader(D.DataSourceReader):
+        def __init__(self, options: dict[str, str]) -> None:
+            self.options = options
+
+        def read(self, partition: D.InputPartition) -> Iterator[tuple[int]]:
+            return iter([(int(self.options["number"]),)])
+
+    class Packaged(D.DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "packaged"
+
+        def schema(self) -> str:
+            return "n int"
+
+        def reader(self, schema: StructType) -> D.DataSourceReader:
+            return Reader(dict(self.options))
+
+        def writer(self, schema: StructType, overwrite: bool) -> D.DataSourceWriter:
+            return Writer(dict(self.options))
+
+    spark.dataSource.register(Packaged)
+    text = HEAD + '[[source]]\nname = "p"\nformat = "packaged"\noptions = { number = 7 }\n'
+    text += '[[table]]\npath = "there"\nformat = "packaged"\noptions = { mark = "kept" }\n'
+    assert run(spark, folder, text).matches == {"low": 0, "more": 1}
+    assert Path(kept).read_text("utf-8") == "more kept\n"
+
+
+def test_jobs_of_a_run_are_described(spark: SparkSession, folder: Path) -> None:
+    """Spark's page would show line numbers of this package."""
+    scala: Any = spark.sparkContext._jsc.sc()
+    first = scala.dagScheduler().nextJobId()
+    run(spark, folder, HEAD + SOURCE)
+    scala.listenerBus().waitUntilEmpty()
+    jobs = scala.statusStore().jobsList(None)
+    new = [job for job in map(jobs.apply, range(jobs.size())) if job.jobId() >= first]
+    described = {job.description().get() for job in new}
+    assert described == {"contrada pipeline: match rows", "contrada pipeline: write"}
+
+
 def test_a_failed_run_keeps_the_former_results(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +260,7 @@ def test_a_failed_run_keeps_the_former_results(
 
     second = SOURCE.replace('"rows"', '"again"')
     patch = pytest.MonkeyPatch()
-    patch.setattr(running._BatchRun, "write", ended)
+    patch.setattr(running.SparkRun, "write", ended)
     text = HEAD + SOURCE.replace('types = { at = "time" }\ntime = "at"\n', "")
     text += second.replace('types = { at = "time" }\ntime = "at"\n', "")
     with pytest.raises(EndedError):
@@ -155,7 +269,7 @@ def test_a_failed_run_keeps_the_former_results(
         before
     )
     patch.undo()
-    monkeypatch.setattr(running._BatchRun, "match", ended)  # All sources are matched.
+    monkeypatch.setattr(running.SparkRun, "match", ended)  # All sources are matched.
     state = unfinished_run(folder / "out")
     assert state is not None
     with pytest.raises(InputError, match="another description"):
@@ -164,7 +278,7 @@ def test_a_failed_run_keeps_the_former_results(
     assert [each.read for each in summary.sources] == [1, 1]
     assert [row["subscription"] for row in table(folder / "out" / "matches")] == ["more"] * 2
     assert summary.run == state.name
-    with pytest.raises(InputError, match="no run to go on with"):
+    with pytest.raises(InputError, match="the last run has ended"):
         run(spark, folder, text, resume=True)
 
 

@@ -1,13 +1,16 @@
 """Outcomes of sources: files listed by Spark, Spark's formats, in batch and as streams."""
 
+import bz2
 import gzip
 import json
+import lzma
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,7 +23,12 @@ from contrada.integrations.spark.pipeline import source_outcomes as spark_readin
 from contrada.integrations.spark.pipeline import worker_files
 from contrada.integrations.spark.pipeline.outcome_task import FilePart, matcher_of
 from contrada.integrations.spark.pipeline.pipeline_description import Source
-from contrada.integrations.spark.pipeline.source_outcomes import open_sources, outcomes, outcomes_of
+from contrada.integrations.spark.pipeline.source_outcomes import (
+    OBSERVED,
+    open_sources,
+    outcomes,
+    outcomes_of,
+)
 from contrada.integrations.spark.pipeline.worker_files import open_file
 
 WISHES: dict[str, Any] = {
@@ -110,6 +118,16 @@ def shown_files(folder: Path) -> list[Path]:
     return [file for file in folder.iterdir() if not file.name.startswith("_")]
 
 
+def test_counts_are_observed(spark: SparkSession, base: Base, folder: Path) -> None:
+    """A listener of Spark would have to read the report."""
+    source = source_of(folder / "a.csv")
+    frame: Any = outcomes(spark, source, base)
+    matches, _, read, bad = told(frame.collect())
+    observed = frame._jdf.queryExecution().observedMetrics().apply(OBSERVED)
+    assert [observed.getLong(n) for n in range(3)] == [read, bad, matches.total()]
+    assert bad
+
+
 @pytest.mark.parametrize("way", ["here", "job", "content"])
 @pytest.mark.parametrize("where", ["", "*.csv*", "file:"])
 def test_files_are_those_that_spark_lists(
@@ -132,6 +150,23 @@ def test_files_are_those_that_spark_lists(
     assert found == expected(shown_files(folder), source)
     assert found[0]
     assert found[1]
+
+
+def test_compressed_files(spark: SparkSession, base: Base, tmp_path: Path) -> None:
+    """Bytes of an archive would be records, or a format that one machine reads be bad on Spark."""
+    (tmp_path / "in").mkdir()
+    compress: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".xz": lzma.compress,
+        ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+    }
+    for suffix, pack in compress.items():
+        (tmp_path / "in" / f"a.csv{suffix}").write_bytes(pack(ROWS.encode()))
+    source = source_of(tmp_path / "in")
+    found = told(outcomes(spark, source, base).collect())
+    assert found == expected(shown_files(tmp_path / "in"), source)
+    assert (found[2], found[3]) == (401 * len(compress), len(compress))
 
 
 def test_a_base_is_matched_by_its_own_index(

@@ -15,7 +15,7 @@ from contrada.integrations.dialects import cesql
 from contrada.integrations.spark import Base, match
 from contrada.integrations.spark.transforms import filter_bases, worker_code
 from contrada.integrations.spark.transforms.filter_bases import OpenBase
-from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, keys_of
+from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, key_lists
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.matching.index import Index
 
@@ -134,7 +134,7 @@ def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
     """The user would see a page of Python's import errors."""
     saved = Base(WISHES, folder=tmp_path).saved
     setup = WorkerSetup(saved, ("size",), ("integer",), None)
-    pickled = cloudpickle.dumps(for_worker(partial(keys_of, setup)))
+    pickled = cloudpickle.dumps(for_worker(partial(key_lists, setup)))
     program = (
         "import sys; sys.modules['contrada'] = None\n"
         "from pyspark import cloudpickle\n"
@@ -146,7 +146,7 @@ def test_a_worker_without_the_package_says_so(tmp_path: Path) -> None:
     ).stdout.decode()
     assert said.count("\n") == 1
     assert "cannot import contrada" in said
-    assert "install contrada[spark] there" in said
+    assert "install 'contrada[spark]' there" in said
 
 
 def test_the_folder_is_among_the_users_caches(

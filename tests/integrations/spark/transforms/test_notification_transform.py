@@ -93,7 +93,7 @@ READINGS = [
 
 def content_of(row: tuple[Any, ...], zone: str) -> dict[str, Any]:
     """Returns a row of WIDE as an object, without NULL, and with local times in their zone."""
-    from contrada.integrations.files.read_options import in_zone
+    from contrada.integrations.files.time_formats import in_zone
 
     found: dict[str, Any] = {}
     for name, value in zip(NAMES, row, strict=True):
@@ -327,7 +327,7 @@ def test_refusals_name_the_column(spark: SparkSession) -> None:
             frame.transform(to_notifications(**options))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="another column"):
         frame.drop("raw").transform(to_notifications(ReadOptions(rename={"v": "w"})))
-    with pytest.raises(InputError, match="what is made"):
+    with pytest.raises(InputError, match="name of the result"):
         frame.select("n", frame["v"].alias("text")).transform(to_notifications(keep=["text"]))
     dropped = frame.transform(to_notifications(ReadOptions(drop=frozenset({"raw", "v", "w"}))))
     assert made(dropped) == [to_msgpack(Notification({"n": 1}))]

@@ -16,7 +16,6 @@ subscriptions, dialect `sql` (events that pass a filter).
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Final
 
@@ -27,6 +26,7 @@ from contrada.integrations.dialects.cesql import cesql_values as values
 from contrada.integrations.dialects.cesql import expression_tree as tree
 from contrada.integrations.dialects.cesql.cesql_parser import parse
 from contrada.integrations.dialects.cesql.evaluation import evaluate_keys, holds, holds_for, returns
+from contrada.integrations.dialects.dialect_grammar import read_lines
 from contrada.integrations.dialects.kleene import Bound, Truth
 from contrada.model.algebra import boxes, sets
 from contrada.model.algebra.expression import MIRRORED
@@ -34,7 +34,7 @@ from contrada.model.algebra.filter import Filter, FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.value_set import PRESENT
 from contrada.model.domains.values import ABSENT_KEY
-from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
+from contrada.model.rule import RefusedRule, Rule, require_text
 
 DIALECT: Final = "cesql"
 
@@ -70,11 +70,8 @@ def filters(text: str) -> FilterSet:
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
-    """Yields the rules of a file: one a line, named by it; lines that begin with `#` are none."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            name = f"line {number}"
-            yield read_or_refuse(name, partial(read, line, name, number))
+    """Yields the rules of a file, one a line; see `dialect_grammar.read_lines`."""
+    return read_lines(text, read)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.value_set import ABSENT, PRESENT, ValueSet, union
 from contrada.model.domains.values import ABSENT_KEY
 
-UNSAYABLE: Final = "no filters of a subscription say this set"
+UNSAYABLE: Final = "no filters of a subscription express this set"
 UNSAYABLE_NAME: Final = "no attribute of a CloudEvent has this name"
 MATCHES_NOTHING: Final = "no event matches"
 

@@ -65,23 +65,36 @@ class ArrayResidue:
 
 def residue_of(condition: Formula) -> ArrayResidue | None:
     """Returns the residue of a condition; None if filters are exact."""
-    members = {each.name: each for each in _members(condition)}
-    # A field without a dot in its name is in no array, unless a constraint is on its content.
-    if not any(
-        "." in name or any(other.startswith(f"{name}.") for other in members)
-        for name, each in members.items()
-        if each.values.holds(ABSENT_KEY)
-    ):
+    members = list(_members(condition))  # Alternatives may constrain the same field.
+    names = {each.name for each in members}
+    # A field without a dot in its name is in no array, unless there are constraints on its content:
+    # only then can its values be in other elements than those of another field.
+    is_absent = any("." in each.name and each.values.holds(ABSENT_KEY) for each in members)
+    if not is_absent and not _has_content(names):
         return None
     if filters_of(condition) > CONJUNCTIONS_MAX:
         raise LimitError("CONJUNCTIONS_MAX", CONJUNCTIONS_MAX)
-    alternatives = (
+    alternatives = [
         # Names are compared as in Java.
         sorted(each, key=lambda member: member.name.encode("utf-16-be"))
         for each in _alternatives(condition)
-    )
+    ]
+    if not is_absent and not any(
+        _has_content({part.name for part in each}) for each in alternatives
+    ):
+        return None
     return ArrayResidue(
         tuple(tuple((each.name, each.values) for each in asked) for asked in alternatives)
+    )
+
+
+def _has_content(names: set[str]) -> bool:
+    """Whether one of the fields may lie in another."""
+    return any(
+        name[:end] in names
+        for name in names
+        for end, character in enumerate(name)
+        if character == "."
     )
 
 

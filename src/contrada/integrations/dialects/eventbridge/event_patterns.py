@@ -12,9 +12,8 @@ documents poorly, or answers by accident of its representation:
   character: there `k` is not the Kelvin sign, and `ß` is also `SS`.)
 - An IPv6 address as a plain value accepts all its spellings, as in AWS; an IPv4 address only its
   usual one. (AWS also takes leading zeros, and compares IPv4 with IPv6 digit by digit.)
-- Numbers compare exactly. As bounds and in `anything-but`, numbers of more digits than a double has
-  are refused, as in AWS. (Elsewhere AWS compares these as text.) Decimals that no double represents
-  are refused everywhere.
+- Numbers compare exactly, also 64-bit integers that no double represents. (AWS compares these as
+  text.) Other numbers that no double represents are refused.
 
 Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns"; AWS Event
 Ruler, README.
@@ -29,9 +28,15 @@ from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.integrations.dialects.eventbridge import eventbridge_operators as operators
 from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.array_residue import residue_of
+from contrada.integrations.dialects.eventbridge.aws_templates import (
+    RESOURCES,
+    check_known,
+    patterns_in,
+)
 from contrada.integrations.dialects.eventbridge.eventbridge_events import notifications
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
 from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
+from contrada.integrations.dialects.yaml_documents import documents
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_user_name
@@ -78,18 +83,24 @@ def filters(pattern: str | bytes | dict[str, Any]) -> FilterSet:
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
-    """Yields the rules of a file: one pattern; or an array, or lines, of patterns or of named ones.
+    """Yields the rules of a file: one pattern; or an array, or lines, of patterns or of named ones;
+    or a template of CloudFormation or SAM, in JSON or YAML.
 
-    A named one is an object with `Name` and `EventPattern` (an object, or its JSON as a string).
-    The output of `aws events list-rules`, which has them under `Rules`, is valid. Other patterns
-    have their number from 1 as name, a single one no name.
+    A named one is an object with `Name` and `EventPattern` (an object, or its JSON as a string), or
+    a subscription of SNS with its `FilterPolicy`. The output of `aws events list-rules`, which has
+    them under `Rules`, is valid, and of `aws sns get-subscription-attributes`. Other patterns have
+    their number from 1 as name, a single one no name.
     """
     if lines := json_lines(text):
         for number, line in enumerate(lines, start=1):
             yield _read_entry(line, str(number), is_text=True)
         return
     try:
-        content = _decode(text)
+        content = _decode_file(text)
+        if isinstance(content, dict) and isinstance(content.get(RESOURCES), dict):
+            for name, pattern in patterns_in(content):
+                yield _read_entry(pattern, name, is_text=isinstance(pattern, str), is_template=True)
+            return
     except (RefusedRuleError, LimitError) as error:
         yield RefusedRule("", error)
         return
@@ -101,11 +112,30 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
         yield _read_entry(content, "")
 
 
-def _read_entry(content: Any, name: str, *, is_text: bool = False) -> Rule | RefusedRule:
+def _decode_file(text: str) -> Any:
+    """Returns the value of JSON, or of the one document of YAML."""
+    if text.lstrip()[:1] in ("{", "[", ""):
+        return _decode(text)
+    first = next(documents(refusals.DIALECT, text, is_template=True), None)
+    if isinstance(first, RefusedRuleError):
+        raise first
+    return first
+
+
+def _read_entry(
+    content: Any, name: str, *, is_text: bool = False, is_template: bool = False
+) -> Rule | RefusedRule:
     """Returns the rule of a pattern, or of an object with a pattern and its name."""
     try:
         if is_text:
             content = _decode(content)
+        if is_template:
+            check_known(content, name)
+            return read(content, name)
+        if isinstance(content, dict) and _is_subscription(
+            inner := content.get("Attributes", content)
+        ):
+            name, content = str(inner.get("SubscriptionArn", name)), inner["FilterPolicy"]
         if isinstance(content, dict) and isinstance(content.get("Name"), str):
             name = content["Name"]
             if "EventPattern" not in content:
@@ -114,6 +144,12 @@ def _read_entry(content: Any, name: str, *, is_text: bool = False) -> Rule | Ref
         return read(content, name)
     except ContradaError as error:
         return RefusedRule(name, error)
+
+
+def _is_subscription(content: Any) -> bool:
+    """Whether an object is a subscription of SNS; its members could also be fields of a pattern."""
+    known = {"SubscriptionArn", "TopicArn", "FilterPolicyScope", "Endpoint", "Protocol"}
+    return isinstance(content, dict) and "FilterPolicy" in content and bool(known & content.keys())
 
 
 def _decode(text: object) -> Any:

@@ -2,14 +2,14 @@
 
 Fields of different elements of an array of objects must never be combined. So an event with such
 arrays becomes a set of notifications: one for each choice of one element of every array, with the
-fields of these elements and all fields outside arrays. Plain values beside objects in an array are
-part of every choice. An empty array or object is no value.
+fields of these elements and all fields outside arrays. Plain values beside objects in an array,
+also those in arrays within it, are part of every choice. An empty array or object is no value.
 
         {"a": [{"b": 1, "c": 2}, {"b": 3}], "d": [4, 5]}
 
             a.b = 1, a.c = 2, d = 4 | 5        a.b = 3, d = 4 | 5
 
-For every pattern without `exists: false` this is the array consistency of AWS; `array_residue`
+For most patterns without `exists: false` this is the array consistency of AWS; `array_residue`
 decides the others on the whole event. A number that neither 64 bits nor a double represent is NaN:
 it is present, but equals no number of a pattern, and is within no bounds. AWS, which compares such
 numbers as text, gives the same answers.
@@ -146,28 +146,23 @@ class _EventReader:
     def _part_of_array(
         self, content: list[Any] | tuple[Any, ...], name: str, depth: int
     ) -> _EventPart:
-        """Returns the part of an array. Elements with plain values only are no choices."""
+        """Returns the part of an array; an array within it is a choice if it has objects."""
         check_depth(depth)
         part = _EventPart()
         elements: list[_EventPart] = []
-        plain = True
         for inner in content:
             if isinstance(inner, dict):
                 elements.append(self.part_of_object(inner, name, depth + 1))
-                plain = False
             elif isinstance(inner, list | tuple):
                 elements.append(self._part_of_array(inner, name, depth + 1))
-                plain &= not elements[-1].arrays
+                if values := elements[-1].values.pop(name, None):
+                    part.values.setdefault(name, []).extend(values)
             else:
                 self._put(part, name, inner)
-        if plain:
-            for element in elements:
-                part.take(element)
-        else:
-            # Elements without content are one choice.
-            full = [each for each in elements if each.values or each.arrays]
-            if full:
-                part.choose(full if len(full) == len(elements) else [*full, _EventPart()])
+        # Elements without content are one choice.
+        full = [each for each in elements if each.values or each.arrays]
+        if full:
+            part.choose(full if len(full) == len(elements) else [*full, _EventPart()])
         return part
 
     def _put(self, part: _EventPart, name: str, value: object) -> None:

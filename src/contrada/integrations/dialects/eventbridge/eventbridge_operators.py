@@ -145,7 +145,8 @@ def _numeric(constant: object, place: str) -> ValueSet:
     """`["=", n]`, a bound, or a lower bound and an upper one."""
     if not isinstance(constant, list) or len(constant) not in (2, 4):
         refuse(refusals.NUMERIC, constant, place)
-    operators, numbers = constant[::2], [_bound(each, place) for each in constant[1::2]]
+    operators = constant[::2]
+    numbers = [_number(each, place, refusals.NUMERIC) for each in constant[1::2]]
     if not all(isinstance(each, str) and each in _BOUNDS for each in operators):
         refuse(refusals.NUMERIC, constant, place)
     found = sets.OPERATORS[operators[0]](numbers[0])
@@ -155,13 +156,6 @@ def _numeric(constant: object, place: str) -> ValueSet:
     if lower not in (">", ">=") or upper not in ("<", "<=") or numbers[0] >= numbers[1]:
         refuse(refusals.NUMERIC, constant, place)
     return found & sets.OPERATORS[upper](numbers[1])
-
-
-def _bound(value: object, place: str) -> int | float:
-    number = _number(value, place, refusals.NUMERIC)
-    if not is_exact(number):
-        refuse(refusals.INEXACT, number, place)
-    return number
 
 
 def _anything_but(constant: object, place: str) -> ValueSet:
@@ -176,7 +170,7 @@ def _anything_but(constant: object, place: str) -> ValueSet:
         return PRESENT - of_keys(_text_key(each, place) for each in _strings(listed, place))
     if not listed or not all(_is_number(each) or isinstance(each, Inexact) for each in listed):
         refuse(refusals.BUT, constant, place)
-    return PRESENT - of_keys(key_of(_bound(each, place)) for each in listed)
+    return PRESENT - of_keys(key_of(_number(each, place, refusals.NUMERIC)) for each in listed)
 
 
 def _strings(constant: object, place: str) -> list[str]:

@@ -7,6 +7,7 @@ from contrada.errors import RefusedRuleError
 DIALECT: Final = "eventbridge"
 
 NOT_JSON: Final = "not JSON"
+FUNCTION: Final = "a value that only the deployment of the template knows"
 NO_OBJECT: Final = "a pattern is an object"
 NO_PATTERN: Final = "a rule without an event pattern"
 EMPTY_OBJECT: Final = "an object is not empty"
@@ -26,10 +27,10 @@ NUMERIC: Final = "numeric takes one comparison, or a lower bound and an upper on
 EXISTS: Final = "exists takes true or false"
 CIDR: Final = "cidr takes an address, a slash and fewer bits than the address has"
 WILDCARD: Final = "a wildcard has no ** and escapes nothing but * and \\"
-INEXACT: Final = "no double stands for this number"
+INEXACT: Final = "no double equals this number"
 NOT_TEXT: Final = "a lone surrogate is not text"
 
-UNSAYABLE: Final = "no pattern says this set"
+UNSAYABLE: Final = "no pattern expresses this set"
 UNSAYABLE_NAME: Final = "no pattern names this attribute"
 MATCHES_NOTHING: Final = "no event matches"
 MATCHES_EVERYTHING: Final = "every event matches"

@@ -145,7 +145,7 @@ def _expression(expression: TextPart) -> Any:
 def _numbers(cuts: Cuts) -> list[Any]:
     found: list[Any] = []
     for start, end in line.pieces(cuts):
-        assert end is not None, "text comes behind the numbers"
+        assert end is not None, "text is above all numbers"
         if line.interval(start, end) not in _INFINITIES:
             found += _range(start, end)
     return found

@@ -10,9 +10,11 @@ recording rules.
 """
 
 import math
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
@@ -134,12 +136,29 @@ class _QueryReader(Transformer[Token, Any]):
             raise _refused(NAMELESS)
         if name in labels:
             raise _refused(LABEL, name)
-        name = _attribute(name)
+        name = label_of(name)
         values = tuple(Member(name, each) for each in held)
         metric: tuple[Member, ...] = ()
         if not self._rows and selected.metric is not None:
             metric = (Member(NAME, sets.eq(selected.metric)),)
         return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
+
+    def calculated(self, left: float, sign: Token, right: float) -> float:
+        return _calculate(str(sign), left, right)
+
+    def signed(self, sign: Token, value: float) -> float:
+        return -value if sign == "-" else value
+
+    def number(self, token: Token) -> float:
+        return _number(token)
+
+    def duration(self, token: Token) -> float:
+        parts = _DURATION.findall(token)
+        milliseconds = sum(int(count) * _MILLISECONDS[unit] for count, unit in parts)
+        sizes = [_MILLISECONDS[unit] for _, unit in parts]
+        if milliseconds > DURATION_MS_MAX or sizes != sorted({*sizes}, reverse=True):
+            raise _refused(NUMBER, str(token))
+        return milliseconds / 1_000
 
     def selector(self, *parts: Any) -> Selected:
         """Returns the metric and the matchers; the name may be before or among them."""
@@ -156,14 +175,14 @@ class _QueryReader(Transformer[Token, Any]):
         return list(parts)
 
     def metric(self, name: Token) -> str:
-        return _text(name)
+        return text_of(name)
 
     def matcher(self, label: Token, how: Token, constant: Token) -> Member | str:
-        name = _text(label) if label.type == "STRING" else str(label)
-        text = _text(constant)
+        name = text_of(label) if label.type == "STRING" else str(label)
+        text = text_of(constant)
         if name == NAME and how == "=" and text:
             return text
-        return Member(_attribute(name), label_values(how, text))
+        return Member(label_of(name), label_values(how, text))
 
 
 @cache
@@ -224,13 +243,51 @@ def _bound(tree: regex_syntax.Tree, where: int) -> regex_syntax.Tree:
 _ALL_NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
 
 
-def _compare(how: str, number: Token) -> ValueSet:
+def _compare(how: str, value: float) -> ValueSet:
     """Returns the values of a metric; nothing compares with NaN, and everything differs from it."""
-    value = _number(number)
     if value != value:
         return _ALL_NUMBERS if how == "!=" else NOTHING
     return sets.OPERATORS[how](value)
 
+
+def _calculate(sign: str, left: float, right: float) -> float:
+    """Returns the double that Prometheus calculates from constants, where Python raises: the
+    quotient by 0 is infinite, the remainder by 0 or of infinity is NaN, a power overflows.
+    """
+    try:
+        return _OPERATIONS[sign](left, right)
+    except (OverflowError, ValueError, ZeroDivisionError):
+        is_odd_power = sign == "^" and right % 2 == 1
+        if sign == "%" or (sign == "/" and (not left or left != left)):
+            return math.nan
+        if sign == "^" and left < 0 and right % 1:
+            return math.nan
+        is_negative = math.copysign(1, left) < 0 and (sign == "/" or is_odd_power)
+        is_negative ^= sign == "/" and math.copysign(1, right) < 0
+        return -math.inf if is_negative else math.inf
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[float, float], float]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": math.fmod,
+    "^": math.pow,
+}
+
+_DURATION: Final = re.compile(r"([0-9]+)(ms|[ywdhms])")
+_MILLISECONDS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 7 * 86_400_000,
+    "y": 365 * 86_400_000,
+}
+DURATION_MS_MAX: Final = INT_MAX // 1_000_000
+"""Milliseconds of a duration in a Prometheus query. Beyond it: the rule is refused."""
 
 _DIGITS: Final = "[0-9]+(?:_[0-9]+)*"
 _HEXADECIMAL: Final = re.compile("0x((?:_?[0-9a-f])+)")
@@ -240,8 +297,7 @@ _DECIMAL: Final = re.compile(rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+
 
 def _number(token: Token) -> float:
     """Returns the double that Prometheus reads; unusual forms, and octal digits, are refused."""
-    text = "".join(token.lower().split())
-    digits = text.lstrip("+-")
+    digits = token.lower()
     value = math.inf
     if hexadecimal := _HEXADECIMAL.fullmatch(digits):
         whole = int(hexadecimal[1].replace("_", ""), 16)
@@ -250,58 +306,37 @@ def _number(token: Token) -> float:
         value = float(digits.replace("_", ""))
     if value == math.inf and digits != "inf":
         raise _refused(NUMBER, str(token))
-    return -value if text[0] == "-" else value
+    return value
 
 
-def _attribute(name: str) -> str:
+def label_of(name: str) -> str:
+    """Returns the attribute of a label. Raises RefusedRuleError if none can have its name."""
     try:
         return check_user_name(name)
     except InvalidNameError:
         raise _refused(LABEL, name) from None
 
 
-def _text(token: Token) -> str:
-    """Returns the text of a string, with the escapes of `Go`; a text between backticks has none."""
+def text_of(token: str) -> str:
+    """Returns the text of a string, with the escapes of `Go`; between backticks it has none."""
     body = token[1:-1]
     try:
-        body.encode()
-    except UnicodeEncodeError:
+        if token[0] == "`":
+            body.encode()
+            return body
+        return dialect_grammar.unescape(body)
+    except ValueError:  # also of its encoding
         raise _refused(STRING, body) from None
-    if token[0] == "`" or "\\" not in body:
-        return body
-    try:
-        return b"".join(map(_character, _ESCAPED.finditer(body))).decode()
-    except UnicodeDecodeError:
-        raise _refused(STRING, str(token)) from None
-
-
-_ESCAPED: Final = re.compile(
-    r"\\(?:([abfnrtv\\'\"])|([0-7]{3})|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))"
-    r"|(\\)|([^\\]+)"
-)
-_LETTERS: Final = dict(zip("abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
-
-
-def _character(match: re.Match[str]) -> bytes:
-    letter, octal, byte, short, long, wrong, plain = match.groups()
-    if plain is not None:
-        return plain.encode()
-    code = -1 if wrong else int(octal or byte or short or long or "0", 8 if octal else 16)
-    if letter is not None:
-        return bytes((_LETTERS.get(letter, ord(letter)),))
-    if (octal or byte) and code <= 0xFF:
-        return bytes((code,))
-    if code < 0 or code > 0x10FFFF or 0xD800 <= code <= 0xDFFF or octal:
-        raise _refused(STRING, match.string)
-    return chr(code).encode()
 
 
 # --- refusals -----------------------------------------------------------------------------------
 
+_ARITHMETIC: Final = "arithmetic"
 _BY_LABELS: Final = "matching by labels"
+_CALCULATES: Final = re.compile(r"[-+*/%^][\s(]*\Z")
 _BEFORE: Final = re.compile(r"\b(?:on|ignoring|group_\w+)\s*\Z", re.IGNORECASE)
 _REASONS: Final = (
-    (re.compile(r"\s*[-+*/%^]|\s*atan2\b", re.IGNORECASE), "arithmetic"),
+    (re.compile(r"\s*[-+*/%^]|\s*atan2\b", re.IGNORECASE), _ARITHMETIC),
     (re.compile(r"\s*\["), "a range of time"),
     (re.compile(r"\s*(?:offset\b|@)", re.IGNORECASE), "another time"),
     (re.compile(r"\s*(?:on|ignoring|group_left|group_right)\b", re.IGNORECASE), _BY_LABELS),
@@ -313,6 +348,8 @@ _REASONS: Final = (
 
 def _unreadable(query: str, at: int) -> RefusedRuleError:
     rest = query[at:]
+    if _CALCULATES.search(query[max(0, at - 20) : at]):
+        return _refused(_ARITHMETIC, rest, f"character {at + 1}")
     if _BEFORE.search(query[max(0, at - 20) : at]):
         return _refused(_BY_LABELS, rest, f"character {at + 1}")
     if not rest.strip() or rest.startswith(")"):
@@ -329,6 +366,7 @@ _TOKENS: Final = re.compile(
 
 
 NO_RULES: Final = "no rule in the file"
+NO_ABOUT: Final[Mapping[str, str]] = MappingProxyType({})
 
 _QUERIES: Final = ("expr", "query")
 _NAMES: Final = ("alert", "record", "name")
@@ -337,8 +375,9 @@ _NAMES: Final = ("alert", "record", "name")
 def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]:
     """Yields the rules of a YAML file: every map with a query in `expr` or `query`.
 
-    `alert`, `record` or `name` is the name of a rule. `for` is ignored: filters match whenever the
-    query has a result. For `rows` see `filters`.
+    `alert`, `record` or `name` is the name of a rule, the annotation `summary` its title, the label
+    `severity` its level. `for` is ignored: filters match whenever the query has a result. For
+    `rows` see `filters`.
     """
     found = 0
     try:
@@ -347,9 +386,9 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
                 found += 1
                 yield RefusedRule("", document)
                 continue
-            for name, query in _queries(document):
+            for name, query, about in _queries(document):
                 found += 1
-                yield read_or_refuse(name, partial(read, query, name, rows=rows))
+                yield read_or_refuse(name, partial(read, query, name, rows=rows, about=about))
     except errors.ContradaError as error:
         yield RefusedRule("", error)
         return
@@ -357,13 +396,15 @@ def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]
         yield RefusedRule("", RefusedRuleError(DIALECT, NO_RULES))
 
 
-def read(query: Document, name: str = "", *, rows: bool = False) -> Rule:
+def read(
+    query: Document, name: str = "", *, rows: bool = False, about: Mapping[str, str] = NO_ABOUT
+) -> Rule:
     """Returns the rule of a query; see `filters`. Raises RefusedRuleError, LimitError."""
-    return Rule(name, filters(require_text(DIALECT, query), rows=rows))
+    return Rule(name, filters(require_text(DIALECT, query), rows=rows), about=about)
 
 
-def _queries(document: Document) -> Iterator[tuple[str, Document]]:
-    """Yields the names and queries of a document, in its order."""
+def _queries(document: Document) -> Iterator[tuple[str, Document, Mapping[str, str]]]:
+    """Yields the names, queries and descriptions of a document, in its order."""
     if isinstance(document, list):
         for each in document:
             yield from _queries(each)
@@ -371,7 +412,15 @@ def _queries(document: Document) -> Iterator[tuple[str, Document]]:
         key = next((key for key in _QUERIES if key in document), None)
         if key is not None:
             names = (document[key] for key in _NAMES if key in document)
-            yield str(next(names, "")), document[key]
+            yield str(next(names, "")), document[key], dict(_about(document))
             return
         for each in document.values():
             yield from _queries(each)
+
+
+def _about(document: dict[Any, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the summary of an alert as its title, and its severity as its level."""
+    for key, place, name in (("title", "annotations", "summary"), ("level", "labels", "severity")):
+        held = document.get(place)
+        if isinstance(held, dict) and isinstance(held.get(name), str):
+            yield key, held[name]

@@ -9,16 +9,14 @@ Source: Sigma specification 2.1.0, appendix taxonomy (log sources of Windows; fi
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from contrada.integrations.dialects.sigma.sigma_refusals import shorten
-from contrada.integrations.dialects.sigma.sigma_values import equal
-from contrada.model.algebra.expression import And, Formula, Member
-from contrada.model.algebra.value_set import union
+from contrada.integrations.dialects.yaml_documents import Document
 from contrada.model.rule import Note
 
 FIELDS: Final[Mapping[str, str]] = {"Provider_Name": "SourceName"}
@@ -66,15 +64,24 @@ class LogSource:
         """Whether the tables apply to it."""
         return self.product == "windows"
 
-    def constraints(self) -> Formula:
-        """Returns the constraints on its events."""
-        parts: list[Formula] = []
+    def constraints(self) -> list[Document]:
+        """Returns the constraints on its events as selections, all of which must match."""
+        found: list[Document] = []
         if self.is_windows and self.category in windows().categories:
             channels, numbers = windows().categories[self.category]
-            parts = [_one_of("Channel", channels), _one_of("EventID", numbers)]
+            found.append({"Channel": [*channels], "EventID": [*numbers]})
         if self.is_windows and self.service in windows().services:
-            parts.append(_one_of("Channel", windows().services[self.service]))
-        return And(tuple(parts))
+            found.append({"Channel": [*windows().services[self.service]]})
+        return found
+
+    def includes(self, other: "LogSource") -> bool:
+        """Whether all parts that this one has are those of the other one."""
+        parts = zip(astuple(self), astuple(other), strict=True)
+        return all(part in ("", held) for part, held in parts)
+
+    def shown(self) -> str:
+        """Returns the parts that it has, for people."""
+        return ", ".join(f"{name} {part}" for name, part in asdict(self).items() if part)
 
     def notes(self) -> tuple[Note, ...]:
         """Returns notes on the parts of a log source that constrain nothing."""
@@ -91,8 +98,9 @@ class LogSource:
 
     def attribute(self, field: str) -> str:
         """Returns the attribute of a rule's field."""
-        return FIELDS.get(field, field) if self.is_windows else field
+        return (renamed(field) or field) if self.is_windows else field
 
 
-def _one_of(name: str, values: Iterable[str | int]) -> Member:
-    return Member(name, union(equal(value) for value in values))
+def renamed(field: str | None) -> str | None:
+    """Returns the other name of a field of Windows, None if it has none."""
+    return None if field is None else FIELDS.get(field)

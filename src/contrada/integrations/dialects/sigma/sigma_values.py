@@ -1,4 +1,4 @@
-"""Values of Sigma rules with their modifiers, as value sets.
+"""`SigmaValue`: the values of Sigma rules with their modifiers, and their value sets.
 
 A text is a sequence of literal parts and wildcards; `*` matches any text, also none, and `?` one
 character. A backslash escapes a wildcard or another backslash; before any other character it is a
@@ -7,7 +7,8 @@ plain backslash.
 A number equals its shortest text, and so do true and false, since event logs are not strict about
 this (see docs/dialects.md). `'1.0'`, which may be a version, accepts no number. Parts of texts,
 patterns and networks apply to texts only, orders to numbers only. A lone `*` accepts every present
-value. `null` accepts null and absence.
+value. `null` accepts null and absence. References to other fields and parts of times are no sets;
+`sigma_residue` compares them.
 
 Source: Sigma specification 2.1.0, sections on escaping and special values; appendix modifiers.
 """
@@ -17,23 +18,24 @@ from base64 import b64encode
 from codecs import BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from itertools import groupby, product
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from contrada.errors import InvalidFilterError, LimitError, RefusedRuleError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.sigma_refusals import refusal
 from contrada.integrations.dialects.yaml_documents import Document
 from contrada.model.algebra import sets
-from contrada.model.algebra.value_set import ABSENT, PRESENT, ValueSet, union
+from contrada.model.algebra.value_set import ABSENT, PRESENT, ValueSet
 from contrada.model.domains.values import INT_MAX, INT_MIN, plain_number
 from contrada.model.languages.regex_syntax import repeats_in
 
 SPELLED_BYTES_MAX: Final = 300_000
-"""Bytes of the further texts that `windash`, `expand` and `base64offset` make of a Sigma rule's
-values. Beyond it: the rule is refused."""
+"""Bytes of the further texts that `windash`, `expand`, `base64offset` and pipelines make of a Sigma
+rule's values. Beyond it: the rule is refused."""
 
 VALUES_CHARACTERS_MAX: Final = 1_000_000
 """Characters of a Sigma rule's values; those that YAML aliases repeat count each time. Beyond
@@ -50,8 +52,48 @@ class WildcardSign(Enum):
     ONE = "?"
 
 
-WildcardText: TypeAlias = tuple[bytes | WildcardSign, ...]
-"""Literal parts and wildcards; no two literal parts are adjacent."""
+class Placeholder(NamedTuple):
+    """A placeholder that has no values yet."""
+
+    name: str
+
+
+WildcardText: TypeAlias = tuple[bytes | WildcardSign | Placeholder, ...]
+"""Literal parts, wildcards and placeholders; no two literal parts are adjacent."""
+
+
+class Text(NamedTuple):
+    """A text, with all modifiers applied."""
+
+    parts: WildcardText
+    cased: bool = False
+
+
+class Scalar(NamedTuple):
+    """A number, a truth value or null."""
+
+    value: int | float | None
+    cased: bool = False
+
+
+class FieldReference(NamedTuple):
+    """The value of another field, with the text modifiers to apply to it."""
+
+    field: str
+    changes: tuple[str, ...] = ()
+    cased: bool = False
+
+
+class TimePart(NamedTuple):
+    """A part of a time, and the numbers that it may be; `shown` is the form in the rule."""
+
+    unit: str
+    numbers: ValueSet
+    shown: str
+
+
+SigmaValue: TypeAlias = Text | Scalar | FieldReference | TimePart | ValueSet
+"""A value of a rule; one of a pattern, a network, an order or presence is a set."""
 
 Placeholders: TypeAlias = Mapping[str, Sequence[str]]
 """The values of each placeholder, as written in a rule."""
@@ -72,7 +114,7 @@ class Spelling:
 
 
 _TextModifier: TypeAlias = Callable[[WildcardText, Placeholders], Iterator[WildcardText]]
-_ValueModifier: TypeAlias = Callable[[Document, Sequence[str], Spelling], ValueSet]
+_ValueModifier: TypeAlias = Callable[[Document, Sequence[str], Spelling], SigmaValue]
 
 _WRITTEN: Final = re.compile(r"\\([\\*?])|([*?])", re.DOTALL)
 _DASH: Final = re.compile(r"\B[-/–—―]\b")
@@ -89,7 +131,23 @@ def text_of(written: str) -> WildcardText:
     pieces = [
         (place % 3 == 2, piece) for place, piece in enumerate(_WRITTEN.split(written)) if piece
     ]
-    return _join(WildcardSign(piece) if is_sign else piece.encode() for is_sign, piece in pieces)
+    return join_parts(
+        WildcardSign(piece) if is_sign else piece.encode() for is_sign, piece in pieces
+    )
+
+
+def plain_of(text: WildcardText) -> str:
+    """Returns a text with its wildcards and placeholders, for people and for expressions."""
+    return "".join(plain_part(part) for part in text)
+
+
+def plain_part(part: bytes | WildcardSign | Placeholder) -> str:
+    """Returns a part of a text; wildcards in literal parts are escaped."""
+    if isinstance(part, Placeholder):
+        return f"%{part.name}%"
+    if isinstance(part, WildcardSign):
+        return part.value
+    return re.sub(r"([*?])", r"\\\1", part.decode("utf-8", "surrogateescape"))
 
 
 def equal(value: str | int | float, *, cased: bool = False) -> ValueSet:
@@ -103,45 +161,67 @@ def equal(value: str | int | float, *, cased: bool = False) -> ValueSet:
     return sets.eq(number) | sets.eq(shown, nocase=not cased)
 
 
-def accepted_values(
+def read_value(
     value: Document, modifiers: Sequence[str], spelling: Spelling, place: str
-) -> ValueSet:
-    """Returns a value of a rule, with modifiers, as a set. Raises RefusedRuleError, LimitError."""
-    try:
+) -> tuple[SigmaValue, ...]:
+    """Returns a value of a rule, with modifiers: one of several must match, if it is ambiguous.
+
+    Raises RefusedRuleError with the place, and LimitError.
+    """
+    with placed(value, place):
         characters = len(value) if isinstance(value, str) else 1
         spelling.use("VALUES_CHARACTERS_MAX", VALUES_CHARACTERS_MAX, characters)
-        return _accept(value, modifiers, spelling)
+        return _read(value, modifiers, spelling)
+
+
+@contextmanager
+def placed(value: object, place: str) -> Iterator[None]:
+    """Adds the value and its place to errors."""
+    try:
+        yield
     except InvalidFilterError as error:
         raise refusal(refusals.PATTERN, f"{error.reason}: {value}", place) from None
     except RefusedRuleError as error:
         found = value if error.found is None else error.found
-        raise refusal(error.reason, found, place) from None
+        raise refusal(error.reason, found, error.place or place) from None
 
 
-def _accept(value: Document, modifiers: Sequence[str], spelling: Spelling) -> ValueSet:
+def set_of(value: Text | Scalar | ValueSet) -> ValueSet:
+    """Returns the set of a value. Raises InvalidFilterError, RefusedRuleError without a place."""
+    if isinstance(value, Text):
+        return _match_set(value.parts, cased=value.cased)
+    if isinstance(value, Scalar):
+        if value.value is None:
+            return ABSENT | sets.eq(None)
+        return equal(value.value, cased=value.cased)
+    return value
+
+
+def _read(value: Document, modifiers: Sequence[str], spelling: Spelling) -> tuple[SigmaValue, ...]:
+    modifiers = [_LONG_FLAGS.get(each, each) for each in modifiers]
     for each in modifiers:
-        if each not in _KINDS and each not in _CHANGES and each not in _OTHERS:
+        if not any(each in known for known in (_KINDS, _CHANGES, _OTHERS, TIME_PARTS)):
             raise refusal(refusals.MODIFIER, each)
     if len({*modifiers}) < len(modifiers):  # encoded often, a text would grow without bounds
         raise refusal(refusals.MODIFIERS, "|".join(modifiers))
+    if modifiers and modifiers[0] in TIME_PARTS:
+        return (_time_part(value, modifiers),)
     kind = _KINDS.get(modifiers[0]) if modifiers else None
     if kind is not None:
         if len(modifiers) > 1 and modifiers[0] not in ("re", "fieldref"):
             raise refusal(refusals.MODIFIERS, "|".join(modifiers))
-        return kind(value, modifiers[1:], spelling)
+        return (kind(value, modifiers[1:], spelling),)
     cased = "cased" in modifiers
     changes = [each for each in modifiers if each != "cased"]
     if isinstance(value, str):
         try:
-            texts = _modify(text_of(value), changes, spelling)
+            texts = modify(text_of(value), changes, spelling)
         except UnicodeEncodeError:
             raise refusal(refusals.VALUE) from None
-        return union(_match_set(text, cased=cased) for text in texts)
+        return tuple(Text(text, cased) for text in texts)
     if changes or isinstance(value, list | dict):
         raise refusal(refusals.VALUE, value)
-    if value is None:
-        return ABSENT | sets.eq(None)
-    return equal(_number(value), cased=cased)
+    return (Scalar(None if value is None else _number(value), cased),)
 
 
 def _shown_value(shown: str) -> int | float | None:
@@ -165,23 +245,27 @@ def _number(value: object) -> int | float:
 def _match_set(text: WildcardText, *, cased: bool) -> ValueSet:
     if text and set(text) == {WildcardSign.ANY}:
         return PRESENT
-    literal = _literal_of(text)
+    literal = literal_of(text)
     try:
         if literal is not None:
             return equal(literal.decode(), cased=cased)
-        pattern = b"".join(
-            part.value.encode() if isinstance(part, WildcardSign) else _ESCAPED.sub(rb"\\\1", part)
-            for part in text
-        )
+        pattern = b"".join(map(_pattern_of, text))
         return sets.wildcard(pattern.decode(), nocase=not cased)
     except UnicodeDecodeError:
         raise refusal(refusals.VALUE) from None
 
 
+def _pattern_of(part: bytes | WildcardSign | Placeholder) -> bytes:
+    if isinstance(part, Placeholder):
+        raise refusal(refusals.PLACEHOLDER, part.name)
+    return part.value.encode() if isinstance(part, WildcardSign) else _ESCAPED.sub(rb"\\\1", part)
+
+
 # --- modifiers of texts -------------------------------------------------------------------------
 
 
-def _modify(text: WildcardText, changes: Sequence[str], spelling: Spelling) -> list[WildcardText]:
+def modify(text: WildcardText, changes: Sequence[str], spelling: Spelling) -> list[WildcardText]:
+    """Returns the texts that modifiers make of a text. Raises RefusedRuleError, LimitError."""
     texts = [text]
     for name in changes:
         change = _CHANGES.get(name)
@@ -203,7 +287,7 @@ def _surround(
 ) -> Iterator[WildcardText]:
     """Yields the text with any text before it, or behind it, or both."""
     any_text = (WildcardSign.ANY,)
-    yield _join((*any_text * before, *text, *any_text * behind))
+    yield join_parts((*any_text * before, *text, *any_text * behind))
 
 
 def _windash(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
@@ -218,7 +302,7 @@ def _expand(text: WildcardText, placeholders: Placeholders) -> Iterator[Wildcard
         if found[0] == "\\%":
             return [(b"%",)]
         if found[1] not in placeholders:
-            raise refusal(refusals.PLACEHOLDER, found[1])
+            return [(Placeholder(found[1]),)]
         return [text_of(value) for value in placeholders[found[1]]]
 
     return _replace_each(text, _PLACEHOLDER, values)
@@ -232,7 +316,7 @@ def _replace_each(
     """Yields texts with every alternative for each match in the literal parts."""
     choices: list[Iterable[WildcardText]] = []
     for part in text:
-        if isinstance(part, WildcardSign):
+        if not isinstance(part, bytes):
             choices.append([(part,)])
             continue
         literal, at = part.decode("utf-8", "surrogateescape"), 0
@@ -242,7 +326,7 @@ def _replace_each(
             at = found.end()
         choices.append([_literal(literal[at:])])
     for chosen in product(*choices):
-        yield _join(part for each in chosen for part in each)
+        yield join_parts(part for each in chosen for part in each)
 
 
 def _base64(text: WildcardText, _: Placeholders) -> Iterator[WildcardText]:
@@ -264,20 +348,21 @@ def _utf16(
     text: WildcardText, _: Placeholders, *, codec: str, mark: bytes = b""
 ) -> Iterator[WildcardText]:
     try:
-        encoded = [p if isinstance(p, WildcardSign) else p.decode().encode(codec) for p in text]
+        encoded = [p.decode().encode(codec) if isinstance(p, bytes) else p for p in text]
     except UnicodeDecodeError:
         raise refusal(refusals.MODIFIERS, codec) from None
-    yield _join((mark, *encoded))
+    yield join_parts((mark, *encoded))
 
 
 def _whole(text: WildcardText) -> bytes:
-    literal = _literal_of(text)
+    literal = literal_of(text)
     if literal is None:
-        raise refusal(refusals.VALUE)
+        unknown = [part.name for part in text if isinstance(part, Placeholder)]
+        raise refusal(refusals.PLACEHOLDER, unknown[0]) if unknown else refusal(refusals.VALUE)
     return literal
 
 
-def _literal_of(text: WildcardText) -> bytes | None:
+def literal_of(text: WildcardText) -> bytes | None:
     """Returns the literal of a text without wildcards, else None."""
     literals = [part for part in text if isinstance(part, bytes)]
     return b"".join(literals) if len(literals) == len(text) else None
@@ -287,9 +372,9 @@ def _literal(text: str) -> WildcardText:
     return (text.encode("utf-8", "surrogateescape"),)
 
 
-def _join(parts: Iterable[bytes | WildcardSign]) -> WildcardText:
+def join_parts(parts: Iterable[bytes | WildcardSign | Placeholder]) -> WildcardText:
     """Returns the parts as a text: adjacent literals are joined, empty ones removed."""
-    text: list[bytes | WildcardSign] = []
+    text: list[bytes | WildcardSign | Placeholder] = []
     for is_literal, group in groupby(parts, lambda part: isinstance(part, bytes)):
         if is_literal:
             literal = b"".join(cast(Iterator[bytes], group))
@@ -331,23 +416,44 @@ def _order(build: Callable[[int | float], ValueSet], value: Document, *_: object
     return build(_number(value))
 
 
-def _field(value: Document, *_: object) -> ValueSet:
-    raise refusal(refusals.FIELD_REFERENCE, value)
+def _field(value: Document, rest: Sequence[str], _: Spelling) -> FieldReference:
+    changes = tuple(each for each in rest if each != "cased")
+    if not set(changes) <= _ON_FIELDS:
+        raise refusal(refusals.MODIFIERS, "|".join(("fieldref", *rest)))
+    literal = literal_of(text_of(value)) if isinstance(value, str) else None
+    if not literal:
+        raise refusal(refusals.VALUE, value)
+    return FieldReference(literal.decode(), changes, cased="cased" in rest)
 
+
+def _time_part(value: Document, modifiers: Sequence[str]) -> TimePart:
+    unit, *rest = modifiers
+    if len(rest) > 1 or not set(rest) <= _ORDERS.keys():
+        raise refusal(refusals.MODIFIERS, "|".join(modifiers))
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise refusal(refusals.VALUE, value)
+    number = _number(value)
+    numbers = _ORDERS[rest[0]](number) if rest else sets.eq(number)
+    return TimePart(unit, numbers, f"{'|'.join(modifiers)}: {number}")
+
+
+_ORDERS: Final = {"lt": sets.lt, "lte": sets.le, "gt": sets.gt, "gte": sets.ge}
 
 _KINDS: Final[Mapping[str, _ValueModifier]] = {
     "exists": _exists,
     "cidr": _network,
     "re": _regular,
-    "lt": partial(_order, sets.lt),
-    "lte": partial(_order, sets.le),
-    "gt": partial(_order, sets.gt),
-    "gte": partial(_order, sets.ge),
     "fieldref": _field,
+    **{name: partial(_order, build) for name, build in _ORDERS.items()},
 }
 """Modifiers that determine the kind of a value. They must be first."""
 
 _FLAGS: Final = frozenset("ims")
+_LONG_FLAGS: Final = {"ignorecase": "i", "multiline": "m", "dotall": "s"}
+_ON_FIELDS: Final = frozenset(("contains", "startswith", "endswith"))
+
+TIME_PARTS: Final = frozenset(("minute", "hour", "day", "week", "month", "year"))
+"""Modifiers that take a part of a time. They must be first."""
 
 _CHANGES: Final[Mapping[str, _TextModifier]] = {
     "contains": partial(_surround, before=True, behind=True),

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import permutations
 from typing import Any, Final, TypeAlias
 
-from contrada.errors import InputError
+from contrada.errors import InputError, LimitError
+from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX
 from contrada.model.domains.values import Value, is_system_name
 
 EventAttributes: TypeAlias = dict[str, Value | list[Value]]
@@ -19,6 +20,7 @@ _EventItem: TypeAlias = tuple[str, Value | list[Value]]
 
 _XML_ATTRIBUTES: Final = "#attributes"
 _XML_TEXT: Final = "#text"
+_NAMESPACE: Final = "xmlns"
 _SCALARS: Final = (str, int, float)
 
 
@@ -27,8 +29,9 @@ def attributes_of(event: Mapping[str, Any]) -> EventAttributes:
 
     The event is either nested like an export of the event log (`Event`, in it `System` and
     `EventData` or `UserData`), or flat. Null is omitted, and so are system names such as `@id`. If
-    data has the name of a header field, its attribute is `EventData_NAME`. A list is several values
-    of one attribute. Raises InputError for deeper values, and for others in place of maps.
+    data has the name of a header field, its attribute is `EventData_NAME`. Elements within elements
+    of data are joined to these (`Certificate_fileRef`). A list is several values of one attribute.
+    Raises InputError for maps in a flat event, and for others in place of maps, and LimitError.
     """
     event = _map("event", event)
     inner = _map("Event", event["Event"]) if "Event" in event else event
@@ -38,8 +41,12 @@ def attributes_of(event: Mapping[str, Any]) -> EventAttributes:
     else:
         attributes = dict(_header(_map("System", header)))
         for part in ("EventData", "UserData"):
-            for name, value in _data(_map(part, inner.get(part) or {})):
-                attributes[f"{part}_{name}" if name in attributes else name] = value
+            found: dict[str, list[Value]] = {}
+            for name, values in _data(_map(part, inner.get(part) or {})):
+                found.setdefault(name, []).extend(values)
+            for name, values in found.items():
+                attribute = f"{part}_{name}" if name in attributes else name
+                attributes[attribute] = values[0] if len(values) == 1 else values
     for name, other in permutations(("Provider_Name", "SourceName")):
         if name in attributes:
             attributes.setdefault(other, attributes[name])
@@ -62,13 +69,33 @@ def _header(header: Mapping[str, Any]) -> Iterator[_EventItem]:
         yield from _plain({name: value})
 
 
-def _data(data: Mapping[str, Any]) -> Iterator[_EventItem]:
+def _data(data: Mapping[str, Any]) -> Iterator[tuple[str, list[Value]]]:
     """Yields the names and values of event data; for user data, those of its only element."""
     for name, value in data.items():
-        if name != _XML_ATTRIBUTES:
-            is_nested = isinstance(value, dict) and _XML_TEXT not in value
-            inner = _map(name, value) if is_nested else {name: value}
-            yield from _plain({k: v for k, v in inner.items() if k != _XML_ATTRIBUTES})
+        if name == _XML_ATTRIBUTES:
+            continue
+        if not isinstance(value, dict) or _XML_TEXT in value:
+            yield from _elements(name, value, 1)
+            continue
+        for each, held in _map(name, value).items():
+            yield from _elements(name if each == _XML_ATTRIBUTES else each, held, 1)
+
+
+def _elements(name: str, value: Any, depth: int) -> Iterator[tuple[str, list[Any]]]:
+    """Yields the values of an element, of its attributes, and of the elements in it."""
+    if depth > OBJECT_DEPTH_MAX:
+        raise LimitError("OBJECT_DEPTH_MAX", OBJECT_DEPTH_MAX)
+    if isinstance(value, list):
+        for each in value:
+            yield from _elements(name, each, depth + 1)
+    elif isinstance(value, dict):
+        for each, held in _map(name, value).items():
+            own = each in (_XML_TEXT, _XML_ATTRIBUTES)
+            if each != _NAMESPACE:
+                yield from _elements(name if own else f"{name}_{each}", held, depth + 1)
+    else:
+        for _, one in _plain({name: value}):
+            yield name, [one]
 
 
 def _plain(values: Mapping[str, Any]) -> Iterator[_EventItem]:

@@ -48,16 +48,17 @@ CONDITION_NESTING_MAX: Final = 50
 
 NOT_A_CONDITION: Final = "not a condition"
 TWO_COLUMNS: Final = "a comparison of two columns"
-NO_VALUE: Final = "a condition where a value must stand"
-NO_TRUTH: Final = "a value where a condition must stand"
+NO_VALUE: Final = "a condition in the place of a value"
+NO_TRUTH: Final = "a value in the place of a condition"
 NUMBER: Final = "a number that neither 64 bits nor a double hold as it is written"
 TIME: Final = "a time that cannot be read"
 BYTES: Final = "bytes that are not hexadecimal"
 PATTERN: Final = "a pattern that is no constant text"
 LARGE_PATTERN: Final = "a pattern that is too large"
-ESCAPE: Final = "an escape that is not one character, or stands before another than it may"
+ESCAPE: Final = "an escape that is not one character, or precedes another character than it may"
 NAME: Final = "a column that no attribute can be called"
 TEXT: Final = "a string that is no text"
+SYNTAX: Final = "syntax of SQL that the dialect has not"
 
 refusal: Final = partial(RefusedRuleError, DIALECT)
 """The error that refuses a condition."""
@@ -78,9 +79,9 @@ class SqlLiteral(NamedTuple):
 Operand: TypeAlias = ColumnReference | SqlLiteral
 
 _NULL: Final = SqlLiteral(None)
-_NULLS: Final = ABSENT | sets.eq(None) | sets.eq(math.nan)
+NULLS: Final = ABSENT | sets.eq(None) | sets.eq(math.nan)
 _UNKNOWN: Final = kleene.constant(None)
-_DOMAINS: Final = {
+DOMAINS: Final = {
     tag: ValueSet(line.domain(tag)) - sets.eq(math.nan)
     for tag in (values.BOOL, values.NUMBER, values.TIME, values.TEXT)
 }
@@ -92,68 +93,109 @@ def filters(text: str, first_line: int = 1) -> FilterSet:
     `first_line` is its number in a file, for places. Cost: linear, plus the filters. Raises
     RefusedRuleError with one of the reasons above, and LimitError.
     """
+    return parse_filters(text, first_line, _reader())
+
+
+def parse_filters(text: str, first_line: int, parser: Lark) -> FilterSet:
+    """Returns the filters of a condition, read by the parser of a `TruthReader`; see `filters`."""
     if len(require_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
     tokens = (match[0] for match in TOKENS.finditer(text))
     dialect_grammar.check_nesting(tokens, "CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)
     try:
-        read: Truth = dialect_grammar.parse_text(_reader(), text)
+        read: Truth = dialect_grammar.parse_text(parser, text)
     except UnexpectedInput as error:
         raise _unreadable(text, first_line, dialect_grammar.end_of(text, error)) from None
     return filter_set(read.true.condition)
 
 
-@cache
-def _reader() -> Lark:
-    reader = _TruthReader()
+def parse_as(dialect: str, text: str, first_line: int, parser: Lark) -> FilterSet:
+    """Returns the filters of a condition of a dialect, in whose name it is refused. Only SQL itself
+    has comments: elsewhere `5--3` is arithmetic.
+    """
+    try:
+        found = parse_filters(text, first_line, parser)
+        comments = (m[0] for m in TOKENS.finditer(text) if m[0].startswith(("--", "/*")))
+        if dialect != DIALECT and (comment := next(comments, None)) is not None:
+            raise refusal(SYNTAX, comment)
+        return found
+    except RefusedRuleError as error:
+        place = error.place or f"line {first_line}"
+        raise RefusedRuleError(dialect, error.reason, error.found, place) from None
+
+
+def parser_for(reader: "TruthReader") -> Lark:
+    """Returns the parser of conditions with a reader. Cost: tens of milliseconds."""
     return dialect_grammar.parser_of(__file__, "where.lark", reader, maybe_placeholders=True)
 
 
+@cache
+def _reader() -> Lark:
+    return parser_for(TruthReader())
+
+
 @v_args(inline=True)
-class _TruthReader(Transformer[Token, Any]):
-    """Builds truths, bottom up, while lark parses."""
+class TruthReader(Transformer[Token, Any]):
+    """Builds truths, bottom up, while lark parses. Dialects with other tests override them."""
+
+    def others(self, accepted: ValueSet, domain: ValueSet) -> ValueSet:
+        """Returns the values for which a test is false and not unknown."""
+        return domain - accepted
 
     def start(self, read: Any) -> Truth:
+        """Returns the truth of the whole condition."""
         return _truth(read)
 
     def any_of(self, *parts: Any) -> Truth:
+        """Returns the truth of OR."""
         return kleene.disjunction(map(_truth, parts))
 
     def all_of(self, *parts: Any) -> Truth:
+        """Returns the truth of AND."""
         return kleene.conjunction(map(_truth, parts))
 
     def inverse(self, read: Any) -> Truth:
+        """Returns the truth of NOT."""
         return _truth(read).inverse()
 
     def compared(self, first: Any, how: Token, second: Any) -> Truth:
+        """Returns the truth of a comparison by any operator."""
         if how in ("<>", "!="):
-            return _compare(first, "=", second).inverse()
-        return _compare(first, how, second)
+            return self.compare(first, "=", second).inverse()
+        return self.compare(first, how, second)
 
     def between(self, value: Any, low: Any, high: Any) -> Truth:
-        return kleene.conjunction((_compare(value, ">=", low), _compare(value, "<=", high)))
+        """Returns the truth of BETWEEN."""
+        return kleene.conjunction((self.compare(value, ">=", low), self.compare(value, "<=", high)))
+
+    def not_between(self, value: Any, low: Any, high: Any) -> Truth:
+        """Returns the truth of NOT BETWEEN."""
+        return self.between(value, low, high).inverse()
 
     def among(self, value: Any, *others: Any) -> Truth:
+        """Returns the truth of IN."""
         if isinstance(value, Truth | ColumnReference) and all(
             isinstance(each, SqlLiteral) for each in others
         ):
-            return _among(_operand(value), [each.value for each in others])
-        return kleene.disjunction(_compare(value, "=", each) for each in others)
+            return self._among(operand_of(value), [each.value for each in others])
+        return kleene.disjunction(self.compare(value, "=", each) for each in others)
 
     def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
-        operand, shape = _operand(value), _operand(pattern)
+        """Returns the truth of LIKE or ILIKE."""
+        operand, shape = operand_of(value), operand_of(pattern)
         if _NULL in (shape, escape):
             return _UNKNOWN
         try:
             accepted = sets.wildcard(_shape(shape, escape), nocase=len(how) > len("like"))
         except InvalidFilterError as error:
             raise refusal(LARGE_PATTERN, shape[0], error.reason) from None
-        return _lies_in(operand, accepted, sets.text_not(accepted))
+        return lies_in(operand, accepted, self.others(accepted, sets.ALL_TEXT))
 
     def state(self, read: Any, state: Token) -> Truth:
+        """Returns the truth of IS NULL, TRUE, FALSE or UNKNOWN."""
         word = state.lower()
         if word == "null" and not isinstance(read, Truth):
-            return _lies_in(read, _NULLS, ~_NULLS)
+            return lies_in(read, NULLS, ~NULLS)
         held = _truth(read)
         if word in ("null", "unknown"):
             return kleene.certain(held.defined).inverse()
@@ -161,12 +203,38 @@ class _TruthReader(Transformer[Token, Any]):
 
     def not_distinct(self, first: Any, second: Any) -> Truth:
         """Equal, or both NULL; never unknown."""
-        a, b = _operand(first), _operand(second)
+        a, b = operand_of(first), operand_of(second)
         if _NULL in (a, b):
-            return _lies_in(b if a == _NULL else a, _NULLS, ~_NULLS)
-        return kleene.certain(_compare(a, "=", b).true)
+            return lies_in(b if a == _NULL else a, NULLS, ~NULLS)
+        return kleene.certain(self.compare(a, "=", b).true)
+
+    def exists(self, column: ColumnReference) -> Truth:
+        """Refuses EXISTS; dialects have it for a column."""
+        raise refusal(_SUBQUERY, column.name)
+
+    def compare(self, first: Any, how: str, second: Any) -> Truth:
+        """Compares two operands by `=`, `<`, `<=`, `>` or `>=`."""
+        a, b = operand_of(first), operand_of(second)
+        if isinstance(b, ColumnReference):
+            if isinstance(a, ColumnReference):
+                raise refusal(TWO_COLUMNS, f"{a.name} {how} {b.name}")
+            return self.compare(b, MIRRORED[how], a)
+        if b.value is None:
+            return _UNKNOWN
+        accepted = sets.OPERATORS[how](b.value)
+        return lies_in(a, accepted, self.others(accepted, DOMAINS[key_of(b.value)[0]]))
+
+    def _among(self, operand: Operand, constants: list[Value]) -> Truth:
+        """`IN`: false only if the operand differs from every constant, and none is NULL."""
+        known = [value for value in constants if value is not None]
+        accepted = sets.in_(*known) if known else NOTHING
+        domains = {key_of(value)[0] for value in known}
+        if len(known) < len(constants) or len(domains) > 1:
+            return lies_in(operand, accepted, NOTHING)
+        return lies_in(operand, accepted, self.others(accepted, DOMAINS[domains.pop()]))
 
     def column(self, token: Token) -> ColumnReference:
+        """Returns the column of a name."""
         parts = _PART.findall(token)
         name = ".".join(plain or quoted.replace('""', '"') for plain, quoted in parts)
         try:
@@ -175,6 +243,7 @@ class _TruthReader(Transformer[Token, Any]):
             raise refusal(NAME, name) from None
 
     def number(self, token: Token) -> SqlLiteral:
+        """Returns an exact number."""
         text = "".join(token.split())
         exact = exact_number(text)
         if exact is None or (text.lstrip("+-").isdecimal() and not isinstance(exact, int)):
@@ -182,15 +251,18 @@ class _TruthReader(Transformer[Token, Any]):
         return SqlLiteral(exact)
 
     def string(self, token: Token) -> SqlLiteral:
+        """Returns a text."""
         return SqlLiteral(_string(token))
 
     def bytes(self, token: Token) -> SqlLiteral:
+        """Returns bytes in hexadecimal."""
         try:
             return SqlLiteral(bytes.fromhex(token[2:-1]))
         except ValueError:
             raise refusal(BYTES, str(token)) from None
 
     def time(self, kind: Token, token: Token) -> SqlLiteral:
+        """Returns a time."""
         text = _string(token).strip()
         try:
             # More of a second than microseconds would be cut off.
@@ -205,7 +277,21 @@ class _TruthReader(Transformer[Token, Any]):
             raise refusal(TIME, str(token)) from None
 
     def word(self, token: Token) -> SqlLiteral:
+        """Returns NULL, TRUE or FALSE."""
         return SqlLiteral({"null": None, "true": True, "false": False}[token.lower()])
+
+
+class MessageFilterReader(TruthReader):
+    """Builds the truth of filters of messages, which have fewer kinds of constants than SQL."""
+
+    def not_distinct(self, *found: Any) -> Truth:
+        raise refusal(SYNTAX, "IS DISTINCT FROM")
+
+    def bytes(self, token: Token) -> SqlLiteral:
+        raise refusal(SYNTAX, str(token))
+
+    def time(self, kind: Token, token: Token) -> SqlLiteral:
+        raise refusal(SYNTAX, str(kind))
 
 
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -228,44 +314,22 @@ def _truth(read: Any) -> Truth:
         return read
     if isinstance(read, SqlLiteral) and not isinstance(read.value, bool | None):
         raise refusal(NO_TRUTH, read.value)
-    return _lies_in(read, sets.eq(True), sets.eq(False))
+    return lies_in(read, sets.eq(True), sets.eq(False))
 
 
-def _operand(read: Any) -> Operand:
+def operand_of(read: Any) -> Operand:
+    """Returns a column or a constant. Raises RefusedRuleError for a condition."""
     if isinstance(read, Truth):
         raise refusal(NO_VALUE)
     return cast(Operand, read)
 
 
-def _lies_in(operand: Operand, true: ValueSet, false: ValueSet) -> Truth:
+def lies_in(operand: Operand, true: ValueSet, false: ValueSet) -> Truth:
     """True if the operand's value is in the first set, false if it is in the second."""
     if isinstance(operand, ColumnReference):
         return Truth(*(kleene.member(operand.name, each) for each in (true, false, true | false)))
     is_known = (true | false).contains(operand.value)
     return kleene.constant(true.contains(operand.value) if is_known else None)
-
-
-def _compare(first: Any, how: str, second: Any) -> Truth:
-    """Compares two operands by `=`, `<`, `<=`, `>` or `>=`."""
-    a, b = _operand(first), _operand(second)
-    if isinstance(b, ColumnReference):
-        if isinstance(a, ColumnReference):
-            raise refusal(TWO_COLUMNS, f"{a.name} {how} {b.name}")
-        return _compare(b, MIRRORED[how], a)
-    if b.value is None:
-        return _UNKNOWN
-    accepted = sets.OPERATORS[how](b.value)
-    return _lies_in(a, accepted, _DOMAINS[key_of(b.value)[0]] - accepted)
-
-
-def _among(operand: Operand, constants: list[Value]) -> Truth:
-    """`IN`: false only if the operand differs from every constant, and none is NULL."""
-    known = [value for value in constants if value is not None]
-    accepted = sets.in_(*known) if known else NOTHING
-    domains = {key_of(value)[0] for value in known}
-    if len(known) < len(constants) or len(domains) > 1:
-        return _lies_in(operand, accepted, NOTHING)
-    return _lies_in(operand, accepted, _DOMAINS[domains.pop()] - accepted)
 
 
 def _shape(pattern: Operand, escape: Any) -> str:
@@ -352,11 +416,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 def read(condition: str, name: str = "", first_line: int = 1) -> Rule:
     """Returns the rule of a condition, with places as lines of the file. Raises as `filters`."""
-    try:
-        return Rule(name, filters(condition, first_line))
-    except RefusedRuleError as error:
-        place = error.place or f"line {first_line}"
-        raise RefusedRuleError(DIALECT, error.reason, error.found, place) from None
+    return Rule(name, parse_as(DIALECT, condition, first_line, _reader()))
 
 
 _COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+", re.DOTALL)

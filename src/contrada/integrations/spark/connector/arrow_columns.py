@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from contrada.errors import ServiceError
+from contrada.errors import FormatError
+from contrada.integrations.spark.spark_versions import utc_arrow_schema
 from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
 from contrada.model.domains.values import check_user_name
 from contrada.net.wire.durable_messages import RecordBatch
@@ -74,9 +74,9 @@ class ArrowColumns:
     """Makes batches of one schema. `misfits` counts the misfits by column."""
 
     def __init__(self, schema: T.StructType, on_misfits: str = "null") -> None:
-        """Raises ServiceError for a column that no notification can fill, InvalidNameError."""
+        """Raises FormatError for a column that no notification can fill, InvalidNameError."""
         self.schema, self._on_misfits = schema, on_misfits
-        self.arrow = to_arrow_schema(schema, timezone="UTC")
+        self.arrow = utc_arrow_schema(schema)
         self.misfits: dict[str, int] = {}
         names = [each.name for each in schema if not _check(each)]
         # Attribute names may be no Python identifiers.
@@ -93,7 +93,7 @@ class ArrowColumns:
         self._decode = msgspec.msgpack.Decoder(list[whole]).decode  # type: ignore[valid-type]
 
     def of_record_batch(self, records: RecordBatch, now_us: int) -> pa.RecordBatch:
-        """Returns the unexpired notifications of a record batch. Raises ServiceError."""
+        """Returns the unexpired notifications of a record batch. Raises FormatError."""
         lengths = np.frombuffer(records.lengths, "<u4").astype(np.int64)
         positions = np.frombuffer(records.positions, "<i8").astype(np.int64)
         times = np.frombuffer(records.times_us, "<i8").astype(np.int64)
@@ -144,7 +144,8 @@ class ArrowColumns:
                 columns.append(self._column(name, field.dataType, arrow.type, values))
         if self.misfits and self._on_misfits == "fail":
             names = ", ".join(self.misfits)
-            raise ServiceError(f"values do not fit their columns, misfits=fail: {names}")
+            reason = f"values do not fit their columns, misfits=fail: {names}"
+            raise FormatError("MISFIT_VALUES", reason)
         batch = pa.RecordBatch.from_arrays(columns, schema=self.arrow)
         if now_us is not None and any(each.ttl_us is not None for each in envelopes):
             batch = batch.filter(pa.array([not _is_expired(each, now_us) for each in envelopes]))
@@ -206,7 +207,7 @@ def _fit_double(value: Any) -> Any:
 
 
 def _check(field: T.StructField) -> bool:
-    """Whether a column is no attribute. Raises ServiceError, InvalidNameError."""
+    """Whether a column is no attribute. Raises FormatError, InvalidNameError."""
     name, kind = field.name, field.dataType
     if name == PACKED and kind == T.BinaryType():
         return True
@@ -214,13 +215,15 @@ def _check(field: T.StructField) -> bool:
     if expected is not None:
         if kind != expected:
             found, wanted = kind.simpleString(), expected.simpleString()
-            raise ServiceError(f"column {name} {found}: expected {wanted}")
+            reason = f"column {name} {found}: expected {wanted}"
+            raise FormatError("UNSUPPORTED_SCHEMA", reason)
         return True
     check_user_name(name)
     member = kind.elementType if isinstance(kind, T.ArrayType) else kind
     if type(member) not in PYTHON_TYPES:
-        raise ServiceError(
+        raise FormatError(
+            "UNSUPPORTED_SCHEMA",
             f"column {name} {kind.simpleString()}: expected BOOLEAN, BYTE, SHORT, INT, BIGINT, "
-            "DOUBLE, STRING, TIMESTAMP or an ARRAY of these"
+            "DOUBLE, STRING, TIMESTAMP or an ARRAY of these",
         )
     return False

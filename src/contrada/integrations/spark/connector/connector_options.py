@@ -1,15 +1,21 @@
 """`Options`: the checked options of `format("contrada")`."""
 
+import time
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
+from time import monotonic
 from typing import Any, Final
 
-from contrada.errors import ServiceError
+from pyspark import TaskContext
+
+from contrada.errors import ConnectionFailedError, FormatError
 from contrada.model.domains.values import time_us_of
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
+from contrada.service.backoff import Backoff
+from contrada.service.sync import SyncService
 
 RECONNECT_WAIT_S: Final = 60.0
 """Seconds for which a task or stream retries a lost broker, unless `reconnect_wait` is set. Beyond
@@ -48,17 +54,19 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Options":
-        """Raises ServiceError for a missing, unknown or malformed option."""
+        """Raises FormatError for a missing, unknown or malformed option."""
         known = {each.name: each for each in fields(cls)}
         unknown = [name for name in given if name.lower() not in {*known, *_OF_SPARK}]
         if unknown:
             names = ", ".join(sorted(unknown))
-            raise ServiceError(f"unknown option {names}; expected {', '.join(known)}")
+            reason = f"unknown option {names}; expected {', '.join(known)}"
+            raise FormatError("UNKNOWN_OPTION", reason)
         lowered = {name.lower(): text for name, text in given.items()}
         if "path" in lowered:
             lowered.setdefault("address", lowered["path"])
         if not lowered.get("address"):
-            raise ServiceError('option("address", "contrada://host:7655") says which broker')
+            reason = 'option("address", "contrada://host:7655") names the broker'
+            raise FormatError("MISSING_OPTION", reason)
         return cls(**{name: _read(name, lowered[name]) for name in known if name in lowered})
 
     def service(self, publisher: str | None = None) -> TcpService:
@@ -71,6 +79,25 @@ class Options:
             reconnect_wait_s=self.reconnect_wait,
             options=ConnectOptions(tls.client_context() if is_told else None, self.token),
         )
+
+    def open(self, publisher: str | None = None) -> tuple[TcpService, SyncService]:
+        """Returns an open client of the broker, and its blocking form, which must be closed.
+
+        A task retries a broker that is away for `reconnect_wait` seconds; elsewhere that is an
+        error at once. Raises ConnectionFailedError, AddressError, InputError.
+        """
+        client = self.service(publisher)
+        service, backoff = SyncService(client), Backoff()
+        until_s = monotonic() + (self.reconnect_wait if TaskContext.get() else 0.0)
+        while True:
+            try:
+                return client, service.open()
+            except ConnectionFailedError as error:
+                # Spark repeats a failed task at once, and ends the job after some attempts: all
+                # tasks that begin while a broker restarts would fail.
+                if error.fault or monotonic() >= until_s:
+                    raise
+            time.sleep(backoff.next_s())
 
 
 def _time(text: str) -> int:
@@ -114,4 +141,5 @@ def _read(name: str, text: str) -> Any:
             raise ValueError(text)
         return value
     except (ValueError, OverflowError):
-        raise ServiceError(f"option {name} = {text!r}: expected {expected}") from None
+        reason = f"option {name} = {text!r}: expected {expected}"
+        raise FormatError("INVALID_OPTION", reason) from None

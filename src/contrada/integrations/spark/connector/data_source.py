@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import ServiceError
+from contrada.errors import FormatError
 from contrada.integrations.spark.connector import frame_readers as readers
 from contrada.integrations.spark.connector.arrow_columns import DEFAULT_SCHEMA
 from contrada.integrations.spark.connector.connector_options import Options
@@ -32,11 +32,12 @@ class ContradaSource(D.DataSource):
         return readers.PatternReader.SCHEMA if Options.of(self.options).pattern else DEFAULT_SCHEMA
 
     def reader(self, schema: T.StructType) -> D.DataSourceReader:
-        """Returns a batch reader. Raises ServiceError for a wrong combination of options."""
+        """Returns a batch reader. Raises FormatError for a wrong combination of options."""
         options = Options.of(self.options)
         if options.pattern:
             if options.durable or options.filter:
-                raise ServiceError("a pattern is read without `durable` and `filter`")
+                reason = "a pattern is read without `durable` and `filter`"
+                raise FormatError("CONFLICTING_OPTIONS", reason)
             return readers.PatternReader(options, schema)
         if options.durable:
             return readers.LogFrameReader(options, schema)
@@ -44,17 +45,18 @@ class ContradaSource(D.DataSource):
         if is_pushing():
             return readers.PushingReader(options, schema)
         _LOG.warning(
-            "no filters of Spark go to the broker: there are none that it takes, or %(key)s "
+            "no filters of Spark are sent to the broker: it can use none, or %(key)s "
             "is not set (contrada.integrations.spark.configure sets it)",
             {"key": PUSHDOWN},
         )
         return readers.SubscriptionReader(options, schema)
 
     def streamReader(self, schema: T.StructType) -> D.DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Returns a stream reader. Raises ServiceError for a wrong combination of options."""
+        """Returns a stream reader. Raises FormatError for a wrong combination of options."""
         options = Options.of(self.options)
         if options.pattern:
-            raise ServiceError("a pattern cannot be read as a stream: `detect` finds it in one")
+            reason = "a pattern cannot be read as a stream: `detect` finds it in one"
+            raise FormatError("CONFLICTING_OPTIONS", reason)
         return readers.LogStreamReader(options, schema)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> D.DataSourceWriter:
@@ -69,7 +71,8 @@ class ContradaSource(D.DataSource):
 
     def _check_append(self, overwrite: bool) -> None:
         if overwrite:
-            raise ServiceError("what is published cannot be overwritten: use the mode append")
+            reason = "publications cannot be overwritten: use the mode append"
+            raise FormatError("UNSUPPORTED_MODE", reason)
 
 
 def is_pushing() -> bool:

@@ -17,12 +17,16 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming import datasource as streams
 
-from contrada.errors import DeliveryError, ServiceError
+from contrada.errors import DeliveryError, FormatError
 from contrada.integrations.spark.connector import arrow_columns
 from contrada.integrations.spark.connector.connector_options import Options
+from contrada.integrations.spark.spark_versions import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    SupportsAvailableNow,
+    utc_arrow_schema,
+)
 from contrada.model import Filter, FilterSet, Pattern, ValueSet, parse, to_msgpack
 from contrada.model.algebra import sets
 from contrada.net.client.tcp_service import TcpService
@@ -65,10 +69,7 @@ class BrokerConnection:
     def service(self) -> tuple[TcpService, SyncService]:
         """Returns the service and its blocking form. Raises ConnectionFailedError, AddressError."""
         if self._open is None:
-            client = self.options.service()
-            blocking = SyncService(client)
-            blocking.__enter__()
-            self._open = client, blocking
+            self._open = self.options.open()
         return self._open
 
     def close(self) -> None:
@@ -111,10 +112,11 @@ class BrokerConnection:
 
 
 def parse_filters(text: str) -> FilterSet:
-    """Parses filters. Raises ParseError, ServiceError for a pattern."""
+    """Parses filters. Raises ParseError, FormatError for a pattern."""
     found = parse(text)
     if isinstance(found, Pattern):
-        raise ServiceError("option filter: expected filters, found a pattern; say it as `pattern`")
+        reason = "option filter: expected filters, found a pattern; use the option `pattern`"
+        raise FormatError("INVALID_OPTION", reason)
     return FilterSet(found.filters)
 
 
@@ -204,11 +206,12 @@ StreamOffset: TypeAlias = dict[str, Any]
 """`home` (the owner) and `number` of the subscription, and the next position to read."""
 
 
-class LogStreamReader(D.DataSourceStreamReader, streams.SupportsTriggerAvailableNow):
+class LogStreamReader(D.DataSourceStreamReader, SupportsAvailableNow):
     """Reads a durable subscription as a stream; offsets are positions, `max_rows` bounds a batch.
 
     The records before a batch are acknowledged when it is planned, not earlier: uncommitted ones
-    stay in the log, and are read again.
+    stay in the log, and are read again. Before Spark 4.2 the start of a batch is known later, to
+    `partitions`, and a batch has no bound.
 
         query          plan 1..5   run   commit log   plan 5..9   run   kill -9   plan: 5..9 again
         broker                                        acknowledge before 5
@@ -217,15 +220,20 @@ class LogStreamReader(D.DataSourceStreamReader, streams.SupportsTriggerAvailable
     def __init__(self, options: Options, schema: T.StructType) -> None:
         arrow_columns.ArrowColumns(schema)
         if not options.durable:
-            raise ServiceError(
+            raise FormatError(
+                "MISSING_OPTION",
                 'a stream reads a durable subscription: option("durable", "name"), and '
-                'option("filter", …) to begin it'
+                'option("filter", …) to begin it',
             )
         if options.until is not None or options.count is not None or options.seconds is not None:
-            raise ServiceError("until, count and seconds are for a read in batch: a stream goes on")
+            reason = "until, count and seconds are for a read in batch: a stream does not end"
+            raise FormatError("CONFLICTING_OPTIONS", reason)
+        if options.max_rows is not None and ReadMaxRows is None:
+            reason = "max_rows needs Spark 4.2: older versions read all that is there"
+            raise FormatError("UNSUPPORTED_OPTION", reason)
         self._options, self._schema = options, schema
         self._broker = BrokerConnection(options)
-        self._last: int | None = None  # the end, of a query that does not go on
+        self._last: int | None = None  # the end of a query that ends
 
     def initialOffset(self) -> StreamOffset:  # noqa: N802 - Spark's name
         """Returns `position`, `since` or the first unacknowledged record."""
@@ -234,19 +242,19 @@ class LogStreamReader(D.DataSourceStreamReader, streams.SupportsTriggerAvailable
         first = state.at if options.since is not None else options.position or state.undone
         return _offset(state, max(first, state.first))
 
-    def getDefaultReadLimit(self) -> streams.ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
         """Returns `max_rows` as the bound of a batch."""
         most = self._options.max_rows
-        return streams.ReadAllAvailable() if most is None else streams.ReadMaxRows(most)
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def latestOffset(self, start: StreamOffset, limit: streams.ReadLimit) -> StreamOffset:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: StreamOffset | None = None, limit: Any = None) -> StreamOffset:  # noqa: N802 - Spark's name
         """Returns the end of the next batch; acknowledges all before its start."""
-        state = self._state(start)
-        first = int(start["position"])
-        if state.undone < first <= state.next:
-            self._broker.acknowledge(state.number, first)
+        if start is None:
+            state = self._broker.log()
+            return _offset(state, max(state.next, self._options.position or 0))
+        state, first = self._begin(start)
         end = state.next if self._last is None else min(self._last, state.next)
-        if isinstance(limit, streams.ReadMaxRows):
+        if ReadMaxRows is not None and isinstance(limit, ReadMaxRows):
             # Acknowledged ranges may have any number of positions without a record.
             again = self._options.position is not None or self._options.since is not None
             end = min(end, (first if again else max(first, state.undone)) + limit.max_rows)
@@ -263,8 +271,8 @@ class LogStreamReader(D.DataSourceStreamReader, streams.SupportsTriggerAvailable
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[D.InputPartition]:
         """Splits the positions of a batch; a repeated batch has the same parts."""
-        state = self._state(start)
-        return [*split_range(self._options, state, int(start["position"]), int(end["position"]))]
+        state, first = self._begin(start)
+        return [*split_range(self._options, state, first, int(end["position"]))]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yields the records of a range."""
@@ -277,14 +285,17 @@ class LogStreamReader(D.DataSourceStreamReader, streams.SupportsTriggerAvailable
         """Closes the connection at the end of the query. Idempotent."""
         self._broker.close()
 
-    def _state(self, known: StreamOffset) -> LogState:
-        state = self._broker.log()
+    def _begin(self, known: StreamOffset) -> tuple[LogState, int]:
+        """Returns the log and the first position of a batch; acknowledges all before it."""
+        state, first = self._broker.log(), int(known["position"])
         if (state.owner, state.number) != (known["home"], known["number"]):
             raise DeliveryError(
                 f"{self._options.durable!r} has ended, and another one has its name: its positions "
                 "are others than those of the checkpoint"
             )
-        return state
+        if state.undone < first <= state.next:
+            self._broker.acknowledge(state.number, first)
+        return state, first
 
 
 def _offset(state: LogState, position: int) -> StreamOffset:
@@ -297,7 +308,8 @@ class SubscriptionReader(D.DataSourceReader):
     def __init__(self, options: Options, schema: T.StructType) -> None:
         arrow_columns.ArrowColumns(schema)
         if options.seconds is None and options.count is None:
-            raise ServiceError("say how long to read: `seconds`, `count`, or `durable`")
+            reason = "bound the read: set `seconds`, `count`, or `durable`"
+            raise FormatError("MISSING_OPTION", reason)
         self._options, self._schema = options, schema
         self._pushed = Filter({})
 
@@ -323,7 +335,7 @@ class SubscriptionReader(D.DataSourceReader):
 class PushingReader(SubscriptionReader):
     """A reader for sessions that push filters."""
 
-    def pushFilters(self, filters: list[D.Filter]) -> Iterable[D.Filter]:  # noqa: N802 - Spark's
+    def pushFilters(self, filters: list["D.Filter"]) -> Iterable["D.Filter"]:  # noqa: N802 - Spark's
         """Takes the filters that a subscription can express; see `push_down`."""
         self._pushed = push_down(filters, self._schema)
         return filters
@@ -339,9 +351,11 @@ class PatternReader(D.DataSourceReader):
             ("notifications", T.ArrayType(T.BinaryType())),
             ("@time", T.TimestampType()),
         ]:
-            raise ServiceError(f"matches of a pattern have the schema {self.SCHEMA}")
+            reason = f"matches of a pattern have the schema {self.SCHEMA}"
+            raise FormatError("UNSUPPORTED_SCHEMA", reason)
         if options.seconds is None and options.count is None:
-            raise ServiceError("say how long to read a pattern: `seconds` or `count`")
+            reason = "bound the read of a pattern: set `seconds` or `count`"
+            raise FormatError("MISSING_OPTION", reason)
         self._options, self._schema = options, schema
         self._pattern = parse(options.pattern)
 
@@ -352,7 +366,7 @@ class PatternReader(D.DataSourceReader):
     def read(self, partition: D.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields complete matches."""
         del partition
-        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        arrow = utc_arrow_schema(self._schema)
         for found in _receive(self._options, self._pattern):
             packed = [[bytes(to_msgpack(each)) for each in match.notifications] for match in found]
             times = [match.envelope.time_us for match in found]
@@ -391,7 +405,7 @@ def _receive(options: Options, subject: Any) -> Iterator[list[Any]]:
 _NAN: Final = sets.eq(math.nan)
 
 
-def push_down(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
+def push_down(filters: Iterable["D.Filter"], schema: T.StructType) -> Filter:
     """Returns the conjunction of Spark's filters, as far as a subscription can express it.
 
     Spark applies every filter again, so a pushed filter must match all passing rows, and may match
@@ -408,7 +422,7 @@ def push_down(filters: Iterable[D.Filter], schema: T.StructType) -> Filter:
     return Filter.of_sets(found)
 
 
-def _constraint(each: D.Filter, schema: T.StructType) -> tuple[str, ValueSet] | None:
+def _constraint(each: "D.Filter", schema: T.StructType) -> tuple[str, ValueSet] | None:
     inner = each.child if isinstance(each, D.Not) else each
     path: tuple[str, ...] = getattr(inner, "attribute", ())
     if len(path) != 1 or path[0] not in schema.names or path[0] in arrow_columns.OF_ENVELOPE:
@@ -426,7 +440,7 @@ def _constraint(each: D.Filter, schema: T.StructType) -> tuple[str, ValueSet] | 
     return None if found is None else (path[0], found)
 
 
-def _set(of: D.Filter, values: tuple[Any, ...], *, is_negated: bool) -> ValueSet | None:
+def _set(of: "D.Filter", values: tuple[Any, ...], *, is_negated: bool) -> ValueSet | None:
     if is_negated:
         is_known = isinstance(of, D.EqualTo | D.In) and values
         return sets.any_but(*values) if is_known else None

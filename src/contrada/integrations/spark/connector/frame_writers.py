@@ -9,6 +9,8 @@ import secrets
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
@@ -18,16 +20,18 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as D  # noqa: N812 - beside `types as T`
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import DeliveryError, LimitError, ServiceError
+from contrada.errors import DeliveryError, FormatError, LimitError
 from contrada.integrations.spark.connector.arrow_columns import PACKED
 from contrada.integrations.spark.connector.connector_options import Options
+from contrada.integrations.spark.spark_versions import StreamArrowWriter, record_batches
 from contrada.model import Envelope, Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.net.client.tcp_service import TcpService
 from contrada.service.sync import SyncService
 
-PUBLISH_ROWS: Final = 500
-"""Rows that a task publishes at a time. Beyond it: the next ones wait for the answer."""
+PUBLISH_ROWS: Final = 256
+"""Rows of one publication, beside which a task prepares the next. Beyond it: they wait for the
+answer."""
 
 ADMISSION_WAIT_S: Final = 60.0
 """Seconds that a task waits until the broker knows that the previous task of its partition has
@@ -60,9 +64,8 @@ class _Writer:
 
     def __init__(self, options: Options, schema: T.StructType) -> None:
         if PACKED not in schema.names or schema[PACKED].dataType != T.BinaryType():
-            raise ServiceError(
-                f"what is published is a column `{PACKED}` BINARY; `to_notifications` makes it"
-            )
+            reason = f"publications are a column `{PACKED}` BINARY; `to_notifications` makes it"
+            raise FormatError("UNSUPPORTED_SCHEMA", reason)
         self._options = options
         self._query = options.query or secrets.token_hex(8)
 
@@ -73,7 +76,8 @@ class _Writer:
         batch = task.getLocalProperty(_BATCH)
         query = self._options.query or task.getLocalProperty(_QUERY) or self._query
         number = int(batch) if batch else self._options.batch or 0
-        return publish(self._options, SequenceNumbers(query, number, task.partitionId()), iterator)
+        rows = record_batches(iterator, PACKED, PUBLISH_ROWS)
+        return publish(self._options, SequenceNumbers(query, number, task.partitionId()), rows)
 
     def commit(self, messages: list[D.WriterCommitMessage | None], *_: Any) -> None:
         """Logs rows without a notification. Idempotent."""
@@ -92,7 +96,7 @@ class BatchWriter(_Writer, D.DataSourceArrowWriter):
     """Publishes a frame."""
 
 
-class StreamWriter(_Writer, D.DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, StreamArrowWriter):
     """Publishes the batches of a stream."""
 
 
@@ -153,27 +157,19 @@ def publish(
 ) -> PublishedRows:
     """Publishes rows, except known ones. Raises DeliveryError for another row of a number."""
     is_numbered = options.delivery != "best-effort"
-    client = options.service(numbering.publisher)
+    client, service = options.open(numbering.publisher)
     done = PublishedRows()
-    with SyncService(client) as service:
+    with closing(service):
         is_latest = True
         if is_numbered:
             is_latest = numbering.resume_after(_wait_admission(client, service))
-        for batch in rows:
-            column = batch.column(PACKED)
-            for first in range(0, len(column), PUBLISH_ROWS):
-                fresh = []
-                for data in column.slice(first, PUBLISH_ROWS).to_pylist():
-                    if data is None:
-                        done.empty += 1
-                        continue
-                    found = notification_from_msgpack(data)
-                    number = numbering.next(found.span + found.body) if is_latest else 0
-                    if number:
-                        fresh.append(_with_number(found, options, numbering, number))
-                    else:
-                        done.known += 1
-                done.published += service.publish_batch(fresh) if fresh else 0
+        with ThreadPoolExecutor(1) as sender:
+            sent: Future[int] | None = None
+            for fresh in _publications(rows, options, numbering if is_latest else None, done):
+                # One is on its way: if it is refused, no later number may be known to the broker.
+                done.published += sent.result() if sent else 0
+                sent = sender.submit(service.publish_batch, fresh)
+            done.published += sent.result() if sent else 0
         if is_latest:
             numbering.end()
     if not is_latest:
@@ -181,6 +177,31 @@ def publish(
             "%(publisher)s: a later batch was published before", {"publisher": numbering.publisher}
         )
     return done
+
+
+def _publications(
+    rows: Iterable[pa.RecordBatch],
+    options: Options,
+    numbering: SequenceNumbers | None,
+    done: PublishedRows,
+) -> Iterator[list[Notification]]:
+    """Yields the notifications of each publication; counts known and empty rows."""
+    for batch in rows:
+        column = batch.column(PACKED)
+        for first in range(0, len(column), PUBLISH_ROWS):
+            fresh = []
+            for data in column.slice(first, PUBLISH_ROWS).to_pylist():
+                if data is None:
+                    done.empty += 1
+                    continue
+                found = notification_from_msgpack(data)
+                number = numbering.next(found.span + found.body) if numbering else 0
+                if numbering and number:
+                    fresh.append(_with_number(found, options, numbering, number))
+                else:
+                    done.known += 1
+            if fresh:
+                yield fresh
 
 
 def _wait_admission(client: TcpService, service: SyncService) -> int:

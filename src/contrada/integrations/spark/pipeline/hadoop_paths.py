@@ -230,7 +230,6 @@ def move_into(source: HadoopPath, target: HadoopPath) -> None:
 
 
 def _context(address: str) -> Any:
-    """Returns the Spark context of this process."""
     context = SparkContext._active_spark_context
     if context is None:
         reason = "an address is for a Spark that has its driver here: expected none behind Connect"

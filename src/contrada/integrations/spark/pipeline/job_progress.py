@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 from py4j.protocol import Py4JError
@@ -11,6 +11,9 @@ from pyspark.sql import SparkSession
 
 PROGRESS_S: Final = 0.25
 """Seconds between two reports of progress."""
+
+_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+"""The properties that `setJobGroup` sets for all later jobs of the thread."""
 
 ProgressListener: TypeAlias = Callable[[str, int, int], None]
 """Called with the name of the step, its finished and its total tasks."""
@@ -60,8 +63,9 @@ def _watch_remote(
 
 @contextmanager
 def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener) -> Iterator[None]:
-    context = session.sparkContext
-    context.setJobGroup(what, what, interruptOnCancel=True)
+    context: Any = session.sparkContext
+    before = {name: context.getLocalProperty(name) for name in _GROUP}
+    context.setJobGroup(what, f"contrada pipeline: {what}", interruptOnCancel=True)
     ended = threading.Event()
 
     def watch() -> None:
@@ -82,6 +86,9 @@ def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener
     finally:
         ended.set()
         watcher.join()
+        with suppress(Py4JError, ConnectionError):  # Java has ended, and its threads with it.
+            for name, value in before.items():
+                context.setLocalProperty(name, value)
 
 
 def _tasks(tracker: StatusTracker, group: str) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ records. All code here runs in the workers; `contrada.integrations.files` decode
 index of a base matches them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -33,7 +33,12 @@ from contrada.integrations.spark.transforms.base_cover import Batches
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.frames import arrow_schema
 from contrada.integrations.spark.transforms.notification_transform import BuiltRows, RowBuilder
-from contrada.integrations.spark.transforms.packed_rows import PackedRows, pairs_of
+from contrada.integrations.spark.transforms.packed_rows import (
+    KEYS_AT_ONCE,
+    PackedRows,
+    pairs_of,
+    portions,
+)
 from contrada.matching.arrow_pack import blobs_in, starts_of
 from contrada.matching.packed import Given
 from contrada.model import FilterSet, Notification, to_msgpack
@@ -193,6 +198,7 @@ class _SourceOutcomes:
     def __init__(self, source: str, names_expected: set[str]) -> None:
         self._source = source
         self._rows: list[dict[str, Any]] = []
+        self._keys = 0
         self.unmet = names_expected
         """The attributes in options that no record had so far."""
         self.files: list[str] = []
@@ -204,6 +210,7 @@ class _SourceOutcomes:
     def add(self, **outcome: Any) -> None:
         """Buffers an outcome of these columns; the others are NULL."""
         self._rows.append({"source": self._source, **outcome})
+        self._keys += len(outcome.get("subscriptions", ()))
 
     def packed_batch(self, file: str, records: PackedRecords) -> pa.RecordBatch:
         """Returns matched records that are in columns already."""
@@ -243,7 +250,6 @@ class _SourceOutcomes:
         return _batch_of(known, len(rows))
 
     def add_bad(self, file: str | None, bad: BadRecord) -> None:
-        """Buffers a bad record."""
         self.bad += 1
         self.add(file=file, record=bad.line, column=bad.column, reason=bad.reason, text=bad.text)
 
@@ -254,12 +260,11 @@ class _SourceOutcomes:
         yield self._batch()
 
     def full_batches(self) -> Batches:
-        """Yields the buffered outcomes if they fill a batch."""
-        if len(self._rows) >= OUTCOMES_MAX:
+        if len(self._rows) >= OUTCOMES_MAX or self._keys >= KEYS_AT_ONCE:
             yield self._batch()
 
     def _batch(self) -> pa.RecordBatch:
-        rows, self._rows = self._rows, []
+        rows, self._rows, self._keys = self._rows, [], 0
         return pa.RecordBatch.from_pylist(rows, OUTCOME)
 
 
@@ -371,6 +376,9 @@ class BaseIndex:
     def __init__(self, base: OpenBase) -> None:
         self._indexes = [base.index(shard) for shard in range(len(base.saved.shards))]
 
+    def __len__(self) -> int:
+        return sum(map(len, self._indexes))
+
     def match(self, notification: Given) -> list[int]:
         """Matches as `Index.match`."""
         return [position for index in self._indexes for position in index.match(notification)]
@@ -403,7 +411,17 @@ class SparkRowReader:
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
         """Yields the outcomes of some rows."""
-        made = self._builder.build(rows)
+        names = rows.schema.names
+
+        def built(columns: Sequence[Any]) -> BuiltRows:
+            return self._builder.build(pa.RecordBatch.from_arrays(columns, names))
+
+        for some in portions(
+            self._base, rows.columns, lambda columns: PackedRows(built(columns).notifications)
+        ):
+            yield from self._outcomes(built(some))
+
+    def _outcomes(self, made: BuiltRows) -> Batches:
         packed = made.notifications
         is_bad = made.reasons.is_valid().to_numpy(zero_copy_only=False)
         bad, held = int(is_bad.sum()), self._held

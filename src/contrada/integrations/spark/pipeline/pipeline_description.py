@@ -17,6 +17,7 @@ import msgspec
 from contrada.errors import ContradaError, ExtensionError, InputError, InvalidObventError
 from contrada.integrations.documents.name_patterns import PATTERN
 from contrada.integrations.files import FORMATS, ReadOptions, check_name_of
+from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, is_address
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
@@ -87,8 +88,8 @@ class PipelineLimits:
     broker_away_s: float = 10.0
     """Seconds to wait for a lost broker. Beyond it: the run ends; `--resume` goes on."""
     batch_end_wait_s: float = 30.0
-    """Seconds that a stopping stream waits for its micro-batch. Beyond it: the micro-batch is
-    cancelled, and repeated when the stream resumes."""
+    """Seconds that a stopping stream waits for its micro-batch. Beyond it: it is cancelled, and
+    repeated after the stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ class _SourceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rename: dict[str, str] = {}
     drop: list[str] = []
     zone: str | None = None
+    pattern: str | None = None
     delimiter: str = ","
     quote: str = '"'
     strategy: str = "multi"
@@ -174,7 +176,7 @@ class _SourceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 _READ_OPTIONS: Final = (
     *("types", "entries", "add", "time", "rename"),
-    *("zone", "delimiter", "quote", "strategy"),
+    *("zone", "pattern", "delimiter", "quote", "strategy"),
 )
 """The keys of a source that are read options as they are."""
 
@@ -356,7 +358,7 @@ def check_owned(output: Folder) -> None:
     others += [each.name for each in output.iterdir() if not each.name.startswith(own)]
     if others:
         names = ", ".join(sorted(others)[:3])
-        reason = f"found {names}, expected a folder of its own: a run replaces what is there"
+        reason = f"found {names}, expected a folder of its own: a run replaces its content"
         raise InputError(str(output), reason)
 
 
@@ -441,6 +443,8 @@ def _source(source: _SourceFields, filled: _ParameterFiller, *, is_stream: bool)
             stylesheet=stylesheet,
             schema=schema,
         )
+        if is_text:
+            plain_format(source.format, reading)
     except ContradaError as error:
         raise InputError(place, str(error)) from None
     return Source(
@@ -466,6 +470,7 @@ def _obvent_marks(reference: str) -> tuple[str, ...]:
     except Exception as error:
         reason = f"its filters cannot be had: {type(error).__name__}: {error}"
         raise InvalidObventError(reference, reason) from error
-    return tuple(
-        name.removeprefix(_MARK_PREFIX) for name in sorted(names) if name.startswith(_MARK_PREFIX)
-    )
+    marks = [name for name in sorted(names) if name.startswith(_MARK_PREFIX)]
+    if not marks:
+        raise InvalidObventError(reference, "its objects have no mark of their own")
+    return tuple(name.removeprefix(_MARK_PREFIX) for name in marks)

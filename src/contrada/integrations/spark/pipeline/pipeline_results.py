@@ -21,7 +21,6 @@ from contrada.integrations.files import FORMATS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source, TableSink
 from contrada.integrations.spark.pipeline.run_folder import write_atomically
-from contrada.integrations.spark.pipeline.worker_files import GONE
 
 REASONS_MAX: Final = 10
 """The most frequent reasons of a source's bad records. Beyond it: the quarantine has all."""
@@ -52,7 +51,8 @@ class SourceSummary:
 class PipelineSummary:
     """The results of a run: `matches` by subscription, `patterns` by pattern, the folder `output`,
     `stages` as seconds, `plan` as the way of matching by source, `refused` rules of other dialects,
-    `versions` of a stream's subscriptions.
+    `versions` of a stream's subscriptions; `missing` names, after a run of present data without a
+    match, the attributes in filters that the first records of a source do not have.
     """
 
     sources: tuple[SourceSummary, ...]
@@ -69,6 +69,7 @@ class PipelineSummary:
     plan: dict[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,10 @@ class SourceCounts:
             seconds=self.seconds + other.seconds,
         )
 
-    def with_bad(self, reason: str, count: int) -> "SourceCounts":
-        """Returns the counts with more bad records for one reason."""
-        reasons = Counter(self.reasons) + Counter({reason: count})
-        return replace(self, bad=self.bad + count, reasons=dict(reasons))
+    def with_bad(self, reasons: Sequence[str]) -> "SourceCounts":
+        """Returns the counts with more bad records for these reasons."""
+        every = Counter(self.reasons) + Counter(reasons)
+        return replace(self, bad=self.bad + len(reasons), reasons=dict(every))
 
     def summary(self, source: str, published: int = 0) -> SourceSummary:
         """Returns the summary of the source."""
@@ -194,7 +195,7 @@ def check_format(session: SparkSession, place: str, name: str, *also: str) -> No
     except (PySparkException, Py4JJavaError) as error:  # A known format raises other errors.
         if _UNKNOWN.search(str(error)):
             known = ", ".join(dict.fromkeys((*also, *SPARK_FORMATS)))
-            package = "one whose package Spark has, by --conf spark.jars.packages=…"
+            package = "one with its package in Spark, by --conf spark.jars.packages=…"
             reason = f"found the format {name!r}, expected {known}, or {package}"
             raise InputError(place, reason) from None
 
@@ -241,14 +242,16 @@ def date_of(column: str) -> Column:
 
 
 def quarantine_of(
-    outcomes: DataFrame, gone: Mapping[str, Sequence[str]] | None = None
+    outcomes: DataFrame, files: Mapping[str, Mapping[str, str]] | None = None
 ) -> DataFrame:
-    """Returns the bad records, and the files of each source that are `gone`."""
+    """Returns the bad records, and each source's bad `files` with reasons."""
     bad = outcomes.where("reason is not null").select(
         "source", "file", F.col("record").alias("line"), "column", "reason", "text"
     )
     rows = [
-        (name, file, None, None, GONE, None) for name in gone or () for file in (gone or {})[name]
+        (name, file, None, None, reason, None)
+        for name, bad_files in (files or {}).items()
+        for file, reason in bad_files.items()
     ]
     return bad.union(outcomes.sparkSession.createDataFrame(rows, bad.schema)) if rows else bad
 

@@ -6,66 +6,69 @@ previous run (`run_folder`). Then each matched notification is published once, h
 subscriptions it matches.
 """
 
-import hashlib
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
+from typing import Any
 
-import msgspec
 from pyspark.sql import SparkSession
 
 from contrada.errors import InputError
 from contrada.integrations.spark.pipeline import job_progress, run_folder
 from contrada.integrations.spark.pipeline import pipeline_results as results
+from contrada.integrations.spark.pipeline.batch_run import BatchRun
+from contrada.integrations.spark.pipeline.local_run import LocalRun, why_spark
 from contrada.integrations.spark.pipeline.match_publisher import publish_matches
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
 from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary, SourceCounts
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import LoadedSubscriptions
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import load_origins
 from contrada.integrations.spark.pipeline.preflight import base_of, check_pipeline, named_source
-from contrada.integrations.spark.pipeline.source_outcomes import describe_matching, outcomes
+from contrada.integrations.spark.pipeline.source_outcomes import missing_in, outcomes
 from contrada.integrations.spark.transforms.detection import detect
-from contrada.integrations.spark.transforms.filter_bases import Base
-
-
-class _RunState(msgspec.Struct):
-    """The finished sources of a run. `digest` is of its description."""
-
-    digest: str
-    done: dict[str, SourceCounts] = {}
+from contrada.integrations.spark.transforms.filter_bases import Base, is_local
 
 
 def run_pipeline(
-    session: SparkSession,
+    session: SparkSession | None,
     pipeline: Pipeline,
     *,
     publish: str | None = None,
     on_progress: job_progress.ProgressListener = job_progress.no_progress,
     stop: threading.Event | None = None,
     resume: bool = False,
+    is_short: bool = False,
 ) -> PipelineSummary:
-    """Runs a batch pipeline. `publish` replaces the address of its description.
+    """Runs a batch pipeline. `publish` replaces the address of its description. Without a session
+    it is a `LocalRun`, and with `is_short`, where Spark is on this machine and a `LocalRun` could
+    do all but publish, a `ShortRun`. The results are the same.
 
-    With `resume`, the last interrupted run continues after its finished sources. Once `stop` is
-    set, no further step starts, and KeyboardInterrupt is raised. Raises ConnectionFailedError
-    before anything is read, and InputError for bad data, and without a run to resume.
+    With `resume`, the last interrupted run continues after its finished sources; one that has
+    written nothing begins. Once `stop` is set, no further step starts, and KeyboardInterrupt is
+    raised. Raises ConnectionFailedError before anything is read, and InputError for bad data, if
+    the run to resume has ended, and without a session if it needs one.
     """
     began = monotonic()
     address = publish or pipeline.publish
-    asked = check_pipeline(session, pipeline, address)
-    base = base_of(pipeline, asked)
-    of = _BatchRun(session, pipeline, asked, base, on_progress, stop or threading.Event())
+    if session is None and (reason := why_spark(pipeline, address)):
+        raise InputError("engine", f"a local run is impossible: {reason}")
+    if session is None:
+        asked = pipeline.asked or load_origins(pipeline.origins)
+    else:
+        asked = check_pipeline(session, pipeline, address)
+    steps: dict[str, Any] = {"pipeline": pipeline, "asked": asked, "on_progress": on_progress}
+    steps |= {"base": base_of(pipeline, asked), "stop": stop or threading.Event()}
+    of = _run_of(session, pipeline, steps, is_short=is_short)
     with run_folder.lock_output(pipeline.output) as check_alone:
         run_folder.repair(pipeline.output)
         run, state = of.resume() if resume else of.begin()
-        for number, source in enumerate(pipeline.sources):
+        for source, place in zip(pipeline.sources, of.places(run), strict=True):
             if source.name not in state.done:
-                with of.stage(f"match {source.name}"):
-                    place = run.place(run_folder.OUTCOMES, str(number))
-                    state.done[source.name] = of.match(source, place)
+                with of.stage(what := f"match {source.name}"):
+                    counts = of.match(source, place)
+                state.done[source.name] = replace(counts, seconds=of.seconds[what])
                 of.save(run, state)
         patterns = of.write(run)
         summary = of.summary(state.done, patterns)
@@ -74,86 +77,73 @@ def run_pipeline(
         results.write_report(summary, run.path)
         check_alone()
         run = run.show()
-        if address and any(each.matched for each in summary.sources):
+        if session is not None and address and any(each.matched for each in summary.sources):
             published = monotonic()
-            counts = publish_matches(session, pipeline, address, on_progress, of.stop)
+            published_of = publish_matches(session, pipeline, address, on_progress, of.stop)
             summary = replace(
                 summary,
                 sources=tuple(
-                    replace(each, published=counts[each.source]) for each in summary.sources
+                    replace(each, published=published_of[each.source]) for each in summary.sources
                 ),
-                published=sum(counts.values()),
+                published=sum(published_of.values()),
                 publish_seconds=monotonic() - published,
             )
             results.write_report(replace(summary, seconds=monotonic() - began), run.path)
     return replace(summary, seconds=monotonic() - began)
 
 
-@dataclass(slots=True)
-class _BatchRun:
-    """The steps of a run, and the seconds of its stages."""
+def _run_of(
+    session: SparkSession | None, pipeline: Pipeline, steps: dict[str, Any], *, is_short: bool
+) -> BatchRun:
+    """Returns the run of the kind that is asked for and possible."""
+    if session is None:
+        return LocalRun(**steps)
+    is_short = is_short and is_local(session) and why_spark(pipeline, None) is None
+    return (ShortRun if is_short else SparkRun)(session=session, **steps)
+
+
+def _write_outcomes(session: SparkSession, source: Source, base: Base, place: str) -> None:
+    with named_source(source.name):
+        frame = outcomes(session, source, base)
+    frame.write.mode("overwrite").parquet(place)
+
+
+@dataclass(slots=True, kw_only=True)
+class ShortRun(LocalRun):
+    """A run on Spark over little data: Spark matches, and this process counts and writes. Further
+    jobs would load classes into Java for two seconds.
+    """
 
     session: SparkSession
-    pipeline: Pipeline
-    asked: LoadedSubscriptions
-    base: Base
-    on_progress: job_progress.ProgressListener
-    stop: threading.Event
-    seconds: dict[str, float] = field(default_factory=dict)
 
-    @contextmanager
-    def stage(self, what: str) -> Iterator[None]:
-        """Runs the block as a stage. Raises KeyboardInterrupt once `stop` is set."""
-        job_progress.check_stop(self.stop)
-        began = monotonic()
-        with job_progress.watch_jobs(self.session, what, self.on_progress):
-            yield
-        self.seconds[what] = monotonic() - began
+    def watch(self, what: str) -> AbstractContextManager[None]:
+        return job_progress.watch_jobs(self.session, what, self.on_progress)
 
-    def save(self, run: run_folder.RunFolder, state: _RunState) -> None:
-        """Writes the finished sources."""
-        path = run.path / run_folder.STATE_FILE
-        run_folder.write_atomically(path, msgspec.json.encode(state))
+    def read(self, source: Source, folder: Path) -> None:
+        _write_outcomes(self.session, source, self.base, str(folder))
 
-    def _digest(self) -> str:
-        described = (self.pipeline.text, self.base.digest, list(self.asked.filters))
-        return hashlib.sha256(repr(described).encode()).hexdigest()
 
-    def begin(self) -> tuple[run_folder.RunFolder, _RunState]:
-        """Returns a new run with its state."""
-        run_folder.delete_unfinished(self.pipeline.output)
-        run, state = run_folder.new_run(self.pipeline.output), _RunState(self._digest())
-        self.save(run, state)
-        return run, state
+@dataclass(slots=True, kw_only=True)
+class SparkRun(BatchRun):
+    """A run on Spark."""
 
-    def resume(self) -> tuple[run_folder.RunFolder, _RunState]:
-        """Returns the last unfinished run with its state."""
-        output = self.pipeline.output
-        run = run_folder.unfinished_run(output)
-        known = run_folder.read_state(run.path / run_folder.STATE_FILE, _RunState) if run else None
-        if run is None or known is None:
-            raise InputError(str(output), "found no run to go on with")
-        if known.digest != self._digest():
-            reason = "the run that was not ended had another description"
-            raise InputError(str(output), f"{reason}; without --resume one begins")
-        return run, known
+    session: SparkSession
+
+    def watch(self, what: str) -> AbstractContextManager[None]:
+        return job_progress.watch_jobs(self.session, what, self.on_progress)
+
+    def missing_in(self, source: Source) -> list[str]:
+        with named_source(source.name):
+            return missing_in(self.session, source, self.asked.filters.values())
 
     def match(self, source: Source, place: str) -> SourceCounts:
-        """Writes the outcomes of a source; returns the counts."""
-        began = monotonic()
-        with named_source(source.name):
-            frame = outcomes(self.session, source, self.base)
-        frame.write.mode("overwrite").parquet(place)
+        _write_outcomes(self.session, source, self.base, place)
         written = self.session.read.schema(OUTCOME_DDL).parquet(place)
-        counts = results.counts_of(written, [source], len(self.asked.filters))[source.name]
-        return replace(counts, seconds=monotonic() - began)
+        return results.counts_of(written, [source], len(self.asked.filters))[source.name]
 
     def write(self, run: run_folder.RunFolder) -> dict[str, int]:
-        """Writes the results of a run; returns the number of matches of each pattern."""
         session, pipeline = self.session, self.pipeline
-        numbers = map(str, range(len(pipeline.sources)))
-        places = [run.place(run_folder.OUTCOMES, number) for number in numbers]
-        every = session.read.schema(OUTCOME_DDL).parquet(*places)
+        every = session.read.schema(OUTCOME_DDL).parquet(*self.places(run))
         types = results.types_of(pipeline)
         rows = {
             "matches": results.matches_of(every, list(self.asked.filters), types),
@@ -178,24 +168,3 @@ class _BatchRun:
                 with self.stage(f"table {sink}"):
                     results.write_table(rows[sink.rows], sink)
         return counts
-
-    def summary(
-        self, done: Mapping[str, SourceCounts], patterns: dict[str, int]
-    ) -> PipelineSummary:
-        """Returns the summary before publishing."""
-        matches: Counter[int] = Counter()
-        for each in done.values():
-            matches.update(each.matches)
-        pipeline, asked = self.pipeline, self.asked
-        return PipelineSummary(
-            tuple(done[each.name].summary(each.name) for each in pipeline.sources),
-            {name: matches[position] for position, name in enumerate(asked.filters)},
-            published=0,
-            publish_seconds=0.0,
-            seconds=0.0,
-            output=str(pipeline.output.absolute()),
-            patterns=patterns,
-            stages=self.seconds,
-            plan={each.name: describe_matching(each, self.base) for each in pipeline.sources},
-            refused=asked.refused,
-        )

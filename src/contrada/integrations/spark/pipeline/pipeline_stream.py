@@ -16,7 +16,8 @@ the checkpoint.
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,13 +40,14 @@ from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummar
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import load_origins
 from contrada.integrations.spark.pipeline.preflight import Identity, check_pipeline, read_identity
 from contrada.integrations.spark.pipeline.subscription_versions import Version, Versions
-from contrada.integrations.spark.pipeline.worker_files import GONE, files_taken, may_be_gone
+from contrada.integrations.spark.pipeline.worker_files import GONE, files_taken
 from contrada.integrations.spark.transforms.detection import SEEN, detection, parts_of
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
 from contrada.model.extensions import load, loaded
 
 _BatchCounts: TypeAlias = Mapping[str, SourceCounts]
-_GoneFiles: TypeAlias = Mapping[str, Sequence[str]]
+_BadFiles: TypeAlias = Mapping[str, Mapping[str, str]]
+"""The reason of each file, by source."""
 
 
 class _Totals(msgspec.Struct, frozen=True):
@@ -56,6 +58,7 @@ class _Totals(msgspec.Struct, frozen=True):
     matches: dict[str, int] = {}
     patterns: dict[str, int] = {}
     published: dict[str, int] = {}
+    seconds: dict[str, float] = {}
 
 
 def run_stream(
@@ -141,7 +144,8 @@ class _MicroBatches:
     turn: threading.Lock = field(default_factory=threading.Lock)
     is_ending: bool = False
     failure: Exception | None = None
-    publish_s: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """The seconds of each stage of the running micro-batch."""
     began: float = field(default_factory=monotonic)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -162,19 +166,18 @@ class _MicroBatches:
 
     def _process(self, frame: DataFrame, batch: int) -> None:
         self.check_alone()
+        self.seconds.clear()
         version = self.versions.of_batch(batch)
         every = source_outcomes.outcomes_of(frame, self.task, version.base)
         every = every.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            began = monotonic()
-            counts = results.counts_of(every, self.pipeline.sources, len(version.names))
-            seconds = (monotonic() - began) / len(counts)
+            with self._stage("match"):
+                counts = results.counts_of(every, self.pipeline.sources, len(version.names))
+            seconds = self.seconds["match"] / len(counts)
             counts = {name: replace(each, seconds=seconds) for name, each in counts.items()}
-            gone = self._missing_files(every, batch)
-            counts |= {
-                name: counts[name].with_bad(GONE, len(files)) for name, files in gone.items()
-            }
-            self._write(every, batch, version, counts, gone)
+            files = self._bad_files(every, batch)
+            counts |= {name: counts[name].with_bad([*of.values()]) for name, of in files.items()}
+            self._write(every, batch, version, counts, files)
             patterns = self._detect(every, batch, len(version.names))
         finally:
             every.unpersist()
@@ -182,34 +185,45 @@ class _MicroBatches:
         self.versions.prune(batch)
         self.report()
 
-    def _missing_files(self, every: DataFrame, batch: int) -> dict[str, list[str]]:
-        """Returns the files that Spark selected, and no task received. Cost: at most a job."""
-        taken: dict[str, list[str]] = {}
+    @contextmanager
+    def _stage(self, what: str) -> Iterator[None]:
+        began = monotonic()
+        yield
+        self.seconds[what] = self.seconds.get(what, 0.0) + monotonic() - began
+
+    def _bad_files(self, every: DataFrame, batch: int) -> dict[str, dict[str, str]]:
+        """Returns the files that Spark selected and no task received, and those that have changed
+        since. Cost: at most a job.
+        """
+        bad: dict[str, dict[str, str]] = {}
         for place, source in enumerate(self.task.sources):
             if isinstance(source, TextFiles):
-                addresses = files_taken(self.pipeline.checkpoint, batch, place)
-                taken[source.name] = [*map(source.display_name, filter(may_be_gone, addresses))]
-        if not any(taken.values()):
-            return {}
-        rows = every.where("files is not null").select("source", F.explode("files")).collect()
-        given = {(row[0], row[1]) for row in rows}
-        left = {name: [n for n in names if (name, n) not in given] for name, names in taken.items()}
-        return {name: names for name, names in left.items() if names}
+                files = files_taken(self.pipeline.checkpoint, batch, place)
+                faults = ((source.display_name(file.address), file.fault()) for file in files)
+                bad[source.name] = {name: reason for name, reason in faults if reason}
+        if any(GONE in of.values() for of in bad.values()):
+            rows = every.where("files is not null").select("source", F.explode("files")).collect()
+            for source_name, name in rows:
+                if bad[source_name].get(name) == GONE:
+                    del bad[source_name][name]
+        return {source_name: of for source_name, of in bad.items() if of}
 
     def _write(
-        self, every: DataFrame, batch: int, version: Version, counts: _BatchCounts, gone: _GoneFiles
+        self, every: DataFrame, batch: int, version: Version, counts: _BatchCounts, files: _BadFiles
     ) -> None:
-        """Writes the matches and bad records of a micro-batch."""
         pipeline = self.pipeline
         if any(each.matched for each in counts.values()):
             matches = results.matches_of(
                 every, version.names, results.types_of(pipeline), version.number
             )
-            self._replace(matches, "matches", batch)
+            with self._stage("write"):
+                self._replace(matches, "matches", batch)
             if self.address:
-                self._publish(every, batch, len(version.names))
+                with self._stage("publish"):
+                    self._publish(every, batch, len(version.names))
         if any(each.bad for each in counts.values()):
-            self._replace(results.quarantine_of(every, gone), "quarantine", batch)
+            with self._stage("write"):
+                self._replace(results.quarantine_of(every, files), "quarantine", batch)
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
         """Replaces the results of this micro-batch, in its folder and in tables."""
@@ -231,7 +245,6 @@ class _MicroBatches:
         matched = every.where(f"subscriptions[0] < {subscriptions}")
         parted = matched.repartition(self.identity.parts, "source", "file")
         rows = parted.sortWithinPartitions("source", "file", "record", "time_us", "notification")
-        began = monotonic()
         results.publish_rows(
             rows,
             address=self.address,
@@ -239,7 +252,6 @@ class _MicroBatches:
             query=self.identity.query,
             batch=str(batch),
         )
-        self.publish_s += monotonic() - began
 
     def _detect(self, every: DataFrame, batch: int, subscriptions: int) -> dict[str, int]:
         """Detects patterns; returns the number of new matches of each. Patterns see the records
@@ -269,7 +281,8 @@ class _MicroBatches:
         asked = f"array_max(subscriptions) >= {subscriptions}"
         seen = "read is not null and time_us is not null"
         rows = every.where(f"{asked} or ({seen})")
-        follow(rows.selectExpr("notification", f"if({seen}, time_us, null) as {SEEN}"), batch)
+        with self._stage("detect"):
+            follow(rows.selectExpr("notification", f"if({seen}, time_us, null) as {SEEN}"), batch)
         return found
 
     def _add(
@@ -291,6 +304,10 @@ class _MicroBatches:
             dict(matches),
             dict(Counter(before.patterns) + Counter(patterns)),
             dict(Counter(before.published) + Counter(published)),
+            {
+                name: before.seconds.get(name, 0.0) + self.seconds.get(name, 0.0)
+                for name in before.seconds | self.seconds
+            },
         )
         run_folder.write_atomically(self._file(batch), msgspec.json.encode(totals))
         self._file(batch - BATCHES_KEPT).unlink(missing_ok=True)
@@ -314,12 +331,13 @@ class _MicroBatches:
             tuple(sources[name].summary(name, published[name]) for name in names),
             dict.fromkeys(asked.names, 0) | totals.matches,
             sum(published.values()),
-            self.publish_s,
+            totals.seconds.get("publish", 0.0),
             monotonic() - self.began,
             str(pipeline.output.absolute()),
             mode="stream",
             batches=totals.batches,
             patterns=dict.fromkeys(pipeline.patterns, 0) | totals.patterns,
+            stages=totals.seconds,
             plan={
                 each.name: source_outcomes.describe_matching(each, asked.base)
                 for each in pipeline.sources

@@ -16,13 +16,8 @@ import msgspec
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents.name_patterns import by_names
+from contrada.integrations.files import subscription_files
 from contrada.integrations.files.record_matcher import RecordFilter
-from contrada.integrations.files.subscription_files import (
-    DIALECTS,
-    load_rules,
-    load_subscriptions,
-    rule_files,
-)
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
 from contrada.net.client.tcp_service import TcpService, read_subscriptions
 from contrada.net.wire.inspection import HeldFilters
@@ -93,8 +88,8 @@ def digest_of(origin: SubscriptionsOrigin) -> str:
     """Returns the digest of an origin's files. Raises InputError."""
     assert origin.file is not None
     found = blake2b(digest_size=16)
-    suffixes = DIALECTS[origin.dialect].suffixes if origin.dialect else ()
-    for path in rule_files((origin.file,), suffixes):
+    suffixes = subscription_files.DIALECTS[origin.dialect].suffixes if origin.dialect else ()
+    for path in subscription_files.rule_files((origin.file,), suffixes):
         try:
             found.update(path.read_bytes())
         except OSError as error:
@@ -143,8 +138,8 @@ def _filter_of(address: str, packed: bytes) -> Filter:
 
 def _of_file(path: Path, dialect: str | None) -> tuple[NamedFilters, list[str]]:
     if dialect is None:
-        return load_subscriptions(path), []
-    rules, refused = load_rules(path, dialect)
+        return subscription_files.load_subscriptions(path), []
+    rules, refused = subscription_files.load_rules(path, dialect)
     if not rules:
         reason = f"found no rule of {dialect} that can be read"
         raise InputError(str(path), "; ".join([reason, *refused[:1]]))

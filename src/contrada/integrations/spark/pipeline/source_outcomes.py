@@ -23,9 +23,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files import FORMATS, WHOLE, CsvRows, open_lines, parts_of
 from contrada.integrations.files.csv_rows import columns_of, has_open_quote
+from contrada.integrations.files.event_logs import EVTX
 from contrada.integrations.files.lines import PART_BYTES, open_blocks, readable
+from contrada.integrations.files.match_diagnosis import RECORDS_EXPLAINED_MAX, missing_attributes
 from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.record import bad_record
+from contrada.integrations.files.record_matcher import RecordFilter
 from contrada.integrations.spark.pipeline import outcome_task as tasks
 from contrada.integrations.spark.pipeline import worker_files
 from contrada.integrations.spark.pipeline.job_progress import is_remote
@@ -33,6 +36,8 @@ from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.transforms.filter_bases import Base, is_local
 from contrada.integrations.spark.transforms.notification_transform import builder_of
 from contrada.integrations.spark.transforms.worker_code import for_worker
+from contrada.model import Filter
+from contrada.model.codec import notification_from_msgpack
 
 FILE_COST_BYTES: Final = 2**16
 """The least size of a file when parts are distributed among tasks."""
@@ -42,6 +47,9 @@ LISTED_HERE_MAX: Final = 1_000
 
 COLUMNS_LISTED: Final = 20
 """Columns of a header that a message names. Beyond it: it has their number."""
+
+OBSERVED: Final = "contrada"
+"""The name of the metrics `read`, `bad` and `matched` for Spark's listeners."""
 
 _GLOB: Final = re.compile(r"([\\*?\[\]{}])")
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]+:")
@@ -64,6 +72,16 @@ def outcomes(
     return outcomes_of(rows, task, base)
 
 
+def missing_in(session: SparkSession, source: Source, asked: Iterable[RecordFilter]) -> list[str]:
+    """Returns the `missing_attributes` of the first records of a source. Cost: a job that reads
+    about as many records.
+    """
+    every = outcomes(session, source, Base({0: Filter({})})).where("notification is not null")
+    rows = every.select("notification").limit(RECORDS_EXPLAINED_MAX).collect()
+    found = [notification_from_msgpack(bytes(row[0])) for row in rows]
+    return missing_attributes(asked, found) if found else []
+
+
 def open_sources(
     session: SparkSession, sources: Sequence[Source], *, stream: bool = False
 ) -> OpenedSources:
@@ -82,9 +100,12 @@ def open_sources(
 
 
 def outcomes_of(rows: DataFrame, task: tasks.OutcomeTask, base: Base) -> DataFrame:
-    """Returns the outcomes of rows, matched by a base."""
+    """Returns the outcomes of rows, matched by a base; listeners of Spark observe their counts."""
     shipped = replace(task, base=base.ship(rows.sparkSession))
-    return rows.mapInArrow(for_worker(partial(tasks.outcome_batches, shipped)), tasks.OUTCOME_DDL)
+    work = for_worker(partial(tasks.outcome_batches, shipped))
+    made = rows.mapInArrow(work, tasks.OUTCOME_DDL)
+    counts = {"read": F.sum("read"), "bad": F.sum("bad"), "matched": F.count("notification")}
+    return made.observe(OBSERVED, *(count.alias(name) for name, count in counts.items()))
 
 
 def describe_matching(source: Source, base: Base) -> str:
@@ -231,7 +252,7 @@ def _split(address: str, source: Source) -> tuple[int, list[tasks.FilePart]]:
         file = worker_files.open_file(address)
         with readable(file), file.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
-        if format_name == "xml" or (reading.entries and not is_rows):
+        if format_name in ("xml", EVTX) or (reading.entries and not is_rows):
             return size, whole
         is_whole = partial(has_open_quote, quote=reading.quote) if is_rows else None
         first, *rest = parts_of(file, is_whole) if size > PART_BYTES else (WHOLE,)

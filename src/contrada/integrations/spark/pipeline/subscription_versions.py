@@ -173,7 +173,9 @@ class Versions:
     def _read(self, number: int) -> _SavedVersion:
         found = read_state(self._file(number), _SavedVersion)
         if found is None:
-            raise StoreError(f"{self._checkpoint}: version {number} of the subscriptions is gone")
+            raise StoreError(
+                f"{self._checkpoint}: version {number} of the subscriptions was removed"
+            )
         return found
 
     def _file(self, number: int) -> Folder:

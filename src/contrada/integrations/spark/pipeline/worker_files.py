@@ -161,8 +161,11 @@ class _AddressedFile:
 
 # --- the files of a micro-batch -------------------------------------------------------------------
 
-GONE: Final = "gone before it was read"
+GONE: Final = "removed before it was read"
 """The reason of a file that Spark selected and no task received."""
+
+CHANGED: Final = "changed since it was found: move complete files to their place"
+"""The reason of a file that was written, replaced or cut off, so that half a record may be read."""
 
 _LOG_VERSION: Final = "v1"
 
@@ -171,14 +174,27 @@ class _Offset(msgspec.Struct, frozen=True):
     entry: int | None = msgspec.field(default=None, name="logOffset")
 
 
-class _TakenFile(msgspec.Struct, frozen=True):
-    path: str
+class TakenFile(msgspec.Struct, frozen=True):
+    """A file that Spark selected, and the time of its last change before that."""
+
+    address: str = msgspec.field(name="path")
+    changed_ms: int = msgspec.field(name="timestamp")
     entry: int = msgspec.field(name="batchId")
 
+    def fault(self) -> str | None:
+        """Returns GONE or CHANGED, or None. Elsewhere a check costs too much: always GONE."""
+        if scheme_of(self.address) != LOCAL:
+            return GONE
+        try:
+            changed_ms = os.stat(local_path(self.address)).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return GONE
+        return None if changed_ms == self.changed_ms else CHANGED
 
-def files_taken(checkpoint: Folder, batch: int, source: int) -> list[str]:
-    """Returns the addresses of a source's files in a micro-batch, from Spark's log. Empty for a
-    source without files. Raises StoreError for a log that Spark did not write.
+
+def files_taken(checkpoint: Folder, batch: int, source: int) -> list[TakenFile]:
+    """Returns a source's files in a micro-batch, from Spark's log. Empty for a source without
+    files. Raises StoreError for a log that Spark did not write.
 
         CHECKPOINT/query/offsets/BATCH            the last entry of each source, a line for each
         CHECKPOINT/query/sources/N/ENTRY          a line of JSON for each file
@@ -188,12 +204,7 @@ def files_taken(checkpoint: Folder, batch: int, source: int) -> list[str]:
     last = _last_entry(query, batch, source)
     before = _last_entry(query, batch - 1, source) if batch else -1
     entries = range(before + 1, last + 1)
-    return [path for entry in entries for path in _entry(query / "sources" / str(source), entry)]
-
-
-def may_be_gone(address: str) -> bool:
-    """Whether a file may be deleted; always true elsewhere, where a check costs too much."""
-    return scheme_of(address) != LOCAL or not os.path.exists(local_path(address))
+    return [file for entry in entries for file in _entry(query / "sources" / str(source), entry)]
 
 
 def _last_entry(query: Folder, batch: int, source: int) -> int:
@@ -206,16 +217,16 @@ def _last_entry(query: Folder, batch: int, source: int) -> int:
     return -1 if offset is None or offset.entry is None else offset.entry
 
 
-def _entry(folder: Folder, entry: int) -> Iterator[str]:
-    """Yields the addresses of the files of an entry."""
+def _entry(folder: Folder, entry: int) -> Iterator[TakenFile]:
+    """Yields the files of an entry."""
     place = folder / str(entry)
     if not place.exists():
         later = [each for each in folder.glob("*.compact") if int(each.stem) >= entry]
         place = min(later, key=lambda each: int(each.stem), default=place)
     for line in _lines(place):
-        taken = msgspec.json.decode(line, type=_TakenFile)
+        taken = msgspec.json.decode(line, type=TakenFile)
         if taken.entry == entry:
-            yield unquote(taken.path)
+            yield msgspec.structs.replace(taken, address=unquote(taken.address))
 
 
 def _lines(file: Folder) -> list[str]:
@@ -223,7 +234,7 @@ def _lines(file: Folder) -> list[str]:
     try:
         version, *lines = file.read_bytes().decode().splitlines()
     except FileNotFoundError:
-        raise StoreError(f"{file}: the log of a micro-batch is gone") from None
+        raise StoreError(f"{file}: the log of a micro-batch is missing") from None
     if version != _LOG_VERSION:
         raise StoreError(f"{file}: found {version!r}, expected {_LOG_VERSION}")
     return lines

@@ -25,6 +25,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError, InputError
+from contrada.integrations.spark.spark_versions import repartition_by_id
 from contrada.integrations.spark.transforms import cover_worker
 from contrada.integrations.spark.transforms.cover_worker import Examples, FilterForm, Shard, Verdict
 from contrada.integrations.spark.transforms.frames import arrow_schema
@@ -134,7 +135,6 @@ class _Steps:
         return self.run(frame.select("form"), partial(_place, shares), _PLACED)
 
     def run(self, frame: DataFrame, step: WorkerStep, columns: str) -> DataFrame:
-        """Runs a step of the workers on the rows of a frame."""
         filled = columns.format(key=self.key, filter=self.filter)
         work = for_worker(partial(_in_arrow, step, filled, self.extensions))
         return frame.mapInArrow(work, filled)
@@ -197,7 +197,7 @@ def _verdicts(
         .withColumn("part", F.explode(F.sequence(F.lit(0), F.col("parts") - 1)))
         .select(shard(F.col("part")), F.lit(True).alias("asked"), *columns)
     )
-    placed = rows.union(looked_up).repartitionById(shards, F.col("shard"))
+    placed = repartition_by_id(rows.union(looked_up), shards, "shard")
     ordered = placed.sortWithinPartitions("shard", "asked", "rank", "form")
     return steps.run(ordered, partial(_look_up, strictly), "form binary, by binary")
 
@@ -244,13 +244,12 @@ def _explain(
     )
 
 
-# --- what a worker does -----------------------------------------------------------------------
+# --- the functions of a worker ----------------------------------------------------------------
 
 
 def _in_arrow(
     step: WorkerStep, columns: str, extensions: tuple[str, ...], batches: Batches
 ) -> Batches:
-    """Runs a step, and puts its rows into batches."""
     for name in extensions:
         load(name)
     schema, rows = arrow_schema(columns), step(batches)
@@ -347,14 +346,12 @@ def _look_up(strictly: bool, batches: Batches) -> Iterator[Verdict]:
 
 
 def _write(kind: str, batches: Batches) -> Iterator[tuple[Any, ...]]:
-    """Converts forms to filters of the given type."""
     for key, form, by, reason in _rows(batches):
         known = (each and _written(kind, cover_worker.filter_of(each)) for each in (form, by))
         yield key, *known, reason
 
 
 def _unite(kind: str, batches: Batches) -> Iterator[tuple[Any, ...]]:
-    """Converts lists of forms to their unions, of the given type."""
     for key, forms in _rows(batches):
         filters = list(map(cover_worker.filter_of, forms))
         yield key, _written(kind, filters[0] if len(filters) == 1 else FilterSet(filters))

@@ -383,7 +383,6 @@ class Shard:
         return np.repeat(rows, np.diff(offsets)) * len(self._forms) + keys.astype(np.int64)
 
     def _verdict(self, form: FilterForm, rank: float, found: list[int]) -> Verdict | None:
-        """Returns the verdict on a filter among its candidates."""
         if not found:
             return None
         of, is_open = filter_of(form), False

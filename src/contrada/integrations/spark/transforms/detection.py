@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from contrada.errors import InputError
+from contrada.integrations.spark.spark_versions import repartition_by_id
 from contrada.integrations.spark.transforms import detection_worker as worker
 from contrada.integrations.spark.transforms.frames import NOTIFICATION, TIME, frame_of
 from contrada.integrations.spark.transforms.state_files import states_of
@@ -69,7 +70,7 @@ def detect(
         columns, described = _describe(frame, time, zone, dropped)
         find = worker.FindSteps(shipped, parts, described, own)
         found = columns.mapInArrow(for_worker(find), worker.STEPS_SCHEMA)
-        steps = found.repartitionById(parts, "part").sortWithinPartitions("part", "time_us")
+        steps = repartition_by_id(found, parts, "part").sortWithinPartitions("part", "time_us")
         follow = for_worker(worker.FollowSteps(shipped, own))
         return steps.mapInArrow(follow, worker.MATCHES_SCHEMA).drop("batch")
 
@@ -181,7 +182,7 @@ class _Detection:
         )
         follow = worker.FollowShares(self.patterns, self.limits, self.slack_us, batch, states)
         shares = frame.mapInArrow(for_worker(worker.ShareSteps(find)), worker.SHARES_SCHEMA)
-        by_part = shares.repartitionById(find.parts, "part")
+        by_part = repartition_by_id(shares, find.parts, "part")
         matches = by_part.mapInArrow(for_worker(follow), worker.MATCHES_SCHEMA)
         self.sink(matches, batch)
         if None in states.counts(batch):  # The sink did not consume all matches.
@@ -194,7 +195,6 @@ class _Detection:
 
 
 def _log_dropped(before: DetectionStatistics | None, after: DetectionStatistics) -> None:
-    """Logs the dropped rows of a batch."""
     known = before.dropped if before else {}
     new = {name: count - known.get(name, 0) for name, count in after.dropped.items()}
     if any(new.values()):

@@ -178,7 +178,6 @@ def _folder(folder: str | Path | None) -> Path:
 
 
 def _read(given: Any) -> tuple[list[SubscriptionKey], list[SubscribedInterest]]:
-    """Returns the keys and subscriptions in order."""
     if isinstance(given, str | Path):
         given = load_subscriptions(Path(given))
     elif isinstance(given, DataFrame):
@@ -228,7 +227,6 @@ def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
 
 
 def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[Any]) -> SavedBase:
-    """Builds the files of a base; returns their description."""
     folder.mkdir(parents=True, exist_ok=True)
     residues = {
         place: each.residue_holds
@@ -296,7 +294,6 @@ def _access_attribute(filters: Filter | FilterSet) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Writes a file atomically."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
     beside.write_bytes(data)
     beside.replace(path)

@@ -6,7 +6,7 @@ an index in workers matches: only the columns in filters are sent to them, and o
 unless sending whole rows costs less.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
@@ -17,14 +17,17 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 from pyspark.sql import types as T  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
 
 from contrada.errors import InputError
+from contrada.integrations.files.match_diagnosis import sets_by_name
+from contrada.integrations.spark.spark_versions import arrow_udf
 from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
-from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, keys_of, match_batches
+from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, key_lists, match_batches
 from contrada.integrations.spark.transforms.spark_predicates import is_bad, parts_of, predicate_of
 from contrada.integrations.spark.transforms.worker_code import for_worker
+from contrada.model.algebra.match_explanation import asked_domains, domain_nouns, similar_names
+from contrada.model.domains import values
 
 PREDICATES_MAX: Final = 16
 """Subscriptions that Spark predicates match. Beyond it: an index matches them."""
@@ -39,6 +42,9 @@ Beyond it, plus `ONE_WAY` for each column in filters: only those columns are sen
 
 ONE_WAY: Final = 0.6
 """The cost of a column that is only sent to workers, relative to both directions."""
+
+MISSING_SHOWN_MAX: Final = 20
+"""Names without a column that a plan shows. Beyond it: they are in `MatchPlan.missing` alone."""
 
 BaseLike: TypeAlias = Base | Mapping[Any, SubscribedInterest] | str | Path | DataFrame
 """A base, or the subscriptions of one."""
@@ -114,8 +120,9 @@ class MatchPlan:
     """The way of matching a base on a frame.
 
     With `is_whole` all columns are sent to workers and back. `columns` are those in filters that
-    the frame has; of a packed frame its one column. `shards` is the number of indexes. `alike` are
-    names in filters that no column has, but for upper and lower case, which names tell apart.
+    the frame has; of a packed frame its one column. `shards` is the number of indexes. `missing`
+    are names in filters that no column has, `misfits` sentences about columns whose type has no
+    value that their filters ask for, of a base whose filters are in memory.
     """
 
     way: MatchMethod
@@ -126,16 +133,22 @@ class MatchPlan:
     predicates: tuple[Column, ...]
     frame: frames.NotificationFrame
     is_whole: bool = False
-    alike: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    misfits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         by = f"{self.shards} indexes" if self.shards > 1 else self.way
         sent = "whole" if self.is_whole else "by these columns alone"
         rows = "" if self.way == "predicates" else f"; rows go to workers {sent}"
         asked = ", ".join(self.columns) or "none"
-        alike = f"; no column, but for its case: {', '.join(self.alike)}" if self.alike else ""
+        shown = [
+            f"{name}{_similar(name, self.frame.attributes)}"
+            for name in self.missing[:MISSING_SHOWN_MAX]
+        ]
+        missing = f"; no column: {', '.join(shown)}" if shown else ""
+        missing += "".join(f"; {each}" for each in self.misfits[:MISSING_SHOWN_MAX])
         found = f"{self.subscriptions} subscriptions by {by}: {self.why}"
-        return f"{found}; asked for: {asked}{alike}{rows}"
+        return f"{found}; asked for: {asked}{missing}{rows}"
 
     def attributes(self) -> list[frames.ColumnAttribute]:
         """Returns the attributes of the columns; none of a packed frame."""
@@ -166,17 +179,51 @@ def _plan_of(
     if way == "predicates" and why:
         raise InputError("way", f"cannot match by predicates: {why}")
     columns = (frames.NOTIFICATION,) if described.is_packed else tuple(each.name for each in asked)
-    folded = {name.lower() for name in described.attributes}
-    missing = (name for name in saved.names if name not in described.attributes)
-    alike = tuple(name for name in missing if name.lower() in folded)
+    missing = () if described.is_packed else _missing(saved.names, described)
+    unfit: Any = {"missing": missing, "misfits": tuple(_misfits(base, described))}
     if not why and way != "index":
         why = "they are few, and each equals a Spark predicate"
-        return MatchPlan(
-            "predicates", why, len(base), columns, 0, predicates, described, alike=alike
-        )
-    shards, is_whole = len(saved.shards), _is_whole(frame.schema, described, len(columns))
+        return MatchPlan("predicates", why, len(base), columns, 0, predicates, described, **unfit)
+    shards = len(saved.shards)
+    is_whole = arrow_udf is None or _is_whole(frame.schema, described, len(columns))
     why = why or "asked for"
-    return MatchPlan("index", why, len(base), columns, shards, (), described, is_whole, alike)
+    return MatchPlan("index", why, len(base), columns, shards, (), described, is_whole, **unfit)
+
+
+def _missing(names: Iterable[str], frame: frames.NotificationFrame) -> tuple[str, ...]:
+    """Returns the names that no column gives, without the system's, which rows never have."""
+    kinds = frame.attributes.values()
+    within = tuple(f"{each.name}." for each in kinds if each.kind == frames.SEVERAL)
+    others = (name for name in names if name not in frame.attributes)
+    return tuple(it for it in others if not (values.is_system_name(it) or it.startswith(within)))
+
+
+_DOMAINS: Final[Mapping[str, tuple[int, ...]]] = {
+    frames.TEXT: (values.TEXT,),
+    frames.BOOL: (values.BOOL,),
+    frames.INTEGER: (values.NUMBER,),
+    frames.FLOAT: (values.NUMBER, values.NAN),
+    frames.DOUBLE: (values.NUMBER, values.NAN),
+    frames.TIME: (values.TIME,),
+}
+"""The domains of the values of a column, by its kind."""
+
+
+def _misfits(base: Base, frame: frames.NotificationFrame) -> Iterator[str]:
+    """Yields a sentence for each column whose values are of other domains than its filters'."""
+    for name, sets in sorted(sets_by_name((base.interests or {}).values()).items()):
+        column = frame.attributes.get(name)
+        if column is None or column.kind not in _DOMAINS:
+            continue
+        asked = sorted({domain for each in sets for domain in asked_domains(each)})
+        if not {values.ABSENT_KEY[0], *_DOMAINS[column.kind]}.intersection(asked):
+            kind = column.type.simpleString()
+            yield f"{name} is of type {kind}, expected {domain_nouns(asked)}"
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    near = " or ".join(similar_names(name, known))
+    return f" (there is {near})" if near else ""
 
 
 def _is_whole(schema: T.StructType, described: frames.NotificationFrame, asked: int) -> bool:
@@ -199,7 +246,7 @@ def _predicates(
     if base.interests is None or len(base) > most:
         return f"more than {most} of them", ()
     if base.saved.has_residues:
-        return "rules leave open what the whole row decides", ()
+        return "rules leave a residue that needs the whole row", ()
     if frame.is_packed:
         return "the notifications are packed", ()
     if way is None and sum(map(parts_of, base.interests.values())) > PARTS_MAX:
@@ -220,30 +267,40 @@ def _keys(frame: DataFrame, base: Base, chosen: MatchPlan) -> Column:
     """Returns the keys of each row, as an array; the columns in filters are sent to workers."""
     if chosen.way == "predicates":
         return _by_predicates(base, chosen)
-    columns = [F.expr(each.expression) for each in chosen.attributes()]
-    if chosen.frame.is_packed:
-        columns = [F.col(frames.NOTIFICATION)]
-    work = for_worker(partial(keys_of, _worker_setup(frame, base, chosen)))
+    columns = _asked_columns(chosen)
+    work = for_worker(partial(key_lists, _worker_setup(frame, base, chosen)))
 
-    def matched(*columns: pa.Array) -> pa.Array:
-        return work(*columns)
+    # Iterators, because Java does not take any number of keys at once.
+    def matched(columns: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        yield from work(columns)
 
-    # PySpark's annotations require a function type, which PySpark itself warns of.
-    made: Any = arrow_udf
     # Workers need a column to know the number of rows.
-    found: Column = made(matched, _keys_type(base))(*(columns or [F.lit(1)]))
+    found: Column = arrow_udf(matched, _keys_type(base))(*(columns or [F.lit(1)]))
     return found
+
+
+def _asked_columns(chosen: MatchPlan) -> list[Column]:
+    """Returns the columns in filters."""
+    if chosen.frame.is_packed:
+        return [F.col(frames.NOTIFICATION)]
+    return [F.expr(each.expression) for each in chosen.attributes()]
 
 
 def _by_rows(
     frame: DataFrame, base: Base, chosen: MatchPlan, column: str, *, only_matches: bool
 ) -> DataFrame:
     """Returns the frame with the keys of each row; all columns are sent to workers and back."""
-    others = frame.drop(column)
-    places = tuple(map(others.columns.index, chosen.columns))
-    setup = _worker_setup(others, base, chosen, places, only_matches)
+    sent = others = frame.drop(column)
+    width = len(others.columns)
+    if arrow_udf is not None:
+        places = tuple(map(others.columns.index, chosen.columns))
+    else:  # Also rows with nested columns, and packed ones: their columns in filters are appended.
+        asked = _asked_columns(chosen)
+        sent = others.select("*", *asked)
+        places = tuple(range(width, width + len(asked)))
+    setup = _worker_setup(others, base, chosen, width, places, only_matches)
     schema = T.StructType([*others.schema.fields, T.StructField(column, _keys_type(base))])
-    return frames.numbered(others).mapInArrow(for_worker(partial(match_batches, setup)), schema)
+    return frames.numbered(sent).mapInArrow(for_worker(partial(match_batches, setup)), schema)
 
 
 def _worker_setup(frame: DataFrame, base: Base, chosen: MatchPlan, *of_rows: Any) -> WorkerSetup:
@@ -255,7 +312,6 @@ def _worker_setup(frame: DataFrame, base: Base, chosen: MatchPlan, *of_rows: Any
 
 
 def _keys_type(base: Base) -> T.ArrayType:
-    """Returns the type of a column of keys."""
     key = T.LongType() if base.saved.are_integers else T.StringType()
     return T.ArrayType(key, containsNull=False)
 

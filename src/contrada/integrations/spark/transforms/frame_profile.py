@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
-from contrada.errors import ContradaError
+from contrada.errors import ContradaError, MissingRequirementError
 from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model import Advertisement, ValueSet
@@ -55,9 +55,12 @@ def profile(
     - `first`, `last`: of text, in byte order;
     - `frequent_about`: the most frequent values with counts, most frequent first.
 
-    `zone` and `drop` as for `match`. Raises InputError for columns that cannot be attributes. Cost:
-    some tenths of a microsecond for a value of a column, some microseconds for other values.
+    `zone` and `drop` as for `match`. Raises InputError for columns that cannot be attributes, and
+    MissingRequirementError with Spark 4.0. Cost: some tenths of a microsecond for a value of a
+    column, some microseconds for other values.
     """
+    if notifications.sparkSession.version.startswith("4.0."):
+        raise MissingRequirementError("Spark 4.1", "install it: profile uses its approx_top_k")
     described = frames.frame_of(notifications, zone=zone, drop=drop)
     if described.is_packed:
         packed = notifications.select(frames.NOTIFICATION)
@@ -190,7 +193,6 @@ def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def _of_values(notifications: Iterable[dict[str, Any]]) -> pa.RecordBatch:
-    """Returns the values of notifications, one by one."""
     rows = []
     for each in notifications:
         for name, values in each.items():

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import ContradaError, InputError
-from contrada.integrations.files.read_options import in_zone, zone_of
+from contrada.integrations.files.time_formats import in_zone, zone_of
 from contrada.integrations.files.value_columns import MISSING, REFUSED, Column
 from contrada.matching.index import Index
 from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US, check_user_name, normal
@@ -113,7 +113,7 @@ def frame_of(
     alike = [each for each in found.attributes.values() if names[each.name.lower()] > 1]
     if not alike:
         return found
-    reason = "Spark cannot tell {}: rename one, or set spark.sql.caseSensitive to true"
+    reason = "Spark cannot distinguish {}: rename one, or set spark.sql.caseSensitive to true"
     shown = reason.format(" from ".join(repr(each.name) for each in alike))
     refused = {each.name: replace(each, refused=each.refused or shown) for each in alike}
     return replace(found, attributes={**found.attributes, **refused})
@@ -191,6 +191,8 @@ _ARROW_TYPES: Final = {
     "bigint": pa.int64(),
     "double": pa.float64(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
 }
 
 
@@ -331,10 +333,7 @@ def _moment(value: date, zone: str | None) -> datetime:
 
 
 def python_value(cell: Any, zone: str | None) -> Any:
-    """Returns a cell as a Python value; None for NULL, and for the null of a variant.
-
-    Raises ContradaError, ValueError.
-    """
+    """Returns a cell as a Python value; None for NULL. Raises ContradaError, ValueError."""
     kind = cell.type
     if not cell.is_valid:
         return None

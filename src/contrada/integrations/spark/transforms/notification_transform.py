@@ -97,7 +97,7 @@ def to_notifications(
 
     def made(frame: DataFrame) -> DataFrame:
         if taken := [name for name in kept if name in RESULT.names]:
-            raise InputError("keep", f"found {taken[0]!r}, which is the name of what is made")
+            raise InputError("keep", f"found {taken[0]!r}, which is the name of the result")
         columns, builder = builder_of(frame, reading, of, column)
         others = frame.select(*map(quote, kept)).schema.fields
         rows = numbered(frame.select(*columns, *map(quote, kept)))

@@ -1,6 +1,10 @@
-"""`keys_of` and `match_batches`: the work of workers, from columns to matching keys."""
+"""`key_lists` and `match_batches`: the work of workers, from columns to matching keys.
 
-from collections.abc import Iterable, Iterator, Sequence
+Each row may match each subscription, so that the size of a batch does not bound its keys. Rows are
+matched, and their keys sent, in portions of about KEYS_AT_ONCE keys.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contrada.errors import ContradaError
+from contrada.integrations.files.value_columns import rows_at_once
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.frames import WideRows
 from contrada.matching.index import Index
@@ -21,8 +26,8 @@ from contrada.model.rule import residue_accepts
 
 class WorkerSetup(msgspec.Struct, frozen=True):
     """The setup of workers: the base, the names and kinds of the columns in filters, the zone. A
-    packed frame has one column, without a name. For whole rows, `places` are the positions of these
-    columns; with `only_matches` rows without a match are left out.
+    packed frame has one column, without a name. Whole rows have `width` columns, and `places` are
+    the positions of those in filters; with `only_matches` rows without a match are left out.
     """
 
     base: SavedBase
@@ -30,38 +35,74 @@ class WorkerSetup(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]
     zone: str | None
     is_packed: bool = False
+    width: int = 0
     places: tuple[int, ...] = ()
     only_matches: bool = False
 
 
+KEYS_AT_ONCE: Final = 2**22
+"""Keys of the rows that a worker matches at once, if some rows of the batch are typical. Beyond it:
+the next portion has the rest. Java takes a portion as a whole, from a memory of the size of its
+heap."""
+
+
 def match_batches(setup: WorkerSetup, batches: Iterable[Any]) -> Iterator[Any]:
     """Yields batches of whole rows, with the keys of each in a last column."""
+    names = [*map(str, range(setup.width)), "keys"]
     for batch in batches:
         asked = [batch.column(place) for place in setup.places]
-        keys = keys_of(setup, *(asked or [pa.nulls(batch.num_rows)]))
-        names = [*map(str, range(batch.num_columns)), "keys"]
-        whole_rows = pa.RecordBatch.from_arrays([*batch.columns, keys], names)
-        if setup.only_matches:
-            counts = pc.fill_null(pc.list_value_length(keys), 0)
-            whole_rows = whole_rows.filter(pc.greater(counts, 0))
-        yield whole_rows
+        begin = 0
+        for keys in _keys_of(setup, asked or [pa.nulls(batch.num_rows)]):
+            some = batch.slice(begin, len(keys))
+            begin += len(keys)
+            whole_rows = pa.RecordBatch.from_arrays([*some.columns[: setup.width], keys], names)
+            if setup.only_matches:
+                counts = pc.fill_null(pc.list_value_length(keys), 0)
+                whole_rows = whole_rows.filter(pc.greater(counts, 0))
+            yield whole_rows
 
 
-def keys_of(setup: WorkerSetup, *columns: Any) -> Any:
-    """Returns the keys of each row of a batch, as an Arrow column of lists; NULL for a bad row."""
+def key_lists(setup: WorkerSetup, batches: Iterable[Any]) -> Iterator[Any]:
+    """Yields the keys of each row, in order, as Arrow columns of lists; NULL for a bad row. A batch
+    has a column, or is a tuple of them.
+    """
+    for columns in batches:
+        yield from _keys_of(setup, columns if isinstance(columns, tuple) else (columns,))
+
+
+def _keys_of(setup: WorkerSetup, columns: Sequence[Any]) -> Iterator[Any]:
     base = open_base(setup.base)
-    rows: WideRows | PackedRows
-    if setup.is_packed:
-        rows = PackedRows(columns[0])
-    else:
-        rows = WideRows(setup.names, setup.kinds, columns, setup.zone)
-    of_row, positions = pairs_of(base, rows)
-    count = len(rows.bad)
-    offsets = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(np.bincount(of_row, minlength=count), out=offsets[1:])
-    keys = base.keys.take(pa.array(positions))
-    mask = pa.array(rows.bad) if rows.bad.any() else None
-    return pa.ListArray.from_arrays(pa.array(offsets), keys, mask=mask)
+
+    def opened(some: Sequence[Any]) -> WideRows | PackedRows:
+        if setup.is_packed:
+            return PackedRows(some[0])
+        return WideRows(setup.names, setup.kinds, some, setup.zone)
+
+    for some in portions(base, columns, opened):
+        rows = opened(some)
+        of_row, positions = pairs_of(base, rows)
+        count = len(rows.bad)
+        offsets = np.zeros(count + 1, dtype=np.int32)
+        np.cumsum(np.bincount(of_row, minlength=count), out=offsets[1:])
+        keys = base.keys.take(pa.array(positions))
+        mask = pa.array(rows.bad) if rows.bad.any() else None
+        yield pa.ListArray.from_arrays(pa.array(offsets), keys, mask=mask)
+
+
+def portions(
+    base: OpenBase,
+    columns: Sequence[Any],
+    opened: Callable[[Sequence[Any]], "WideRows | PackedRows"],
+) -> Iterator[Sequence[Any]]:
+    """Yields the columns of a batch in portions of `rows_at_once`."""
+    count = len(columns[0])
+
+    def counts_of(places: Any) -> Any:
+        return np.bincount(pairs_of(base, opened([each.take(places) for each in columns]))[0])
+
+    size = rows_at_once(count, base.saved.keys, KEYS_AT_ONCE, counts_of)
+    for begin in range(0, max(count, 1), size):
+        yield columns if size >= count else [each.slice(begin, size) for each in columns]
 
 
 class PackedRows:

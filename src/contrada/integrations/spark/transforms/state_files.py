@@ -106,7 +106,6 @@ def states_of(checkpoint: str, shape: dict[str, Any], parts: Callable[[], int] |
 
 
 def _files(folder: str) -> tuple[Any, str]:
-    """Returns the file system of a folder, and its path there."""
     from pyarrow.fs import FileSystem, LocalFileSystem
 
     if "://" not in folder and not folder.startswith("file:"):

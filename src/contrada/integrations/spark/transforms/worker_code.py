@@ -32,7 +32,11 @@ def for_worker(work: Callable[..., Any], *, needs_kernels: bool = True) -> Calla
             unpacked = worker_code.unpickle(packed)
         except ImportError as error:
             where = f"the worker on {os.uname().nodename} ({sys.executable})"
-            text = f"{where} cannot import contrada ({error}): install contrada[spark] there"
+            text = f"{where} cannot import contrada ({error}): install 'contrada[spark]' there"
+            raise RuntimeError(text) from None
+        except (AttributeError, TypeError) as error:
+            where = f"the worker on {os.uname().nodename} ({sys.executable})"
+            text = f"{where} has another version of contrada than the driver ({error})"
             raise RuntimeError(text) from None
         worker_code.check_compiled(is_compiled)
         return unpacked(*given)

@@ -1,0 +1,1 @@
+"""A Django project that publishes its orders, and a worker that handles them."""

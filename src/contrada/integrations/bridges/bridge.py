@@ -1,0 +1,255 @@
+"""`Bridge`: relays records between another messaging system and a service, in both directions.
+
+    peer  ==receive==> notifications ==publish==> service     then acknowledged to the peer
+    peer  <==confirm== records <==durable subscription==      then acknowledged to the service
+
+Delivery is at least once in both directions, as far as the other system acknowledges: a record is
+acknowledged only when the other side has it. A lost connection is opened again, with growing waits.
+A record that one side refuses is a dead letter: it is counted, logged, and kept at its own side if
+`dead_letters` names a place; so it does not block the records behind it. No record returns to the
+side of its origin (see `record_translation`).
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from contrada import errors
+from contrada.delivery.retention import Retention
+from contrada.integrations.bridges.bridge_peer import BridgeLimits, BridgePeer, PeerLostError
+from contrada.integrations.bridges.record_translation import REASON, PeerRecord, RecordTranslation
+from contrada.model import Filter, FilterSet, Notification
+from contrada.service import DurableRecord, DurableSubscription, Service
+from contrada.service.backoff import USUAL_BACKOFF, Backoff
+from contrada.service.loop_guards import first_of
+
+IN: Final = "in"
+OUT: Final = "out"
+
+ATTEMPTS_MAX: Final = 5
+"""Attempts to send a notification that is refused, with `dead_letters`. Beyond it: it is moved."""
+
+_TEMPORARY: Final = (errors.ConnectionFailedError, errors.CannotPublishError, errors.StoreError)
+"""Errors after which the publication is retried."""
+
+_REASON_CHARACTERS: Final = 200
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Bridge:
+    """Relays records while `run` runs; `counts` has relayed and refused ones by direction."""
+
+    def __init__(
+        self,
+        service: Service,
+        peer: BridgePeer,
+        translation: RecordTranslation,
+        *,
+        out: Filter | FilterSet | None = None,
+        dead_letters: str = "",
+    ) -> None:
+        """The caller opens and closes `service`; the name of the peer is that of the durable
+        subscription to `out`. `dead_letters` names a topic of the other system for records that
+        are no notifications, and the durable subscription for notifications that are refused.
+        """
+        self._service = service
+        self._peer = peer
+        self._translation = translation
+        self._out = None if out is None else translation.outgoing(out)
+        self._dead_letters = dead_letters
+        self._limits: BridgeLimits = peer.settings.limits
+        self._unsent: asyncio.Queue[DurableRecord[Notification]] = asyncio.Queue(
+            self._limits.bridge_batch_max
+        )
+        self._unconfirmed: list[DurableRecord[Notification]] = []
+        self.counts: Counter[str] = Counter()
+
+    async def run(self, opened: Callable[[], object] = lambda: None) -> None:
+        """Relays until one side ends for good; calls `opened` when all subscriptions are in force.
+        Raises ConnectionFailedError, and as `Service.subscribe`.
+        """
+        try:
+            await self._peer.open()
+            if self._out is None:
+                opened()
+                await self._relay(None)
+                return
+            dead = self._dead_letters
+            options: dict[str, Any] = {}
+            if dead:
+                options["retention"] = Retention(attempts_max=ATTEMPTS_MAX, dead_letter=dead)
+            subscription = self._service.subscribe(
+                self._out, durable=self._peer.settings.name, auto_acknowledge=False, **options
+            )
+            async with subscription as events:
+                opened()
+                await first_of(self._read(events), self._relay(events))
+        finally:
+            await self._close()
+
+    async def _relay(self, events: DurableSubscription[Notification] | None) -> None:
+        """Relays over one connection after another."""
+        clock, backoff = asyncio.get_running_loop().time, Backoff()
+        while True:
+            began_s = clock()
+            works = [self._relay_in()] if self._peer.settings.sources else []
+            works += [] if events is None else [self._relay_out(events)]
+            try:
+                await first_of(*works)
+            except PeerLostError as error:
+                _LOG.warning("%(address)s: %(reason)s", _about(error))
+            if clock() - began_s > USUAL_BACKOFF.steady_s:
+                backoff.reset()
+            await self._reopen(backoff)
+
+    async def _reopen(self, backoff: Backoff) -> None:
+        known = ""
+        while True:
+            await self._close()
+            await asyncio.sleep(backoff.next_s())
+            try:
+                await self._peer.open()
+            except errors.ConnectionFailedError as error:
+                # Not only a lost one: a user may be back after a restart.
+                if error.reason != known:
+                    _LOG.warning("%(address)s: %(reason)s", _about(error))
+                known = error.reason
+            else:
+                _LOG.info("connected to %(address)s", {"address": self._peer.settings.address})
+                return
+
+    async def _close(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.bridge_wait_s):
+                await self._peer.aclose()
+        except TimeoutError:
+            address = self._peer.settings.address
+            _LOG.warning("%(address)s: %(reason)s", {"address": address, "reason": "not closed"})
+
+    # --- in -----------------------------------------------------------------------------------
+
+    async def _relay_in(self) -> None:
+        while True:
+            records = await self._peer.receive()
+            await self._publish([pair for pair in map(self._pair, records) if pair is not None])
+            await self._peer.acknowledge(records)
+
+    def _pair(self, record: PeerRecord) -> tuple[PeerRecord, Notification | Exception] | None:
+        """Returns a record with its notification or why there is none; None for one from here."""
+        if record.is_ours:
+            self.counts[f"{IN}, from here"] += 1
+            return None
+        try:
+            return record, self._translation.notification_of(record)
+        except errors.ContradaError as error:
+            return record, error
+
+    async def _publish(self, pairs: list[tuple[PeerRecord, Notification | Exception]]) -> None:
+        """Publishes all in order; refuses some, and retries after temporary errors."""
+        at_once, backoff = len(pairs), Backoff()
+        while pairs:
+            record, first = pairs[0]
+            if isinstance(first, Exception):
+                await self._refuse(record, first)
+                pairs = pairs[1:]
+                continue
+            batch: list[Notification] = []
+            for _, each in pairs[:at_once]:
+                if isinstance(each, Exception):
+                    break
+                batch.append(each)
+            try:
+                done = await self._service.publish_batch(batch)
+            except _TEMPORARY as error:
+                if self._service.connection.state == "closed":
+                    raise
+                fields = {"address": self._peer.settings.address, "reason": error}
+                _LOG.warning("records of %(address)s wait: %(reason)s", fields)
+                done = getattr(error, "published", None) or 0
+                await asyncio.sleep(backoff.next_s())
+            except errors.ServiceClosedError:
+                raise
+            except errors.ContradaError as error:
+                done = getattr(error, "published", None) or 0
+                if at_once == 1 and not done:
+                    await self._refuse(record, error)
+                    pairs = pairs[1:]
+                at_once = 1  # One by one, so that the error belongs to one record.
+            self.counts[IN] += done
+            pairs = pairs[done:]
+
+    async def _refuse(self, record: PeerRecord, error: Exception) -> None:
+        """Sends a record to the dead letters of the other system, if these have a name."""
+        self._count_refusal(IN, record.topic, error)
+        if self._dead_letters:
+            reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
+            dead = replace(
+                record,
+                topic=self._dead_letters,
+                headers=(*record.headers, (REASON, reason), ("contrada.topic", record.topic)),
+            )
+            (refusal,) = await self._peer.send([dead])
+            if refusal is not None:
+                self._count_refusal(f"{IN}, dead letters", record.topic, refusal)
+
+    # --- out ----------------------------------------------------------------------------------
+
+    async def _read(self, events: DurableSubscription[Notification]) -> None:
+        # A task of its own: a record would be lost in a read that is cut with a connection.
+        async for record in events:
+            await self._unsent.put(record)
+
+    async def _relay_out(self, events: DurableSubscription[Notification]) -> None:
+        while True:
+            if not self._unconfirmed:
+                await self._take()
+            refused = await self._send()
+            kept = refused if self._dead_letters else set()
+            done = [each.position for each in self._unconfirmed if each.position not in kept]
+            self._unconfirmed.clear()
+            if done:
+                await events.acknowledge(*done)
+            if kept:
+                await events.nack(*kept)
+
+    async def _take(self) -> None:
+        """Takes a batch of read notifications, at least one."""
+        most, bytes_max = self._limits.bridge_batch_max, self._limits.bridge_batch_bytes_max
+        self._unconfirmed.append(await self._unsent.get())
+        size = len(self._unconfirmed[0].item.body)
+        while len(self._unconfirmed) < most and size < bytes_max and not self._unsent.empty():
+            self._unconfirmed.append(self._unsent.get_nowait())
+            size += len(self._unconfirmed[-1].item.body)
+
+    async def _send(self) -> set[int]:
+        """Sends the unconfirmed notifications; returns the positions of refused ones."""
+        refusals: dict[int, errors.ContradaError] = {}
+        sent: list[tuple[int, PeerRecord]] = []
+        for each in self._unconfirmed:
+            try:
+                sent.append((each.position, self._translation.record_of(each.item)))
+            except errors.ContradaError as error:
+                refusals[each.position] = error
+        if sent:
+            answers = await self._peer.send([record for _, record in sent])
+            for (position, _), refusal in zip(sent, answers, strict=True):
+                if refusal is None:
+                    self.counts[OUT] += 1
+                else:
+                    refusals[position] = refusal
+        for position, refusal in refusals.items():
+            self._count_refusal(OUT, str(position), refusal)
+        return set(refusals)
+
+    def _count_refusal(self, direction: str, name: str, error: Exception) -> None:
+        self.counts[f"{direction}, refused"] += 1
+        fields = {"way": direction, "kind": name, "reason": error}
+        _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
+
+
+def _about(error: errors.ConnectionFailedError) -> dict[str, object]:
+    return {"address": error.address, "reason": error.reason}

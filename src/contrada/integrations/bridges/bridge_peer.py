@@ -1,0 +1,175 @@
+"""`BridgePeer`: the side of a bridge in another messaging system, one class for each kind.
+
+A peer has one connection, which does not repair itself: any call that finds it lost raises
+`PeerLostError`, and the bridge opens another. So all kinds recover by the same rule: received
+records that were not acknowledged are received again, sent ones that were not confirmed are sent
+again.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from contrada.errors import AddressError, ConnectionFailedError, ContradaError
+from contrada.integrations.bridges.record_translation import PeerRecord
+from contrada.net.wire.address import check_host
+from contrada.net.wire.endpoint import describe_os_error
+from contrada.net.wire.tls import Tls
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeLimits:
+    """Limits of a `Bridge` and its `BridgePeer`."""
+
+    bridge_batch_max: int = 256
+    """Records received, or sent, together. Beyond it: the next batch has the rest."""
+    bridge_batch_bytes_max: int = 32 * 2**20
+    """Bytes of records sent together. Beyond it: the next batch has the rest."""
+    bridge_queued_max: int = 512
+    """Received records that are not acknowledged, where the other system lets a client bound them.
+    Beyond it: the other system waits."""
+    bridge_wait_s: float = 10.0
+    """Seconds for opening and closing a connection, and for confirmations. Beyond it: the
+    connection is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """The address of another system, and the user and password of this side."""
+
+    scheme: str
+    hosts: tuple[tuple[str, int], ...]
+    is_tls: bool = False
+    user: str = ""
+    password: str = field(default="", repr=False)
+    path: str = ""
+
+    def __str__(self) -> str:
+        hosts = ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts
+        )
+        return f"{self.scheme}://{hosts}{f'/{self.path}' if self.path else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddressForm:
+    """The addresses of a kind: `schemes` are those without and with TLS, and `port` the default of
+    each.
+    """
+
+    schemes: tuple[str, str]
+    ports: tuple[int, int]
+    is_cluster: bool = False
+    has_path: bool = False
+
+    @property
+    def expected(self) -> str:
+        """The expected form, for errors."""
+        plain, secure = self.schemes
+        several = "[,HOST…]" if self.is_cluster else ""
+        path = "[/NAME]" if self.has_path else ""
+        return f"{plain}://[USER@]HOST[:PORT]{several}{path} or {secure}://…, without a password"
+
+    def parse(self, text: str, password: str = "") -> PeerAddress:
+        """Parses an address. Raises AddressError."""
+        scheme, _, rest = text.partition("://")
+        place, _, path = rest.partition("/")
+        who, _, places = place.rpartition("@")
+        user, has_password, _ = who.partition(":")
+        if has_password:
+            raise AddressError(
+                f"{scheme}://{user}:…@{places}", f"{self.expected}: others could read it"
+            )
+        names = places.split(",")
+        good = scheme in self.schemes and text.isprintable() and not set(path) & set("?#")
+        if not good or (len(names) > 1 and not self.is_cluster) or (path and not self.has_path):
+            raise AddressError(text, self.expected)
+        is_tls = scheme == self.schemes[1]
+        hosts = tuple(self._host(each, text, self.ports[is_tls]) for each in names)
+        return PeerAddress(scheme, hosts, is_tls, unquote(user), password, unquote(path))
+
+    def _host(self, name: str, text: str, port: int) -> tuple[str, int]:
+        try:
+            parts = urlsplit(f"//{name}")
+            host, given = parts.hostname, parts.port
+        except ValueError:
+            raise AddressError(text, self.expected) from None
+        if not host or given == 0:
+            raise AddressError(text, self.expected)
+        check_host(host)
+        return host, given or port
+
+
+class PeerLostError(ConnectionFailedError):
+    """The connection to the other system is lost, or could not be opened; another may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """What each peer is made of: `name` identifies this bridge at the other system."""
+
+    address: PeerAddress
+    name: str
+    sources: Sequence[str] = ()
+    tls: Tls | None = None
+    limits: BridgeLimits = BridgeLimits()
+
+
+class BridgePeer(ABC):
+    """The connection of a bridge to another system, open or not. All methods but `aclose` may raise
+    PeerLostError. `dropped` counts records that exceeded the queue, of systems that do not wait.
+    """
+
+    has_fields = False
+    """Whether records are maps of fields, without a payload."""
+
+    def __init__(self, settings: PeerSettings) -> None:
+        self.settings = settings
+        self.dropped = 0
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connects, and subscribes to the sources. Raises ConnectionFailedError."""
+
+    @abstractmethod
+    async def receive(self) -> Sequence[PeerRecord]:
+        """Returns the next records in order, at least one. What the other system repeats after a
+        lost connection is returned again. Raises ConnectionFailedError, for good.
+        """
+
+    @abstractmethod
+    async def acknowledge(self, records: Sequence[PeerRecord]) -> None:
+        """Acknowledges received records, in order."""
+
+    @abstractmethod
+    async def send(self, records: Sequence[PeerRecord]) -> Sequence[ContradaError | None]:
+        """Sends records, in order; returns when the other system has each, or has refused it: then
+        the error tells why.
+        """
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Closes the connection. Idempotent."""
+
+
+async def lost_after(wait_s: float, work: Awaitable[T], address: PeerAddress) -> T:
+    """Waits for work of a peer. Raises PeerLostError when it takes longer, or for an OSError."""
+    try:
+        async with asyncio.timeout(wait_s):
+            return await work
+    except TimeoutError:
+        raise PeerLostError(str(address), f"no answer within {wait_s:g} s") from None
+    except OSError as error:
+        raise PeerLostError(str(address), reason_of(error)) from None
+
+
+def reason_of(error: OSError) -> str:
+    """Returns the reason of a failed connection as a sentence."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: no server listens there"
+    return describe_os_error(error).partition("; --tls")[0]  # That is advice for our brokers.

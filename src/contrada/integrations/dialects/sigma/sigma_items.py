@@ -1,0 +1,222 @@
+"""`SelectionItem` and `ItemGroup`: the selections of Sigma rules, between text and value sets.
+
+Pipelines change them (`sigma_pipelines`), `RuleConditions` turns them into conditions. They are
+immutable. What YAML aliases repeat is one object, and stays one.
+
+Source: Sigma specification 2.1.0, section on detection.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from contrada.errors import InvalidNameError
+from contrada.integrations.dialects.sigma import sigma_refusals as refusals
+from contrada.integrations.dialects.sigma.sigma_refusals import refusal
+from contrada.integrations.dialects.sigma.sigma_residue import RuleResidue
+from contrada.integrations.dialects.sigma.sigma_values import (
+    FieldReference,
+    Scalar,
+    SigmaValue,
+    Spelling,
+    Text,
+    TimePart,
+    placed,
+    plain_of,
+    read_value,
+    set_of,
+)
+from contrada.integrations.dialects.yaml_documents import Document
+from contrada.model.algebra.expression import And, Formula, Member, Or, negation
+from contrada.model.algebra.value_set import union
+from contrada.model.domains.values import check_user_name
+
+_OF_ITEMS: Final = ("all", "neq")
+"""Modifiers that join or negate values."""
+
+_EXPANDING: Final = frozenset(("windash", "base64offset"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectionItem:
+    """A field, None for keywords, and its values; each has alternatives, one of which must match.
+
+    With `every` all values must match, else one. `negated` negates the whole item. `is_expanded`
+    tells that `windash` or `base64offset` made the alternatives. `applied` has the ids of the
+    pipelines' steps that changed it.
+    """
+
+    field: str | None
+    values: tuple[tuple[SigmaValue, ...], ...]
+    place: str
+    every: bool = False
+    negated: bool = False
+    is_expanded: bool = False
+    applied: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemGroup:
+    """Parts that must all match, or else one of them."""
+
+    parts: "tuple[SelectionItem | ItemGroup, ...]"
+    every: bool
+
+
+SigmaSelection: TypeAlias = SelectionItem | ItemGroup
+
+
+class SelectionReader:
+    """Reads the selections of one rule. A list or map that aliases repeat is read once."""
+
+    def __init__(self, spelling: Spelling) -> None:
+        self._spelling = spelling
+        self._known: dict[int, SigmaSelection] = {}
+
+    def read(self, given: Document, place: str) -> SigmaSelection:
+        """Returns a selection. Raises RefusedRuleError with the place, and LimitError."""
+        if not isinstance(given, list | dict):
+            return self._keywords((given,), (), place)
+        if not given:
+            raise refusal(refusals.EMPTY_SELECTION, given, place)
+        known = self._known.get(id(given))
+        if known is None:
+            if isinstance(given, list):
+                known = ItemGroup(tuple(self.read(each, place) for each in given), every=False)
+            else:
+                parts = tuple(self._item(key, each, place) for key, each in given.items())
+                known = ItemGroup(parts, every=True)
+            self._known[id(given)] = known
+        return known
+
+    def _item(self, key: object, given: Document, place: str) -> SelectionItem:
+        place = f"{place}.{key}"
+        if not isinstance(key, str):
+            raise refusal(refusals.NAME, key, place)
+        field, *modifiers = key.split("|")
+        values = given if isinstance(given, list) else [given]
+        if not values:
+            raise refusal(refusals.EMPTY_SELECTION, given, place)
+        if not field:
+            return self._keywords(values, modifiers, place)
+        return self._made(field, values, modifiers, place)
+
+    def _keywords(
+        self, values: Sequence[Document], modifiers: Sequence[str], place: str
+    ) -> SelectionItem:
+        """Returns the item for texts that are parts of some attribute."""
+        for value in values:
+            if isinstance(value, list | dict | None):
+                raise refusal(refusals.KEYWORDS, value, place)
+        texts = [each if isinstance(each, str) else str(each).lower() for each in values]
+        changed = any(each not in _OF_ITEMS for each in modifiers)
+        return self._made(None, texts, modifiers if changed else (*modifiers, "contains"), place)
+
+    def _made(
+        self, field: str | None, values: Sequence[Document], modifiers: Sequence[str], place: str
+    ) -> SelectionItem:
+        changes = [each for each in modifiers if each not in _OF_ITEMS]
+        return SelectionItem(
+            field,
+            tuple(read_value(value, changes, self._spelling, place) for value in values),
+            place,
+            every="all" in modifiers,
+            negated="neq" in modifiers,
+            is_expanded=not _EXPANDING.isdisjoint(modifiers),
+        )
+
+
+def change_items(
+    selection: SigmaSelection,
+    change: Callable[[SelectionItem], SigmaSelection | None],
+    known: dict[int, Any],
+) -> SigmaSelection | None:
+    """Returns the selection with each item changed, None if nothing is left of it.
+
+    `known` has the results by id.
+    """
+    if id(selection) not in known:
+        if isinstance(selection, SelectionItem):
+            changed = change(selection)
+        else:
+            parts = (change_items(each, change, known) for each in selection.parts)
+            left = tuple(each for each in parts if each is not None)
+            changed = ItemGroup(left, selection.every) if left else None
+            if left == selection.parts:
+                changed = selection
+        known[id(selection)] = changed
+    found: SigmaSelection | None = known[id(selection)]
+    return found
+
+
+def items_of(selections: Iterable[SigmaSelection]) -> Iterable[SelectionItem]:
+    """Yields all items, each once."""
+    waiting, seen = list(selections), set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, SelectionItem):
+            yield each
+        else:
+            waiting += each.parts
+
+
+class RuleConditions:
+    """Turns the selections of one rule into conditions; `residue` has what no set expresses."""
+
+    def __init__(self, keywords: Sequence[str], residue: RuleResidue) -> None:
+        self._keywords = tuple(map(check_user_name, keywords))
+        self._residue = residue
+        self._known: dict[int, Formula] = {}
+
+    def of(self, selection: SigmaSelection) -> Formula:
+        """Returns the condition of a selection. Raises RefusedRuleError with the place."""
+        known = self._known.get(id(selection))
+        if known is None:
+            if isinstance(selection, SelectionItem):
+                known = self._of_item(selection)
+            else:
+                parts = tuple(map(self.of, selection.parts))
+                known = And(parts) if selection.every else Or(parts)
+            self._known[id(selection)] = known
+        return known
+
+    def _of_item(self, item: SelectionItem) -> Formula:
+        if item.field is None and not self._keywords:
+            raise refusal(refusals.KEYWORDS, _shown(item.values[0][0]), item.place)
+        names = self._keywords if item.field is None else (item.field,)
+        for name in names:
+            try:
+                check_user_name(name)
+            except InvalidNameError:
+                raise refusal(refusals.NAME, name, item.place) from None
+        if item.every:
+            joined: Formula = And(tuple(self._any_of(names, each, item) for each in item.values))
+        else:
+            joined = self._any_of(names, [each for value in item.values for each in value], item)
+        return negation(joined) if item.negated else joined
+
+    def _any_of(
+        self, names: Sequence[str], values: Iterable[SigmaValue], item: SelectionItem
+    ) -> Formula:
+        """Returns the condition that one of the attributes has one of the values."""
+        parts: list[Formula] = []
+        sets = []
+        for value in values:
+            if isinstance(value, FieldReference | TimePart):
+                parts += (self._residue.comparison(name, value, item.place) for name in names)
+                continue
+            with placed(_shown(value), item.place):
+                sets.append(set_of(value))
+        if sets:
+            joined = union(sets)
+            parts += (Member(name, joined) for name in names)
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _shown(value: SigmaValue) -> object:
+    if isinstance(value, Text):
+        return plain_of(value.parts)
+    return value.value if isinstance(value, Scalar) else value

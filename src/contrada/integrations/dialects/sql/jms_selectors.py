@@ -1,0 +1,144 @@
+"""Message selectors of JMS to filter sets.
+
+A notification is a message: its properties, and the headers that selectors may name, by their
+names. Only values of one kind compare, text and truth values only by `=` and `<>`. A comparison of
+a property with another kind is false, also `<>`, so its NOT is true; one with NULL is unknown.
+
+Source: Jakarta Messaging 3.1, 3.8.1 (message selector).
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from lark import Lark, Token, v_args
+
+from contrada.integrations.dialects import kleene
+from contrada.integrations.dialects.dialect_grammar import read_lines
+from contrada.integrations.dialects.kleene import Truth
+from contrada.integrations.dialects.sql.sql_reader import (
+    NAME,
+    SYNTAX,
+    ColumnReference,
+    MessageFilterReader,
+    SqlLiteral,
+    lies_in,
+    operand_of,
+    parse_as,
+    parser_for,
+    refusal,
+)
+from contrada.model.algebra import sets
+from contrada.model.algebra.filter import FilterSet
+from contrada.model.algebra.value_set import PRESENT, ValueSet
+from contrada.model.rule import RefusedRule, Rule
+
+__all__ = ["filters", "read", "read_rules"]
+
+DIALECT: Final = "jms"
+
+HEADER: Final = "a header that selectors cannot name"
+ORDER: Final = "an order of other values than numbers"
+OCTAL: Final = "an integer that begins with 0, which is octal"
+STRINGS: Final = "IN with other values than strings"
+
+_HEADERS: Final = frozenset(
+    f"JMS{each}"
+    for each in ("DeliveryMode", "Priority", "MessageID", "Timestamp", "CorrelationID", "Type")
+)
+_NULLS: Final = ~PRESENT | sets.eq(None)
+_NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
+
+
+@v_args(inline=True)
+class _SelectorReader(MessageFilterReader):
+    def others(self, accepted: ValueSet, domain: ValueSet) -> ValueSet:
+        return ~_NULLS - accepted
+
+    def compare(self, first: Any, how: str, second: Any) -> Truth:
+        values = [each.value for each in (first, second) if isinstance(each, SqlLiteral)]
+        if how != "=" and not all(_is_number(each) for each in values):
+            raise refusal(ORDER, next(each for each in values if not _is_number(each)))
+        return super().compare(first, how, second)
+
+    def compared(self, first: Any, how: Token, second: Any) -> Truth:
+        if how == "!=":
+            raise refusal(SYNTAX, str(how))
+        if how != "<>":
+            return self.compare(first, how, second)
+        if not isinstance(second, SqlLiteral):
+            first, second = second, first
+        equal = self.compare(first, "=", second)  # refuses other operands
+        if isinstance(first, SqlLiteral):
+            is_alike = _is_number(first.value) == _is_number(second.value)
+            return kleene.conjunction((kleene.constant(is_alike), equal.inverse()))
+        domain = _NUMBERS if _is_number(second.value) else sets.ALL_TEXT
+        if isinstance(second.value, bool):
+            domain = sets.in_(True, False)
+        unequal = domain - sets.eq(second.value)
+        return lies_in(operand_of(first), unequal, self.others(unequal, domain))
+
+    def not_between(self, value: Any, low: Any, high: Any) -> Truth:
+        return kleene.disjunction((self.compare(value, "<", low), self.compare(value, ">", high)))
+
+    def among(self, value: Any, *others: Any) -> Truth:
+        texts = [getattr(each, "value", None) for each in others]
+        if not isinstance(value, ColumnReference) or not all(
+            isinstance(each, str) for each in texts
+        ):
+            raise refusal(STRINGS, texts)
+        return super().among(value, *others)
+
+    def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
+        if how.lower() != "like":
+            raise refusal(SYNTAX, str(how))
+        return super().like(value, how, pattern, escape)
+
+    def state(self, read: Any, state: Token) -> Truth:
+        if state.lower() != "null" or not isinstance(read, ColumnReference):
+            raise refusal(SYNTAX, f"IS {state}")
+        return lies_in(read, _NULLS, ~_NULLS)
+
+    def column(self, token: Token) -> ColumnReference:
+        if not _IDENTIFIER.fullmatch(token):
+            raise refusal(NAME, str(token))
+        if token.startswith("JMS") and not (
+            token in _HEADERS or token.startswith(("JMSX", "JMS_"))
+        ):
+            raise refusal(HEADER, str(token))
+        return super().column(token)
+
+    def number(self, token: Token) -> SqlLiteral:
+        if _OCTAL.match(token):
+            raise refusal(OCTAL, str(token))
+        return super().number(token)
+
+
+_OCTAL: Final = re.compile(r"[+-]?\s*0[0-9]+\Z")
+_IDENTIFIER: Final = re.compile(r"[^\W\d][\w$]*")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@cache
+def _parser() -> Lark:
+    return parser_for(_SelectorReader())
+
+
+def read(text: str, name: str = "", first_line: int = 1) -> Rule:
+    """Returns the rule of a selector that begins on a line. Raises as `sql.filters`."""
+    return Rule(name, parse_as(DIALECT, text, first_line, _parser()))
+
+
+def filters(text: str) -> FilterSet:
+    """Returns the filters of a selector. Raises as `read`."""
+    return read(text).exact_filters(DIALECT)
+
+
+def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
+    """Yields the selectors of a file, one a line; see `dialect_grammar.read_lines`."""
+    return read_lines(text, read)

@@ -1,0 +1,116 @@
+"""`FigureStream`: a figure of gossip for the console, point by point, from a process of its own."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from contrada.errors import RefusedRequestError
+from contrada.integrations.http.gateway_limits import GatewayLimits
+from contrada.integrations.http.metrics import GatewayCounts
+from contrada.integrations.http.sent_events import SentEvents
+from contrada.integrations.http.token_services import TokenService
+
+_COMMAND: Final = (sys.executable, "-P", "-m", "contrada.integrations.console.gossip_figure")
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Each thread of a library of arrays would take a part of the memory that the process may have."""
+
+
+class Figures:
+    """The processes of a gateway that simulate figures."""
+
+    def __init__(self, counts: GatewayCounts, limits: GatewayLimits) -> None:
+        self._counts, self._limits = counts, limits
+        self._running = 0
+
+    async def begin(
+        self, request: bytes, _: TokenService, opened: AsyncExitStack
+    ) -> "FigureStream":
+        """Starts a process; returns its stream. `opened` ends it. Raises RefusedRequestError."""
+        most = self._limits.figures_max
+        if self._running >= most:
+            reason = f"figures_max = {most} figures are simulated now"
+            later = {"Retry-After": "1"}
+            raise RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=later)
+        self._running += 1
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *_COMMAND,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=os.environ | _ONE_THREAD,
+            )
+        except BaseException:
+            self._count_end()
+            raise
+        stream = FigureStream(process, self._count_end, opened, self._counts, self._limits)
+        opened.push_async_callback(stream.end_process)
+        assert process.stdin is not None, "it is a pipe"
+        process.stdin.write(request)
+        process.stdin.close()
+        return stream
+
+    def _count_end(self) -> None:
+        self._running -= 1
+
+
+class FigureStream(SentEvents):
+    """The answer that writes the lines of a process as events."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        count_end: Callable[[], None],
+        opened: AsyncExitStack,
+        counts: GatewayCounts,
+        limits: GatewayLimits,
+    ) -> None:
+        super().__init__(opened, counts, limits)
+        self._process, self._count_end = process, count_end
+        self._is_over = False
+
+    async def end_process(self) -> None:
+        """Ends the process, and makes room for the next one. A second call does nothing."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        self._count_end()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """The figure, and its points. Raises RefusedRequestError."""
+        try:
+            async for each in self._events():
+                yield each
+        finally:
+            # Before the end is written: the next figure of the page follows at once.
+            await self.end_process()
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        wait_s = self._limits.figure_wait_s
+        until = asyncio.get_running_loop().time() + wait_s
+        lines = self._process.stdout
+        assert lines is not None, "it is a pipe"
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    line = await lines.readline()
+            except TimeoutError:
+                reason = f"more than figure_wait_s = {wait_s:g} s: the points so far"
+                raise RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
+            if not line:
+                break
+            name, content = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
+            if name == "error":
+                raise RefusedRequestError(HTTPStatus.BAD_REQUEST, msgspec.json.decode(content))
+            yield b"event: %b\ndata: %b\n\n" % (name.encode(), content)
+        if status := await self._process.wait():
+            reason = f"the process of the figure has ended with status {status}"
+            raise RefusedRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, reason)

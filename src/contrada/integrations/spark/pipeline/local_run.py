@@ -1,0 +1,256 @@
+"""`LocalRun`: a batch run without Spark's JVM, over small local files of text formats.
+
+It reads as workers do (`outcome_task`), and writes the same columns and folders by Arrow, a portion
+at a time. So its results are those of Spark, in fewer files.
+"""
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from contrada.integrations.files import FORMATS
+from contrada.integrations.files.match_diagnosis import RECORDS_EXPLAINED_MAX, missing_attributes
+from contrada.integrations.spark.pipeline import pipeline_results as results
+from contrada.integrations.spark.pipeline import run_folder
+from contrada.integrations.spark.pipeline.batch_run import BatchRun
+from contrada.integrations.spark.pipeline.outcome_task import (
+    OUTCOME,
+    OUTCOMES_MAX,
+    FilePart,
+    OutcomeTask,
+    TextFiles,
+    outcome_batches,
+)
+from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
+from contrada.integrations.spark.pipeline.pipeline_results import SourceCounts
+from contrada.integrations.spark.transforms.filter_bases import Base
+from contrada.integrations.spark.transforms.frames import arrow_schema
+from contrada.model import Filter
+from contrada.model.codec import notification_from_msgpack
+
+LOCAL_BYTES_MAX: Final = 32 * 2**20
+"""Bytes of all files of a run without Spark. Beyond it: it is run on Spark."""
+
+PAIRS_BYTES: Final = 32 * 2**20
+"""Bytes of matches that are written at once, if all records are as large as the largest. Beyond it:
+the next portion has the rest."""
+
+PAIR_COST_BYTES: Final = 256
+"""The assumed size of the other columns of a match."""
+
+_OF_SPARK: Final = frozenset("\\{}[]:")  # with a meaning in Spark's paths
+_PART: Final = "part-0.parquet"
+_EPOCH: Final = date(1970, 1, 1)
+_MATCHES: Final = arrow_schema(results.MATCHES_DDL)
+_OF_PAIRS: Final = ["source", "file", "record", "time_us", "attributes", "notification"]
+_OF_BAD: Final = ("source", "file", "record", "column", "reason", "text")
+_BAD: Final = pa.schema([OUTCOME.field(name) for name in _OF_BAD]).set(
+    2, OUTCOME.field("record").with_name("line")
+)
+
+
+def why_spark(pipeline: Pipeline, address: str | None) -> str | None:
+    """Returns what a run needs Spark for; None if it may be a `LocalRun`."""
+    needs = {
+        "it is a stream": pipeline.is_stream,
+        "its output is at an address": not isinstance(pipeline.output, Path),
+        "it publishes": address is not None,
+        "it has patterns": bool(pipeline.patterns),
+        "it has tables": bool(pipeline.tables),
+        "it has settings of Spark": bool(pipeline.spark),
+    }
+    needs |= {
+        f"source {each.name}: Spark reads {each.format}, or lists its paths": not _is_local(each)
+        for each in pipeline.sources
+    }
+    for reason, is_needed in needs.items():
+        if is_needed:
+            return reason
+    size = _size(pipeline)
+    return f"its files have {size} bytes" if size > LOCAL_BYTES_MAX else None
+
+
+def is_small(pipeline: Pipeline) -> bool:
+    """Whether the sources have as few bytes, in local files, as those of a `LocalRun`."""
+    return all(map(_is_local, pipeline.sources)) and _size(pipeline) <= LOCAL_BYTES_MAX
+
+
+def _size(pipeline: Pipeline) -> int:
+    return sum(file.stat().st_size for each in pipeline.sources for file in each.files)
+
+
+def _is_local(source: Source) -> bool:
+    """Whether the files of a source are those that Spark would list."""
+    if source.format not in FORMATS or source.options or not source.files:
+        return False
+    if any(_OF_SPARK & set(path) for path in source.paths):
+        return False
+    # Spark lists the folders that a pattern meets, and skips hidden names.
+    met = [Path(each) for path in source.paths for each in glob.glob(path)]
+    return not any(each.is_dir() or each.name.startswith(("_", ".")) for each in met)
+
+
+@dataclass(slots=True, kw_only=True)
+class LocalRun(BatchRun):
+    """A run in this process."""
+
+    def watch(self, what: str) -> AbstractContextManager[None]:
+        self.on_progress(what, 0, 1)
+        return nullcontext()
+
+    def match(self, source: Source, place: str) -> SourceCounts:
+        self.read(source, Path(place))
+        return _counts_of(_batches(place), len(self.asked.filters))
+
+    def read(self, source: Source, folder: Path) -> None:
+        """Writes the outcomes of a source."""
+        _write_file(_outcomes(source, self.base), OUTCOME, folder)
+
+    def write(self, run: run_folder.RunFolder) -> dict[str, int]:
+        with self.stage("write"):
+            places = self.places(run)
+            # A base needs a subscription.
+            names = pa.array([*self.asked.filters, None], pa.string())
+            types = results.types_of(self.pipeline)
+            matches = (
+                rows for each in _batches(*places) for rows in _matches_of(each, names, types)
+            )
+            _write_parts(matches, Path(run.place("matches")), self.pipeline.partitions("matches"))
+            bad = map(_quarantine_of, _batches(*places))
+            _write_file(bad, _BAD, Path(run.place("quarantine")))
+        return {}
+
+    def missing_in(self, source: Source) -> list[str]:
+        packed = (
+            each
+            for batch in _outcomes(source, Base({0: Filter({})}))
+            for each in batch.column("notification").drop_null().to_pylist()
+        )
+        found = [notification_from_msgpack(each) for each in islice(packed, RECORDS_EXPLAINED_MAX)]
+        return missing_attributes(self.asked.filters.values(), found) if found else []
+
+
+def _outcomes(source: Source, base: Base) -> Iterable[pa.RecordBatch]:
+    """Yields the outcomes of a source, by one task."""
+    addresses = sorted({os.path.abspath(file) for file in source.files})
+    is_relative = not any(path.startswith("/") for path in source.paths)
+    beside = os.getcwd() if is_relative else None
+    parts = (tuple(map(FilePart, addresses)),)
+    files = TextFiles(source.name, source.format, source.reading, beside, parts)
+    task = OutcomeTask((files,), base.saved)
+    rows = pa.StructArray.from_arrays([pa.array([0], pa.int64())], ["place"])
+    return outcome_batches(task, [pa.record_batch([pa.array([0]), rows], ["source", "r0"])])
+
+
+def _batches(*places: str) -> Iterator[pa.RecordBatch]:
+    """Yields the outcomes in some folders, about as many as a task wrote at once."""
+    for place in places:
+        for file in sorted(Path(place).glob("*.parquet")):
+            yield from pq.ParquetFile(file).iter_batches(OUTCOMES_MAX)
+
+
+def _counts_of(batches: Iterable[pa.RecordBatch], subscriptions: int) -> SourceCounts:
+    """Counts the outcomes of one source as `pipeline_results.counts_of`."""
+    matches = np.zeros(subscriptions, np.int64)
+    read = bad = matched = 0
+    reasons: Counter[str] = Counter()
+    unmet: set[str] | None = None
+    for batch in batches:
+        lists = batch["subscriptions"]
+        positions = pc.list_flatten(lists).to_numpy()
+        matches += np.bincount(positions, minlength=subscriptions)[:subscriptions]
+        matched += pc.sum(pc.greater(pc.list_value_length(lists), 0)).as_py() or 0
+        reasons.update(batch["reason"].drop_null().to_pylist())
+        bad += pc.sum(batch["bad"]).as_py() or 0
+        read += pc.sum(batch["read"]).as_py() or 0
+        # Tasks without any record do not restrict the absent attributes.
+        for of_task in batch.filter(pc.greater(batch["read"], 0))["unmet"].to_pylist():
+            unmet = {*of_task} if unmet is None else unmet & {*of_task}
+    frequent = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+    found = matches.nonzero()[0]
+    return SourceCounts(
+        read,
+        bad,
+        matched,
+        dict(zip(found.tolist(), matches[found].tolist(), strict=True)),
+        dict(frequent[: results.REASONS_MAX]),
+        tuple(sorted(unmet or ())),
+    )
+
+
+def _matches_of(
+    batch: pa.RecordBatch, names: pa.Array, types: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of `pipeline_results.matches_of`, of some PAIRS_BYTES at once."""
+    batch = batch.filter(pc.greater(pc.list_value_length(batch["subscriptions"]), 0))
+    lists = batch["subscriptions"]
+    of_row, positions = pc.list_parent_indices(lists), pc.list_flatten(lists)
+    firsts = pc.list_element(lists, 0)
+    sizes = (pc.binary_length(batch[name]) for name in ("attributes", "notification"))
+    largest = pc.max(pc.add(*sizes)).as_py() or 0
+    at_once = max(PAIRS_BYTES // (largest + PAIR_COST_BYTES), 1)
+    for begin in range(0, len(positions), at_once):
+        row, position = of_row.slice(begin, at_once), positions.slice(begin, at_once)
+        pairs = batch.select(_OF_PAIRS).take(row)
+        time = pairs["time_us"].cast(pa.timestamp("us", "UTC"))
+        columns = {
+            "subscription": names.take(position),
+            **{name: pairs[name] for name in ("source", "file", "record")},
+            "time": time,
+            **{name: pairs[name] for name in ("attributes", "notification")},
+            "is_first": pc.equal(position, firsts.take(row)),
+            "date": pc.fill_null(time.cast(pa.timestamp("us")).cast(pa.date32()), _EPOCH),
+            "type": pa.array(map(types.__getitem__, pairs["source"].to_pylist()), pa.string()),
+        }
+        yield pa.RecordBatch.from_pydict(columns, _MATCHES)
+
+
+def _quarantine_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the rows of `pipeline_results.quarantine_of`."""
+    bad = batch.filter(pc.is_valid(batch["reason"]))
+    return pa.RecordBatch.from_arrays([bad[name] for name in _OF_BAD], schema=_BAD)
+
+
+def _write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, folder: Path) -> None:
+    """Replaces a folder by one with a file, also of a killed run on Spark."""
+    if folder.exists():
+        run_folder.delete_folder(folder)
+    folder.mkdir(parents=True)
+    with pq.ParquetWriter(folder / _PART, schema) as writer:
+        for each in batches:
+            writer.write_batch(each)
+
+
+def _write_parts(
+    batches: Iterable[pa.RecordBatch], folder: Path, partitions: tuple[str, ...]
+) -> None:
+    """Replaces a folder of matches: a file or some for each value of the partitions."""
+    if not partitions:
+        _write_file(batches, _MATCHES, folder)
+        return
+    import pyarrow.dataset as ds  # It imports pandas, for a quarter of a second.
+
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = pa.schema([_MATCHES.field(name) for name in partitions])
+    ds.write_dataset(
+        batches,
+        folder,
+        schema=_MATCHES,
+        format="parquet",
+        partitioning=ds.partitioning(kinds, flavor="hive"),
+        basename_template="part-{i}.parquet",
+        max_partitions=PAIRS_BYTES,
+        existing_data_behavior="delete_matching",
+    )

@@ -1,0 +1,377 @@
+"""A bridge relays records of each kind of system both ways, at least once, and without loops."""
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrada.connections import connect
+from contrada.errors import ConnectionFailedError
+from contrada.integrations.bridges.bridge import Bridge
+from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
+from contrada.integrations.bridges.record_translation import RecordTranslation, TextTemplate
+from contrada.model.syntax import parse_filter
+from contrada.net.broker.broker import Broker
+from contrada.net.wire.tls import Tls
+from contrada.service import Service
+from tests.asynchronous import on_loop, until
+from tests.integrations.bridges.systems import (
+    DEAD,
+    HOST,
+    IN,
+    OUT,
+    PASSWORD,
+    SYSTEMS,
+    Seen,
+    System,
+    needs,
+)
+from tests.net.conftest import CONTRADA
+from tests.net.test_tls import Authority
+
+pytestmark = pytest.mark.slow
+
+ALL = pytest.mark.parametrize("kind", [needs(each) for each in SYSTEMS])
+STORED = pytest.mark.parametrize("kind", [needs(each) for each in SYSTEMS if each.is_stored])
+
+
+@asynccontextmanager
+async def running(kind: type[System], folder: Path, **options: Any) -> AsyncIterator[System]:
+    """Runs a system within the context."""
+    system = kind(folder, **options)
+    try:
+        await system.begin()
+        yield system
+    finally:
+        await system.aclose()
+
+
+@asynccontextmanager
+async def bridged(
+    system: System,
+    service: Service,
+    *,
+    out: str | None = "out any",
+    topic: str = OUT,
+    name: str = "bridge",
+    dead_letters: str = "",
+    password: str = "",
+    address: str = "",
+) -> AsyncIterator[Bridge]:
+    """Runs a bridge within the context; its subscriptions are in force."""
+    place = system.form.parse(address or system.address, password)
+    peer = system.peer(PeerSettings(place, name, [IN]))
+    translation = RecordTranslation(
+        system.kind, system.kind, TextTemplate(topic), system.has_fields
+    )
+    wanted = None if out is None else parse_filter(out)
+    bridge = Bridge(service, peer, translation, out=wanted, dead_letters=dead_letters)
+    opened = asyncio.Event()
+    relaying = asyncio.create_task(bridge.run(opened.set))
+    opening = asyncio.create_task(opened.wait())
+    try:
+        await asyncio.wait([relaying, opening], return_when=asyncio.FIRST_COMPLETED)
+        if relaying.done():
+            relaying.result()
+        yield bridge
+        assert not relaying.done(), relaying.exception()
+    finally:
+        for each in (relaying, opening):
+            each.cancel()
+        await asyncio.wait([relaying, opening])
+
+
+def kept(folder: Path) -> Broker:
+    """Returns a broker with a store, as certified delivery needs."""
+    return Broker(port=0, store=folder / "contrada.db")
+
+
+async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
+    """Gives the loop turns until something holds."""
+    while not await found():
+        await asyncio.sleep(0.01)
+
+
+async def some(system: System, count: int, topic: str = OUT) -> list[Seen]:
+    """Returns the records of a topic once there are so many."""
+
+    async def is_there() -> bool:
+        return len(await system.seen(topic)) >= count
+
+    await eventually(is_there)
+    return await system.seen(topic)
+
+
+def content(system: System, seen: Seen) -> dict[str, Any]:
+    """Returns the attributes of a record as the other side reads them."""
+    if not system.has_fields:
+        return dict(json.loads(seen.payload))
+    fields = {n: v.decode() for n, v in seen.headers.items() if not n.startswith("contrada.")}
+    return {name: int(value) if value.isdigit() else value for name, value in fields.items()}
+
+
+@ALL
+@on_loop
+async def test_records_and_notifications_are_relayed(kind: type[System], tmp_path: Path) -> None:
+    """Programs of the other system and subscribers here would not be connected; or one record that
+    is refused would block all.
+    """
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        connect(broker.address) as service,
+        desk.subscribe("topic = 'in'") as events,
+        bridged(system, service) as bridge,
+    ):
+        await system.publish(b'{"n": 1, "price": 61.5, "topic": "forged"}', {"unit": "C"})
+        found = await anext(events)
+        assert (found["n"], found["price"], found["unit"]) == (1, 61.5, "C")
+        assert (found["topic"], found["contrada.origin"]) == (IN, kind.kind)
+        assert found.envelope.delivery == ("certified" if kind.is_stored else "best-effort")
+        await desk.publish({"out": 1, "s": "x"}, delivery="certified")
+        await desk.publish({"out": 2}, body=b"\xff!", content_type="image/png")
+        first, second = await some(system, 2)
+        assert content(system, first) == {"out": 1, "s": "x"}
+        assert "contrada.id" in first.headers
+        assert second.payload == b"\xff!"
+        await until(lambda: bridge.counts["out"] == 2)
+
+
+@ALL
+@on_loop
+async def test_what_is_no_object_and_what_is_big_is_relayed(
+    kind: type[System], tmp_path: Path
+) -> None:
+    """A picture would be lost, or would end the bridge."""
+    big = bytes(range(256)) * 500
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        connect(broker.address) as service,
+        desk.subscribe("topic = 'in'") as events,
+        bridged(system, service) as bridge,
+    ):
+        for payload in (b"\xff\xfe", b"{broken", big):
+            await system.publish(payload, {})
+            assert system.payload_of(await anext(events)) == payload
+        await desk.publish({"out": 1}, body=big)
+        assert [each.payload for each in await some(system, 1)] == [big]
+        assert bridge.counts["out, refused"] == 0
+
+
+@ALL
+@on_loop
+async def test_two_bridges_make_no_loop(kind: type[System], tmp_path: Path) -> None:
+    """One record would fill both systems for ever."""
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        connect(broker.address) as service,
+        desk.subscribe("n any") as events,
+        bridged(system, service, out="n any", topic=IN, name="one") as one,
+        bridged(system, service, out="n any", topic=IN, name="two") as two,
+    ):
+        await system.publish(b'{"n": 1}', {})
+        await until(lambda: one.counts["in"] == two.counts["in"] == 1)
+        await desk.publish({"n": 2})
+        # Each bridge sends it once, and ignores what either has sent.
+        ignored = "in, from here"
+        await until(lambda: one.counts[ignored] == two.counts[ignored] == system.copies)
+        assert sorted([str((await anext(events))["n"]) for _ in range(3)]) == ["1", "1", "2"]
+        await system.publish(b'{"n": 3}', {})
+        await until(lambda: one.counts["in"] == two.counts["in"] == 2)
+        assert one.counts["out"] == two.counts["out"] == 1
+
+
+@ALL
+@on_loop
+async def test_refused_notifications_become_dead_letters(
+    kind: type[System], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A notification that the other system cannot hold would be lost, or would block all others."""
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        connect(broker.address) as service,
+        bridged(system, service, topic="{where}", dead_letters=DEAD) as bridge,
+    ):
+        await desk.publish({"out": 1}, delivery="certified")
+        await desk.publish({"out": 2, "where": OUT}, delivery="certified")
+        await until(lambda: bridge.counts == {"out": 1, "out, refused": 5})
+        async with desk.subscribe(durable=DEAD) as dead:
+            assert (await anext(dead)).item["out"] == 1
+    assert "where: the topic needs one value of it, found none" in caplog.text.replace("'", "")
+
+
+@ALL
+@on_loop
+async def test_unreadable_records_become_dead_letters(kind: type[System], tmp_path: Path) -> None:
+    """A record that no notification can hold would be lost, or would be received for ever."""
+    if kind.unreadable is None:
+        pytest.skip("a notification can hold all its records")
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        connect(broker.address) as service,
+        desk.subscribe("topic = 'in'") as events,
+        bridged(system, service, dead_letters=DEAD) as bridge,
+    ):
+        await system.publish(b"x", kind.unreadable)
+        await system.publish(b'{"n": 1}', {})
+        assert (await anext(events))["n"] == 1
+        await until(lambda: bridge.counts == {"in": 1, "in, refused": 1})
+        (dead,) = await some(system, 1, DEAD)
+        assert "300 bytes" in str(dead.headers["contrada.reason"])
+        assert dead.headers["contrada.topic"] == IN
+
+
+@STORED
+@on_loop
+async def test_a_killed_server_loses_nothing(kind: type[System], tmp_path: Path) -> None:
+    """A restart of the other system would lose records, or end the bridge."""
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        connect(broker.address) as service,
+        desk.subscribe("topic = 'in'", durable="all") as events,
+        bridged(system, service) as bridge,
+    ):
+        for part in range(3):
+            at = bridge.counts["in"]
+            for n in range(40 * part, 40 * part + 40):
+                await system.publish(json.dumps({"n": n}).encode(), {})
+            await desk.publish_batch(
+                [{"out": n} for n in range(40 * part, 40 * part + 40)], delivery="certified"
+            )
+            await until(partial(lambda at: bridge.counts["in"] > at, at))
+            system.kill()
+            await system.begin()
+        arrived: set[Any] = set()
+        while len(arrived) < 120:
+            arrived.add((await anext(events)).item["n"])
+
+        async def all_are_there() -> bool:
+            return {content(system, each)["out"] for each in await system.seen()} == {*range(120)}
+
+        await eventually(all_are_there)
+
+
+@STORED
+@on_loop
+async def test_a_killed_bridge_loses_nothing(kind: type[System], tmp_path: Path) -> None:
+    """A crash of the bridge would lose what it had received, or had not sent."""
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        desk.subscribe("topic = 'in'", durable="all") as events,
+    ):
+        command = [
+            *(*CONTRADA, "bridge", kind.kind, "--broker", system.address, "--to", broker.address),
+            *("--in", IN, "--out", "out any", "--topic", OUT),
+        ]
+        arrived: set[Any] = set()
+        bridges: list[asyncio.subprocess.Process] = []
+        for part in range(3):
+            bridge = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+            bridges.append(bridge)
+            assert bridge.stdout is not None
+            line = f"{system.address} and {broker.address}\n"
+            assert (await bridge.stdout.readline()).decode() == line
+            for n in range(40 * part, 40 * part + 40):
+                await system.publish(json.dumps({"n": n}).encode(), {})
+            await desk.publish_batch(
+                [{"out": n} for n in range(40 * part, 40 * part + 40)], delivery="certified"
+            )
+            if part < 2:  # In the middle: some have arrived, and more are on their way.
+                arrived.add((await anext(events)).item["n"])
+                bridge.kill()
+                await bridge.communicate()
+        while len(arrived) < 120:
+            arrived.add((await anext(events)).item["n"])
+
+        async def all_are_there() -> bool:
+            return {content(system, each)["out"] for each in await system.seen()} == {*range(120)}
+
+        await eventually(all_are_there)
+        bridges[-1].send_signal(signal.SIGTERM)
+        _, told = await bridges[-1].communicate()
+        assert (bridges[-1].returncode, told) == (0, b"")
+
+
+@ALL
+@on_loop
+async def test_a_wrong_password_is_reported(kind: type[System], tmp_path: Path) -> None:
+    """A person would look for the fault in the network; or the password would be in a log."""
+    async with (
+        running(kind, tmp_path, has_users=True) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as service,
+    ):
+        place, guess = system.address.replace("://", "://desk@"), "wrong"
+        with pytest.raises(ConnectionFailedError) as caught:
+            async with bridged(system, service, address=place, password=guess):
+                pass
+        assert guess not in str(caught.value)
+        assert system.refusal in str(caught.value)
+        async with bridged(system, service, address=place, password=PASSWORD) as bridge:
+            await system.publish(b"{}", {})
+            await until(lambda: bridge.counts["in"] == 1)
+
+
+@ALL
+@on_loop
+async def test_tls_is_spoken_and_never_left_out(kind: type[System], tmp_path: Path) -> None:
+    """Any host on the network path could read the password, or say that there is no TLS."""
+    (tmp_path / "keys").mkdir()
+    authority = Authority(tmp_path / "keys")
+
+    async def reason_of(system: System, tls: Tls) -> str:
+        address = f"{system.form.schemes[1]}://desk@{HOST}:{system.port}"
+        place = system.form.parse(address, PASSWORD)
+        limits = BridgeLimits(bridge_wait_s=2.0)
+        while True:
+            peer = system.peer(PeerSettings(place, "b", [], tls, limits))
+            try:
+                await peer.open()
+            except ConnectionFailedError as error:
+                if "refused: no server" not in str(error):  # It has started.
+                    return str(error)
+            else:
+                return ""
+            finally:
+                await peer.aclose()
+
+    for is_secure in (True, False):
+        system = kind(tmp_path, has_users=True)
+        system.tls = authority.tls() if is_secure else None
+        try:
+            system.start()
+            assert (await reason_of(system, Tls(authority=authority.path)) == "") == is_secure
+            assert await reason_of(system, Tls()) != ""
+        finally:
+            system.kill()
+
+
+@ALL
+@on_loop
+async def test_a_missing_server_is_reported(kind: type[System], tmp_path: Path) -> None:
+    """A traceback would be shown instead of the reason."""
+    system = kind(tmp_path)
+    async with kept(tmp_path) as broker, connect(broker.address) as service:
+        with pytest.raises(ConnectionFailedError, match=f"{system.port}: .*refused"):
+            async with bridged(system, service):
+                pass

@@ -1,0 +1,91 @@
+"""What only NATS and JetStream have: subjects, headers, permissions, streams and duplicates."""
+
+from pathlib import Path
+
+import pytest
+
+from contrada.errors import ConnectionFailedError, InvalidValueError
+from contrada.integrations.bridges.bridge_peer import PeerSettings
+from contrada.integrations.bridges.nats_peer import check_subject, headers_of
+from contrada.integrations.bridges.record_translation import PeerRecord
+from tests.asynchronous import on_loop
+from tests.integrations.bridges.systems import IN, OUT, JetStream, Nats, needs
+from tests.integrations.bridges.test_bridge import running, some
+
+BOTH = pytest.mark.parametrize("kind", [needs(Nats), needs(JetStream)])
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a.*", "a.>", ".a", "a..b", "a\n"])
+def test_malformed_subjects_are_refused(subject: str) -> None:
+    """The server would end the connection, or publish to a subject that nobody meant."""
+    with pytest.raises(InvalidValueError, match="no subject"):
+        check_subject(subject)
+    check_subject("a.b-c.$d")
+
+
+@pytest.mark.parametrize(
+    "headers", [(("a", "x\ny"),), (("a:b", "x"),), (("ä", "x"),), (("a", "x"), ("a", "y"))]
+)
+def test_headers_that_nats_cannot_hold_are_refused(headers: tuple[tuple[str, str], ...]) -> None:
+    """A value could add headers of its own, or one of two would be lost."""
+    with pytest.raises(InvalidValueError, match="one line for each header"):
+        headers_of(PeerRecord(topic="t", headers=headers))
+    assert headers_of(PeerRecord(topic="t", content_type="x/y", headers=(("a", 1),))) == {
+        "Content-Type": "x/y",
+        "a": "1",
+    }
+
+
+@BOTH
+@pytest.mark.slow
+@on_loop
+async def test_refused_messages_do_not_block_others(kind: type[Nats], tmp_path: Path) -> None:
+    """One forbidden subject, or one large message, would end the connection again and again."""
+    async with running(kind, tmp_path) as system:
+        peer = system.peer(PeerSettings(system.form.parse(system.address), "b"))
+        await peer.open()
+        topics = ["forbidden", OUT, "a b", "nowhere", OUT]
+        records = [PeerRecord(topic=each, payload=b"x") for each in topics]
+        answers = await peer.send([*records, PeerRecord(topic=OUT, payload=b"x" * 300_000)])
+        reasons = ["permits no publication", "", "no subject", "no stream", "", "maximum payload"]
+        if kind is Nats:
+            reasons[3] = ""  # A subject without a subscriber is no fault.
+        for answer, reason in zip(answers, reasons, strict=True):
+            assert (answer is None) == (not reason)
+            assert reason in str(answer)
+        assert len(await some(system, 2)) == 2
+        await peer.aclose()
+
+
+@pytest.mark.parametrize("kind", [needs(JetStream)])
+@pytest.mark.slow
+@on_loop
+async def test_a_repeated_message_is_dropped_by_its_stream(
+    kind: type[JetStream], tmp_path: Path
+) -> None:
+    """A message whose confirmation was lost would be there twice."""
+    async with running(kind, tmp_path) as system:
+        peer = system.peer(PeerSettings(system.form.parse(system.address), "b"))
+        await peer.open()
+        record = PeerRecord(topic=OUT, payload=b"x", headers=(("contrada.id", "1"),))
+        assert [*await peer.send([record]), *await peer.send([record])] == [None, None]
+        assert len(await system.seen()) == 1
+        await peer.aclose()
+
+
+@pytest.mark.parametrize("kind", [needs(JetStream)])
+@pytest.mark.slow
+@on_loop
+async def test_a_subject_without_a_stream_is_reported(
+    kind: type[JetStream], tmp_path: Path
+) -> None:
+    """A person would wait for messages that never come."""
+    async with running(kind, tmp_path) as system:
+        place = system.form.parse(system.address)
+        peer = system.peer(PeerSettings(place, "b", ["nowhere"]))
+        with pytest.raises(ConnectionFailedError, match="no stream of JetStream has the subject"):
+            await peer.open()
+        await peer.aclose()
+        peer = system.peer(PeerSettings(place, "b", [IN]))
+        await peer.open()
+        await peer.aclose()
