@@ -31,6 +31,7 @@ from contrada.delivery.queue_messages import (
     PeekQueue,
     PurgeQueue,
     RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.delivery.retention import Retention
 from contrada.errors import ContradaError
@@ -556,7 +557,14 @@ async def queueing(of: Choices) -> tuple[float, int]:
     apart = of.size(100) + 1
     log.acknowledge([(at, at + 1) for at in range(2, count, max(apart, count // 5_000))])
     request = of.one(
-        [AskQueue(name), AskQueues(), PeekQueue(name), PurgeQueue(name), RedriveQueue("dead")]
+        [
+            AskQueue(name),
+            AskQueues(),
+            PeekQueue(name),
+            PurgeQueue(name),
+            RedriveQueue("dead"),
+            ReleaseQueue(name),
+        ]
     )
     frame = encode(LogRequest(1, encode_durable(request)))
     longest_s = await desk.longest_s(desk.client(), frame)

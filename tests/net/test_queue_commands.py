@@ -119,10 +119,11 @@ def test_only_permitted_users_change_queues(tmp_path: Path) -> None:
             assert len(ask(name, "GET", "/queues").json()["queues"]) == 2
         assert lines(run("shop", "list", "--json")) == []
         assert ask("shop", "GET", "/queues").json() == {"queues": [], "next": ""}
-        commands = (("peek",), ("redrive",), ("purge", "--yes"), ("remove", "--yes"))
+        commands = (("peek",), ("redrive",), ("release",), ("purge", "--yes"), ("remove", "--yes"))
         requests = (
             ("GET", "/queues/records?name=desk.dead"),
             ("POST", "/queues/redrive?name=desk.dead"),
+            ("POST", "/queues/release?name=desk.dead"),
             ("DELETE", "/queues/records?name=desk.dead"),
             ("DELETE", "/queues?name=desk.dead"),
         )
@@ -144,6 +145,8 @@ def test_only_permitted_users_change_queues(tmp_path: Path) -> None:
         assert [(it["position"], it["attempt"]) for it in peeked["records"]] == [(2, 0), (3, 0)]
         assert [it["event"]["data"]["n"] for it in peeked["records"]] == [1, 2]
         assert (peeked["unreadable"], peeked["next"]) == ({}, 4)
+        assert run("desk", "release", "desk.dead").stdout == "released 0 records of desk.dead\n"
+        assert ask("desk", "POST", "/queues/release?name=desk").json() == {"released": 0}
         assert ask("desk", "POST", "/queues/redrive?name=desk.dead").json() == {"moved": 4}
         assert ask("desk", "DELETE", "/queues/records?name=desk").json() == {"purged": 4}
         assert ask("desk", "DELETE", "/queues?name=desk").status_code == 204

@@ -24,6 +24,7 @@ from contrada.delivery.queue_messages import (
     PurgeQueue,
     QueueRequest,
     RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, NotPermittedError
 from contrada.net.broker.audit_log import AuditLog
@@ -239,6 +240,33 @@ async def test_a_redrive_is_to_a_subscription_of_these_dead_letters(path: Path) 
 
 
 @on_loop
+async def test_records_of_a_reader_that_hangs_are_released(serve: Serve, path: Path) -> None:
+    """They would wait for it without an end, or count attempts that nobody made."""
+    options: Any = {"auto_acknowledge": False, "prefetch": 5}
+    async with serve(path) as service:
+        await filled(service, "desk", 5)
+        hung = service.subscribe(durable="desk", **options)
+        async with hung, service.subscribe(durable="desk", **options) as other:
+            first, second = [await hung.next(20) for _ in range(2)]
+            log = host_of(service).server.logs.log_of("desk")
+            await until(lambda: len(log.holders) == 5 and log.attempts[second.position] == 1)
+            assert await service.queues.release("desk") == 5
+            got = [await other.next(20) for _ in range(5)]
+            assert [(it["n"], it.attempt) for it in got] == [(n, 1 + (n < 2)) for n in range(5)]
+            await hung.acknowledge(first.position)  # It worked on this one.
+            await other.acknowledge(*(it.position for it in got[2:]))
+            await other.nack(second.position)
+            again = await hung.next(20)
+            assert (again.position, again.attempt) == (second.position, 3)
+            await hung.acknowledge(again.position)
+            await until(lambda: not log.holders)
+        assert await service.queues.release("desk") == 0
+        assert (await service.queues.state("desk")).unread == 0
+        with pytest.raises(DeliveryError, match="no durable subscription 'other'"):
+            await service.queues.release("other")
+
+
+@on_loop
 async def test_a_purge_leaves_later_records(serve: Serve, path: Path) -> None:
     """It would take records that were not there when it was confirmed, or miss some."""
     async with serve(path) as service:
@@ -372,6 +400,7 @@ async def test_a_queue_is_changed_with_the_right(
             *((each, PeekQueue("kept")) for each in (desk, task)),
             *((each, PurgeQueue("kept")) for each in (desk, task)),
             *((each, RedriveQueue("kept")) for each in (desk, task)),
+            *((each, ReleaseQueue("kept")) for each in (desk, task)),
             *((each, RedriveQueue("kept", to="desk")) for each in (desk, task)),
             (desk, RedriveQueue("desk/own.dead", to="kept")),
             (desk, RedriveQueue("desk/lost")),  # Those of `alien`.
@@ -383,6 +412,7 @@ async def test_a_queue_is_changed_with_the_right(
             with pytest.raises(NotPermittedError):
                 await service.unsubscribe("kept")
         assert (await root.queues.state("kept")).unread == 6
+        assert await desk.queues.release("desk/own") == 0
         assert await desk.queues.purge("desk/own") == 6
         assert await desk.queues.redrive("desk/own.dead") == 0
         await desk.unsubscribe("desk/own")
@@ -390,17 +420,19 @@ async def test_a_queue_is_changed_with_the_right(
             each.getMessage() for each in caplog.records if each.name.endswith("queue_session")
         ]
         assert [each.partition("of ")[2] for each in logged] == [
+            "desk released 0 records of desk/own",
             "desk purged 6 records of desk/own",
             "desk moved 0 dead letters of desk/own.dead",
             "desk ended desk/own",
         ]
         lines = map(json.loads, path.with_suffix(".jsonl").read_text("utf-8").splitlines())
-        changes = ("purged", "redriven", "removed")
+        changes = ("released", "purged", "redriven", "removed")
         assert [
             (it["action"], it["user"], it["code"], it.get("reason"))
             for it in lines
             if it["action"] in changes
         ] == [
+            ("released", "desk", "desk/own", None),
             ("purged", "desk", "desk/own", "6 records"),
             ("redriven", "desk", "desk/own.dead", None),
             ("removed", "desk", "desk/own", None),

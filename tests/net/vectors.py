@@ -54,6 +54,7 @@ from contrada.delivery.queue_messages import (
     QueueState,
     QueueStep,
     RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.delivery.retention import Retention
 from contrada.errors import ContradaError, DeliveryError, FrameError
@@ -203,6 +204,7 @@ PROMISES: Final[dict[str, tuple[str, Any]]] = {
     "peek queue": ("2 records of s, from position 3 on", PeekQueue("s", 3, 2)),
     "purge queue": ("the records that s has now", PurgeQueue("s")),
     "redrive queue": ("the next step, up to position 8", RedriveQueue("s.dead", 2, 4, 9, "s")),
+    "release queue": ("the records that the readers of s have", ReleaseQueue("s")),
 }
 """The messages in a LogRequest."""
 

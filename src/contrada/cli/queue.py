@@ -140,6 +140,21 @@ def redrive(name: str, address: str, to: str | None, approach: Approach) -> None
 @queue.command()
 @_NAME
 @_ADDRESS
+@approach_options
+def release(name: str, address: str, approach: Approach) -> None:
+    """Take the unacknowledged records of a queue from its readers.
+
+    They are handed out again, to any reader, after the delay of the subscription. Use it for a
+    reader that hangs. One that still works on a record may acknowledge it, but another reader may
+    get that record, too.
+    """
+    count = run(ask_broker(address, approach, lambda service: service.queues.release(name)))
+    click.echo(f"released {_counted(count, 'record')} of {name}")
+
+
+@queue.command()
+@_NAME
+@_ADDRESS
 @_YES
 @approach_options
 def purge(name: str, address: str, yes: bool, approach: Approach) -> None:

@@ -268,6 +268,12 @@ class DeliveryServer:
             self.logs.touch(each)
         return self._settle(now_us)
 
+    def release_records(self, name: str, now_us: int) -> list[DeliveryEffect]:
+        """Takes all records of a subscription here from its readers. Raises DeliveryError."""
+        for reader, message in self.logs.release(name, now_us):
+            self._consumers.deliver(reader, message, now_us)
+        return self._settle(now_us)
+
     # --- neighbours ---------------------------------------------------------------------------
 
     def link_up(self, neighbour: Neighbour, now_us: int) -> list[DeliveryEffect]:

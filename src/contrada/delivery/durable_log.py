@@ -412,15 +412,23 @@ class DurableLog:
         taken from it. It is handed no others until it reads.
         """
         self.requeued.expire(now_us)
-        taken: dict[str, tuple[int, ...]] = {}
         if not (time_out_us := self.retention.acknowledge_us):
-            return taken
-        until_us = now_us - time_out_us
+            return {}
+        held = len(self.holders)
+        taken = self._take_back(now_us - time_out_us, now_us)
+        self.statistics.overdue += held - len(self.holders)
+        return taken
+
+    def release(self, now_us: int) -> dict[str, tuple[int, ...]]:
+        """Requeues all records that consumers hold. Returns the prefetched ones, as `expire`."""
+        return self._take_back(maxsize, now_us)
+
+    def _take_back(self, until_us: int, now_us: int) -> dict[str, tuple[int, ...]]:
+        taken: dict[str, tuple[int, ...]] = {}
         for consumer, of in self._consumers.items():
             sent, overdue = tuple(of.sent), of.overdue(until_us)
             if overdue and of.is_idle:
                 taken[consumer] = sent
-            self.statistics.overdue += len(overdue)
             self._requeue(overdue, now_us)
             of.count_first()
         return taken

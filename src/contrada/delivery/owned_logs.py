@@ -10,7 +10,7 @@ the subscription's policy dropped it, counted.
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import starmap
@@ -431,11 +431,21 @@ class OwnedLogs:
             owned = self._logs.get(number)
             if owned is None or owned.log.has_ended:
                 continue
-            taken = owned.log.expire(now_us)
-            self._touch(number)
-            for reader in owned.readers:
-                if (positions := taken.get(_consumer(reader))) is not None:
-                    yield reader, Withdraw(owned.entry.name, reader[1], positions)
+            yield from self._withdraw(number, owned.log.expire(now_us))
+
+    def release(self, name: str, now_us: int) -> Iterator[tuple[ConsumerKey, Withdraw]]:
+        """Requeues the records that the readers of a subscription hold; yields as `expire`."""
+        number = self.number_of(name)
+        yield from self._withdraw(number, self._logs[number].log.release(now_us))
+
+    def _withdraw(
+        self, number: int, taken: Mapping[str, tuple[int, ...]]
+    ) -> Iterator[tuple[ConsumerKey, Withdraw]]:
+        self._touch(number)
+        owned = self._logs[number]
+        for reader in owned.readers:
+            if (positions := taken.get(_consumer(reader))) is not None:
+                yield reader, Withdraw(owned.entry.name, reader[1], positions)
 
     def to_entry(self, entry: StoredRecord, attempt: int) -> LogEntry:
         """Returns a record of a log as it is sent, or a damaged one with its reason."""

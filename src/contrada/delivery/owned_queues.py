@@ -23,6 +23,7 @@ from contrada.delivery.queue_messages import (
     QueueState,
     QueueStep,
     RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.delivery.store import LogRecord, Positions
 from contrada.errors import CannotPublishError, DeliveryError, StoreError
@@ -156,6 +157,18 @@ def redrive(
     target.append([each.data for each in moved], now_us)
     step = QueueStep(len(moved), number, at if at < before else 0, before, to)
     return step, server.settle_logs([request.name, to], now_us)
+
+
+def release(
+    server: DeliveryServer, request: ReleaseQueue, now_us: int
+) -> tuple[QueueStep, list[DeliveryEffect]]:
+    """Takes all records from the readers of a queue, as their time-out would. Raises DeliveryError.
+
+    Their next attempt waits for the delay of the retention.
+    """
+    number = local_number(server, request.name)
+    count = len(server.logs.log_of(request.name).holders)
+    return QueueStep(count, number, 0, 0), server.release_records(request.name, now_us)
 
 
 def local_number(server: DeliveryServer, name: str, number: int | None = None) -> int:

@@ -105,8 +105,14 @@ class RedriveQueue(msgspec.Struct, frozen=True, array_like=True, tag="redrive qu
     to: str = ""
 
 
+class ReleaseQueue(msgspec.Struct, frozen=True, array_like=True, tag="release queue"):
+    """Takes all records from the readers of a queue; they are handed out again, to any reader."""
+
+    name: str
+
+
 class QueueStep(msgspec.Struct, frozen=True, array_like=True):
-    """The number of purged or moved records, and the fields of the next request.
+    """The number of purged, moved or released records, and the fields of the next request.
 
     `first` is 0 after the last step.
     """
@@ -118,7 +124,8 @@ class QueueStep(msgspec.Struct, frozen=True, array_like=True):
     to: str = ""
 
 
-QueueRequest: TypeAlias = AskQueue | AskQueues | PeekQueue | PurgeQueue | RedriveQueue
+QueueChange: TypeAlias = PurgeQueue | RedriveQueue | ReleaseQueue
+QueueRequest: TypeAlias = AskQueue | AskQueues | PeekQueue | QueueChange
 
 ANSWERS: Final[Mapping[type, type]] = {
     AskQueue: QueueState,
@@ -126,5 +133,6 @@ ANSWERS: Final[Mapping[type, type]] = {
     PeekQueue: PeekedEntries,
     PurgeQueue: QueueStep,
     RedriveQueue: QueueStep,
+    ReleaseQueue: QueueStep,
 }
 """The class of the answer to each request."""

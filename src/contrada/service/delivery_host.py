@@ -19,13 +19,23 @@ from contrada.delivery.delivery_class import delivery_class
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.durable_state import DurableState
-from contrada.delivery.owned_queues import local_number, peek, purge, queue_page, redrive, state_of
+from contrada.delivery.owned_queues import (
+    local_number,
+    peek,
+    purge,
+    queue_page,
+    redrive,
+    release,
+    state_of,
+)
 from contrada.delivery.queue_messages import (
     AskQueue,
     AskQueues,
     PeekQueue,
     PurgeQueue,
     QueueRequest,
+    RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.delivery.retention import Retention
 from contrada.delivery.store import Store
@@ -46,6 +56,12 @@ from contrada.service.durable_routes import DurableRoutes
 from contrada.service.group_committer import RETRY_S, GroupCommitter, VisibleEffect
 
 _LOG: Final = logging.getLogger(__name__)
+
+_CHANGES: Final[Mapping[type, Callable[..., Any]]] = {
+    PurgeQueue: purge,
+    RedriveQueue: redrive,
+    ReleaseQueue: release,
+}
 
 NO_STORE: Final = "this service has no store: connect(store='events.db') gives it one"
 
@@ -318,8 +334,7 @@ class DeliveryHost:
             case PeekQueue():
                 return (yield from peek(server, request))
         with Unbounded():
-            change: Any = purge if isinstance(request, PurgeQueue) else redrive
-            step, effects = change(server, request, self._now_us())
+            step, effects = _CHANGES[type(request)](server, request, self._now_us())
             self._take(effects)
         return step
 

@@ -21,6 +21,7 @@ from contrada.delivery.queue_messages import (
     QueueState,
     QueueStep,
     RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.errors import InvalidValueError
 from contrada.model import Notification
@@ -120,6 +121,16 @@ class Queues:
         Returns their number. `on_progress` gets it after each step.
         """
         return await self._repeat(PurgeQueue(name), on_progress)
+
+    async def release(self, name: str) -> int:
+        """Takes the unacknowledged records of a queue from its readers. Returns their number.
+
+        They are handed out again, to any reader, after the delay of the retention: as after an
+        acknowledgement time-out. So the records of a reader that hangs are free again. A reader
+        that works on one of them may still acknowledge it; until then another reader may get it.
+        """
+        step: QueueStep = await self._host().ask(ReleaseQueue(name))
+        return step.count
 
     async def _repeat(
         self, request: PurgeQueue | RedriveQueue, on_progress: Callable[[int], object] | None

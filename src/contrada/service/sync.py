@@ -243,6 +243,13 @@ class SyncQueues(SyncHeld[Queues]):
         """
         return self._service.run(self._held.purge(name, on_progress=on_progress))
 
+    def release(self, name: str) -> int:
+        """Takes the unacknowledged records of a queue from its readers. Returns their number.
+
+        See `Queues.release`.
+        """
+        return self._service.run(self._held.release(name))
+
 
 class SyncService(SyncServiceBase):
     """An access point of a publish/subscribe service; use it inside `with`; see `Service`."""

@@ -228,6 +228,15 @@ async def test_queues_are_seen_and_changed_in_a_browser(tmp_path: Path) -> None:
         await page.get_by_text("desk.dead: redriven 2").wait_for()
         await page.get_by_role("row", name="desk 2 0 0").wait_for()
         assert (await it.service.queues.state("desk")).unread == 2
+
+        async with it.service.subscribe(durable="desk", auto_acknowledge=False) as events:
+            await events.next(20)
+            await page.get_by_role("row", name="desk 0 2 0").wait_for()
+            await page.get_by_role("button", name="desk", exact=True).click()
+            await page.get_by_role("button", name="Give back").click()
+            await page.get_by_role("alertdialog").get_by_role("button", name="Give back").click()
+            await page.get_by_text("desk: given back 2").wait_for()
+            await page.get_by_role("row", name="desk 2 0 0").wait_for()
         await page.screenshot(path=tmp_path / "queues.png")
 
 

@@ -240,6 +240,21 @@ async def test_a_durable_subscription_goes_on_behind_the_last_event(tmp_path: Pa
 
 
 @on_loop
+async def test_a_removed_durable_subscription_stays_removed(tmp_path: Path) -> None:
+    """A page that a person left open would create a queue again that an operator removed."""
+    async with (
+        serving(tmp_path / "events.db") as it,
+        page_of(f"{it.gateway.address}/#receiver") as page,
+    ):
+        await page.get_by_label("Durable name").fill("desk")
+        region = await subscribe(it, page, "n any")
+        await it.service.unsubscribe("desk")
+        await region.get_by_text("'desk': the subscription has ended").wait_for()
+        assert (await it.service.queues.states()).queues == []
+        assert it.gateway.counts.requests["GET /subscribe", 200] == 1
+
+
+@on_loop
 async def test_a_refused_subscription_is_asked_for_once() -> None:
     """A page would ask for ever for what cannot be, and its user not learn why."""
     async with serving() as it, page_of(f"{it.gateway.address}/#receiver", expected="40") as page:

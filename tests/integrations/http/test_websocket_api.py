@@ -138,6 +138,17 @@ async def test_a_durable_subscription_is_acknowledged_by_its_client(tmp_path: Pa
 
 
 @on_loop
+async def test_the_end_of_a_subscription_has_its_reason(tmp_path: Path) -> None:
+    """A client would subscribe again, and so create a subscription that was removed."""
+    async with serving(tmp_path / "events.db") as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="n >= 0", durable="desk")
+        await it.service.unsubscribe("desk")
+        end = json.loads(await socket.recv())
+        assert (end["type"], end["id"], end["status"]) == ("end", "s", 409)
+        assert end["error"] == "'desk': the subscription has ended"
+
+
+@on_loop
 async def test_a_conversation_ends_with_the_gateway() -> None:
     """A page would wait for events for ever."""
     async with serving() as it, talking(it) as socket:

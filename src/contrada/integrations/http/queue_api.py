@@ -53,6 +53,11 @@ async def _redrive(request: Request, service: TcpService) -> Response:
     return json_answer({"moved": moved})
 
 
+async def _release(request: Request, service: TcpService) -> Response:
+    name = _name(parameters_of(request, ("name",)))
+    return json_answer({"released": await service.queues.release(name)})
+
+
 async def _remove(request: Request, service: TcpService) -> Response:
     await service.unsubscribe(_name(parameters_of(request, ("name",))))
     return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -97,6 +102,7 @@ QUEUE_METHODS: Final[dict[str, dict[str, QueueHandler]]] = {
     "/queues": {"GET": _list, "DELETE": _remove},
     "/queues/records": {"GET": _peek, "DELETE": _purge},
     "/queues/redrive": {"POST": _redrive},
+    "/queues/release": {"POST": _release},
 }
 """The handlers by path and method."""
 

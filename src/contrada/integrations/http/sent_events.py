@@ -71,7 +71,7 @@ class SentEvents(Response):
                 self.ended.set()
 
     async def _write(self, send: Send) -> None:
-        details: dict[str, str] = {}
+        details: dict[str, Any] = {}
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await self._send(send, b"retry: %d\n\n" % self._limits.stream_retry_ms)
@@ -79,7 +79,7 @@ class SentEvents(Response):
                 async for each in self._pieces():
                     await self._send(send, each)
             except ContradaError as error:
-                details = {"error": refusal_of(error).reason}
+                details = end_details(error)
             await self._send(send, sent_event("end", details))
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
@@ -93,6 +93,12 @@ class SentEvents(Response):
         """Raises TimeoutError for a client that does not read."""
         async with asyncio.timeout(self._limits.stream_wait_s):
             await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def end_details(error: ContradaError) -> dict[str, Any]:
+    """Returns why a stream ended, and the status that a new request would get."""
+    refusal = refusal_of(error)
+    return {"error": refusal.reason, "status": int(refusal.status)}
 
 
 def sent_event(name: str, details: Mapping[str, Any]) -> bytes:

@@ -22,6 +22,7 @@ from contrada.integrations.http.http_port import CUT
 from contrada.integrations.http.http_responses import invalid, refusal_of
 from contrada.integrations.http.metrics import GatewayCounts
 from contrada.integrations.http.request_filters import parse_policy, parse_request_subject
+from contrada.integrations.http.sent_events import end_details
 from contrada.integrations.http.token_services import TokenService, wait_closed
 from contrada.model import Notification
 from contrada.patterns.runs import Match
@@ -206,7 +207,7 @@ class Conversation:
                 self._counts.delivered += 1
                 await self._send(event)
         except errors.ContradaError as error:
-            end["error"] = refusal_of(error).reason
+            end |= end_details(error)
         await self._send(end)
 
     async def _send(self, message: dict[str, Any]) -> None:

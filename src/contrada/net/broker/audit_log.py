@@ -8,6 +8,7 @@
     refused           error                  of a connection, or of a request
     ended             error                  of a connection that was let in before
     purged, redriven  the queue              the number of records
+    released          the queue              the number of records
     removed           the queue
     rights changed                           with `added`, `removed` and `changed` users
     left out                                 lines beyond the limits of a second

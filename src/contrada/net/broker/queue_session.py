@@ -1,8 +1,8 @@
 """`answer_queue_request`: the requests of a client about queues, with its permissions.
 
-A user lists, peeks, purges and redrives the queues whose names are in `durable`, and peeks what it
-may subscribe. With `inspect` it sees the counts of all. Changes are logged with their user, also in
-the audit log.
+A user lists, peeks, purges, redrives and releases the queues whose names are in `durable`, and
+peeks what it may subscribe. With `inspect` it sees the counts of all. Changes are logged with their
+user, also in the audit log.
 """
 
 import logging
@@ -18,8 +18,10 @@ from contrada.delivery.queue_messages import (
     AskQueues,
     PeekedEntries,
     PurgeQueue,
+    QueueChange,
     QueueRequest,
     RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.net.broker.reader_queue import sendable
 from contrada.net.broker.server_connection import ServerConnection
@@ -35,8 +37,14 @@ _EVENTS: Final = {
     CloseLog: "client %(peer)s of %(user)s ended %(subscription)s",
     PurgeQueue: "client %(peer)s of %(user)s purged %(count)d records of %(subscription)s",
     RedriveQueue: "client %(peer)s of %(user)s moved %(count)d dead letters of %(subscription)s",
+    ReleaseQueue: "client %(peer)s of %(user)s released %(count)d records of %(subscription)s",
 }
-_AUDITED: Final = {CloseLog: "removed", PurgeQueue: "purged", RedriveQueue: "redriven"}
+_AUDITED: Final = {
+    CloseLog: "removed",
+    PurgeQueue: "purged",
+    RedriveQueue: "redriven",
+    ReleaseQueue: "released",
+}
 
 
 def answer_queue_request(
@@ -55,7 +63,7 @@ def answer_queue_request(
     if isinstance(result, PeekedEntries):
         sent = tuple(sendable(each, permit) for each in result.entries)
         return PeekedEntries(sent, result.next)
-    if isinstance(request, PurgeQueue | RedriveQueue):
+    if isinstance(request, QueueChange):
         log_queue_change(connection, request, result.count)
     return result
 
@@ -83,7 +91,7 @@ def _sees(permit: Permit | None, name: str) -> bool:
 
 
 def log_queue_change(
-    connection: ServerConnection, change: CloseLog | PurgeQueue | RedriveQueue, count: int
+    connection: ServerConnection, change: CloseLog | QueueChange, count: int
 ) -> None:
     """Logs that a user changed records, or ended a subscription."""
     fields = {"peer": connection.name, "user": connection.user, "count": count}

@@ -60,7 +60,7 @@ function Queue({ queue, isOpen, onOpen, onStep }) {
   const { name } = queue;
   const step = (said, method, path) => onStep(async () => {
     const answer = await ask(method, `${path}?name=${named(name)}`);
-    return `${name}: ${said} ${answer.moved ?? answer.purged ?? ""}`;
+    return `${name}: ${said} ${answer.moved ?? answer.purged ?? answer.released ?? ""}`;
   });
   return html`<tr class=${queue.stuck || queue.damaged ? "error" : ""}>
       <th scope="row"><button aria-expanded=${isOpen} onClick=${onOpen}>${name}</button></th>
@@ -74,6 +74,8 @@ function Queue({ queue, isOpen, onOpen, onStep }) {
       <p>
         <${Step} label="Redrive" warning="Move these dead letters back to their subscription?"
           act=${() => step("redriven", "POST", "/queues/redrive")} />${" "}
+        <${Step} label="Give back" act=${() => step("given back", "POST", "/queues/release")}
+          warning="Take all unacknowledged records from the readers, to be handed out again?" />${" "}
         <${Step} label="Purge" warning="Delete all records of the queue?"
           act=${() => step("purged", "DELETE", "/queues/records")} />${" "}
         <${Step} label="Remove" warning="End the subscription, with its records?"

@@ -92,6 +92,8 @@ function Part({ of }) {
     ${(of.body || of.content_type) && html`<${Body} of=${of} />`}`;
 }
 
+const isFinal = ({ status }) => status < 500 && !LATER.includes(status);
+
 /** Reads a stream again and again, from where it ended, until `signal` aborts or it is refused. */
 async function read(of, received, signal) {
   while (!signal.aborted) {
@@ -99,12 +101,18 @@ async function read(of, received, signal) {
     const after = of.isManual ? "" : received.last;
     try {
       const path = `/subscribe?${of.query}`;
-      for await (const event of stream(path, signal, undefined, after)) received.add(event);
+      let end = {};
+      for await (const event of stream(path, signal, undefined, after)) {
+        if (event.name === "end") end = JSON.parse(event.data);
+        else received.add(event);
+      }
+      // A new request would create a durable subscription again that a person removed.
+      if (isFinal(end)) return received.become(end.error);
       received.become("ended by the broker, trying again");
     } catch (error) {
       received.become(error.message);
       if (error.status === 409 && after) received.last = "";  // The position cannot be resumed.
-      else if (error.status < 500 && !LATER.includes(error.status)) return;
+      else if (isFinal(error)) return;
     }
     await new Promise(resolve => setTimeout(resolve, AGAIN_MS));
   }
