@@ -1,5 +1,7 @@
 """`NativeModule` compiles `contrada._native`; `RepositoryLinks` fills in README and addresses.
 
+A wheel also has manual pages and shell completions below share/, from the options of the commands.
+
 `native/source.py` makes the source of the module of the kernels in Python. Where it cannot be
 compiled, the package is built without it, with a warning, and runs interpreted; with
 CONTRADA_REQUIRE_NATIVE=1 the build fails instead. CONTRADA_CFLAGS adds options of the compiler.
@@ -38,6 +40,10 @@ class NativeModule(BuildHookInterface[Any]):
         if version != "editable":  # `contrada help` prints the pages.
             pages = (root / "docs").glob("*.md")
             build_data["force_include"] |= {str(it): f"contrada/docs/{it.name}" for it in pages}
+            share = root / "build" / "share"
+            shutil.rmtree(share, ignore_errors=True)
+            run_module(root, "contrada.cli.man_pages", str(share), self.metadata.version)
+            build_data["shared_data"][str(share)] = "share"
         package, name = root / "src" / "contrada", ""
         try:
             made = compiled_native(root)
@@ -78,7 +84,12 @@ def compiled_native(root: Path, *modules: str) -> Path:
 
 def native_source(root: Path, *modules: str) -> str:
     """Returns the source of the module, in Cython."""
-    program = [sys.executable, "-m", "native.source", *modules]
+    return run_module(root, "native.source", *modules)
+
+
+def run_module(root: Path, name: str, *arguments: str) -> str:
+    """Runs a module of this tree, interpreted; returns its output. Raises RuntimeError."""
+    program = [sys.executable, "-m", name, *arguments]
     # pip's isolated builds find Cython by paths that a new process would not have.
     paths = os.pathsep.join((str(root / "src"), str(root), *filter(None, sys.path)))
     environment = {**os.environ, "PYTHONPATH": paths, "CONTRADA_INTERPRETED": "1"}

@@ -7,6 +7,7 @@ imported in place of the installation's.
 import sys
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 
 import contrada as ct
 from contrada.cli.manual import page_of
@@ -26,3 +27,6 @@ assert "certified" in page_of("delivery")
 assert "filters" in lexer.load().aliases
 (plugin,) = entry_points(group="pytest11", name="pytest_contrada")
 assert find_spec(plugin.value) is not None, "the pytest plugin is not installed"
+share = Path(sys.prefix, "share")
+for name in ("man/man1/contrada-serve.1", "bash-completion/completions/contrada"):
+    assert (share / name).is_file(), name

@@ -42,6 +42,8 @@ def wheel_of(tree: Path, folder: Path, environment: dict[str, str]) -> tuple[str
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
     assert "contrada/matching/kernels/match.py" in names, "it also runs interpreted"
+    shared = [name.partition(".data/data/share/")[2] for name in names]
+    assert {"man/man1/contrada-serve.1", "zsh/site-functions/_contrada"} <= {*shared}
     return wheel.stem.partition("-0.1.0-")[2], [n for n in names if "_native." in n], output
 
 

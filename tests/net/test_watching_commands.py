@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from contrada.cli import doctor
-from contrada.cli.doctor import DISK_FREE_MIN
+from contrada.cli import broker_findings
+from contrada.cli.broker_findings import DISK_FREE_MIN
 from contrada.cli.top import _rate
 from contrada.connections import connect_sync
 from contrada.errors import ServiceError, StoreFullError
@@ -276,9 +276,9 @@ async def test_doctor_names_another_clock(ahead_s: int, monkeypatch: pytest.Monk
 def test_doctor_names_a_disk_that_is_nearly_full() -> None:
     """A broker would stop to confirm without a warning before."""
     counts = {"store": {"disk free bytes": DISK_FREE_MIN - 1}}
-    assert [each.level for each in doctor._store("here", counts)] == ["warning"]
+    assert [each.level for each in broker_findings._store("here", counts)] == ["warning"]
     counts["store"]["disk free bytes"] = DISK_FREE_MIN
-    assert not [*doctor._store("here", counts)]
+    assert not [*broker_findings._store("here", counts)]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ ended by Ctrl-C; 143 ended early by SIGTERM. Every error is one line on standard
 import click
 
 from contrada.cli.lazy_group import LazyGroup
+from contrada.cli.option_variables import PREFIX
 
 COMMANDS = {
     "serve": ("contrada.cli.serve:serve", "Run a broker."),
@@ -46,7 +47,11 @@ __all__ = ["main"]
 @click.group(
     cls=LazyGroup,
     commands_by_name=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "auto_envvar_prefix": PREFIX,
+    },
 )
 @click.version_option(package_name="contrada")
 def main() -> None:
@@ -56,4 +61,7 @@ def main() -> None:
     contrada serve                                     # a broker on port 7655
     contrada sub "price < 100 and symbol prefix 'D'"   # in a second terminal
     contrada pub symbol=DIS price=61.5                 # in a third one
+
+    Every option is also an environment variable, CONTRADA_COMMAND_OPTION: CONTRADA_SERVE_HTTP=8080
+    is --http 8080 of `contrada serve`. Flags override it. A repeated option has a line for each.
     """  # noqa: D301 - click reads the escape

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
+from contrada.cli.option_variables import PREFIX, add_variables, variable
 from contrada.errors import ConnectionFailedError, ContradaError, EngineError
 
 EXIT_UNREACHABLE: Final = 1
@@ -70,6 +72,7 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             _fail(_missing(cmd_name, error), EXIT_BAD_INPUT)
         assert isinstance(command, click.Command), f"{place} is no command"
+        add_variables(command, variable(ctx.auto_envvar_prefix or PREFIX, cmd_name))
         if ctx.obj is not None:
             ctx.obj()
         return command
@@ -78,6 +81,15 @@ class LazyGroup(click.Group):
         """Lists the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self._lazy.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes the commands without importing them."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in self._lazy.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command; an error that the caller can correct becomes one line."""

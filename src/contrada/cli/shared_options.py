@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import click
+from click.core import ParameterSource
 
 from contrada.errors import InputError
 from contrada.model.extensions.extended_type import load, load_entry_points
@@ -105,8 +106,13 @@ extension_option: Final = click.option(
 )
 
 
-def without_password(_: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Returns the value unchanged, for `callback=`. Raises InputError for a URL with a password."""
+def without_password(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Returns the value unchanged, for `callback=`. Raises InputError for a URL with a password.
+
+    Other users of the machine cannot read a variable, so its value may have one.
+    """
+    if ctx.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT:
+        return value
     for each in (value,) if isinstance(value, str) else value or ():
         if has_password(each):
             raise InputError(

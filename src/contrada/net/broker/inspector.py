@@ -34,6 +34,7 @@ from contrada.net.wire.inspection import (
     Inspection,
     LinkArrival,
     Position,
+    software_version,
 )
 from contrada.net.wire.payload_codec import encode_content, notifications_from
 from contrada.routing.interest_forwarder import ForwardedAt
@@ -122,6 +123,7 @@ def _inspect_state(broker: Inspected) -> Generator[None, None, Inspection]:
         (yield from _to_texts(offers)),
         queues=queues,
         strategy=str(router.strategy),
+        version=software_version(),
     )
 
 

@@ -32,7 +32,7 @@ ARRIVED_BEFORE: Final = "it has arrived here before: a duplicate"
 
 
 class SeenBroker(msgspec.Struct):
-    """A broker with its answers, or the `reason` why there are none.
+    """A broker with its answers, or the `reason` why there are none, though it `is_asked` or not.
 
     The inspection has the route of the notification as if a client of this broker published it.
     """
@@ -40,6 +40,7 @@ class SeenBroker(msgspec.Struct):
     name: str
     address: str = ""
     reason: str = ""
+    is_asked: bool = False
     held: Inspection | None = None
     statistics: dict[str, Any] = {}
 
@@ -143,6 +144,7 @@ class NetworkInspection:
             seen.statistics = await service.broker_statistics()
             seen.held = held
 
+        seen.is_asked = True
         seen.reason = await self._answered(seen.name, ask) or seen.reason
 
     async def _answered(self, name: str, ask: Callable[[TcpService], Any]) -> str:

@@ -1,10 +1,21 @@
 """The answers to an inspection of a broker, and the pages of its exported filters."""
 
+import importlib.metadata
+from functools import cache
 from typing import Annotated, TypeAlias
 
 import msgspec
 
 from contrada.delivery.queue_messages import QueueState
+
+
+@cache
+def software_version() -> str:
+    """Returns the version of Contrada, or an empty text where it runs without an installation."""
+    try:
+        return importlib.metadata.version("contrada")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 class HeldLink(msgspec.Struct, frozen=True):
@@ -60,6 +71,7 @@ class Inspection(msgspec.Struct, frozen=True):
     and `steps` the decision for each link, those of next hops first. It is not routed if `stopped`
     has a reason. `not_yours` is why the asking user may not publish it. Of a part of a forest,
     `filters` has the nodes, and `following` the number of the next one, -1 after the last.
+    `version` is that of Contrada, empty at an earlier one.
     """
 
     name: str
@@ -76,6 +88,7 @@ class Inspection(msgspec.Struct, frozen=True):
     stopped: str = ""
     not_yours: str = ""
     following: int = -1
+    version: str = ""
 
 
 _NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]

@@ -1,0 +1,52 @@
+"""`add_variables`: an environment variable for every option of a command.
+
+    contrada serve --tls-key KEY        CONTRADA_SERVE_TLS_KEY=KEY
+    contrada queue list --json          CONTRADA_QUEUE_LIST_JSON=1
+
+The name is that of the flag, as click's own `auto_envvar_prefix` would use the parameter of the
+function, which users do not see. The command line precedes the environment.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+PREFIX: Final = "CONTRADA"
+
+
+class _Lines(click.types.StringParamType):
+    """A repeated text; its variable has one in each line, since filters contain spaces."""
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        return [each for each in map(str.strip, rv.splitlines()) if each]
+
+
+_LINES: Final = _Lines()
+
+
+def add_variables(command: click.Command, prefix: str) -> None:
+    """Gives the options of a command and its subcommands their variables."""
+    for option in options_of(command):
+        long = max(option.opts, key=len)
+        option.envvar = variable(prefix, long)
+        option.allow_from_autoenv = False
+        option.show_envvar = option.envvar in os.environ  # In an error: where the value is from.
+        if option.multiple and option.type is click.STRING:
+            option.type = _LINES
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            add_variables(each, variable(prefix, name))
+
+
+def variable(prefix: str, name: str) -> str:
+    """Returns the variable of a flag or a command below a prefix."""
+    return f"{prefix}_{name.lstrip('-').replace('-', '_').upper()}"
+
+
+def options_of(command: click.Command) -> Iterator[click.Option]:
+    """Yields the options of a command that have a variable."""
+    for each in command.params:
+        if isinstance(each, click.Option) and not each.is_eager:
+            yield each
