@@ -1,12 +1,15 @@
 """`stock_exchange` and `show`: the pages of the console with content, for tests and pictures."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import contrada as ct
+from contrada.integrations.asyncapi import asyncapi_of
 from contrada.integrations.http.token_services import local_service
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
@@ -21,6 +24,17 @@ QUOTES: Final = 240
 
 SHOWN: Final = "main > div:not([hidden])"
 """Selects the page that is shown; others may go on, hidden."""
+
+@ct.obvent(name="desk.Trade")
+@dataclass(frozen=True)
+class Trade:
+    """A trade at an exchange."""
+
+    symbol: str
+    price: float
+    venues: tuple[Literal["NYSE", "LSE"], ...] = ()
+    limit: float | None = None
+
 
 _SUBSCRIPTIONS: Final = (
     "price any",
@@ -127,6 +141,36 @@ async def show(it: Served, page: Any, name: str) -> None:
         await shown.get_by_label("Runs").fill("2")
         await shown.get_by_role("button", name="Simulate").click()
         await shown.get_by_text("8 of 8 points").wait_for()
+    elif name == "application":
+        document = json.dumps(asyncapi_of(desk(), title="Trading desk")).encode()
+        await open_document(shown, document)
+        await shown.get_by_role("region", name="Operation cheap").wait_for()
+
+
+async def open_document(shown: Any, document: bytes) -> None:
+    """Opens a document on the page of applications."""
+    file = {"name": "desk.json", "mimeType": "application/json", "buffer": document}
+    await shown.get_by_label("Document").set_input_files(file)
+
+
+def desk() -> ct.App:
+    """Returns an app with a handler of a class, a handler of notifications, and a replier."""
+    app = ct.App("contrada://broker.example:7655")
+
+    @app.subscriber("price < 100", durable="cheap")
+    async def cheap(event: Trade) -> None:
+        """Buys cheap shares."""
+
+    @app.subscriber("alarm exists or price > 1000")
+    async def odd(event: ct.Notification) -> None:
+        """Reports what no desk buys."""
+
+    @app.replier("service = 'price' and symbol exists")
+    async def price_of(request: ct.Notification) -> dict[str, float]:
+        """Replies with the last price of a symbol."""
+        return {"price": 61.5}
+
+    return app
 
 
 async def _receive(it: Served, shown: Any) -> None:

@@ -1,5 +1,6 @@
 // The frame of the console: its pages, and the token of its user.
 import { html, render, useEffect, useRef, useState } from "./libraries.js";
+import { Application } from "./application.js";
 import { Gossip } from "./gossip.js";
 import { NetworkView } from "./network.js";
 import { Playground } from "./playground.js";
@@ -17,10 +18,11 @@ const PAGES = {
   questions: ["Questions", Questions],
   network: ["Network", NetworkView],
   gossip: ["Gossip", Gossip],
+  application: ["Application", Application],
 };
 
 // Pages that go on while others are shown: their subscriptions and texts would be lost.
-const KEPT = ["playground", "receiver", "sender"];
+const KEPT = ["playground", "receiver", "sender", "application"];
 
 function pageOf(hash) {
   const name = hash.slice(1).split("?")[0];

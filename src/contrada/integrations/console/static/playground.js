@@ -29,7 +29,8 @@ function linked() {
   }
 }
 
-function linkOf(trial) {
+/** Returns the link of a trial; texts that it lacks are those of the example. */
+export function linkOf(trial) {
   const bytes = new TextEncoder().encode(JSON.stringify(trial));
   return `#playground?${btoa(Array.from(bytes, each => String.fromCharCode(each)).join(""))}`;
 }
