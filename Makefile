@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-CODE   := src tests bench deploy examples native hatch_build.py
+CODE   := src tests bench deploy examples native website hatch_build.py
 
 # `make setup GROUP=core` is remembered, so later targets do not install the rest.
 GROUP  ?= $(or $(shell cat $(VENV)/.group 2>/dev/null),dev)
@@ -35,7 +35,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all spark-versions versions verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage hooks bench benchmarks sync limits grammar console-libraries pictures wheel wheels audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all spark-versions versions verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage hooks bench benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -155,6 +155,18 @@ limits: $(STAMP) ## make docs/limits.md from the constants and their docstrings
 grammar: $(STAMP) ## make editors/contrada.tmLanguage.json from the lexer of filters
 	@$(BIN)/python -m tests.textmate_grammar
 
+# Zensical has an environment of its own, so that it does not bind the versions of the others.
+build/docs/.installed: requirements/docs.txt
+	"$(PYTHON)" -m venv build/docs
+	build/docs/bin/$(INSTALL) -r requirements/docs.txt
+	@touch $@
+
+docs: $(STAMP) build/docs/.installed ## build the documentation site in out/site; it works from files, with search
+	@$(BIN)/python -m website.source_folder build/website
+	@build/docs/bin/python -m website.railroad_pictures build/website
+	@build/docs/bin/zensical build --strict
+	@$(BIN)/python -m website.site_check out/site
+
 console-libraries: ## bundle the libraries of console/package.json for the console's pages; needs npm
 	cd console && npm install --silent --no-audit --no-package-lock && npx esbuild libraries.js \
 		--bundle --format=esm --minify --legal-comments=none \
@@ -201,6 +213,7 @@ lock: ## pin requirements/*.in anew, with hashes
 	$(COMPILE) --upgrade --constraint requirements/dev.txt \
 		--output-file requirements/hooks.txt requirements/hooks.in
 	$(COMPILE) --upgrade --output-file requirements/wheels.txt requirements/wheels.in
+	$(COMPILE) --upgrade --output-file requirements/docs.txt requirements/docs.in
 
 clean: ## remove what was made, also .venv
 	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis \

@@ -16,7 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = (
     *("src", "tests", "bench", "examples", "deploy", "docs", "native", "scripts"),
-    "requirements",
+    *("requirements", "website"),
     *(".ci", ".github"),
 )
 NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".so", ".zip"}

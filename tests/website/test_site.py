@@ -1,0 +1,35 @@
+"""The built site, in a browser that opens it from its files."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.asynchronous import on_loop
+from tests.browsers import needs_browser, page_of, serious_findings
+
+SITE = Path(__file__).resolve().parents[2] / "out" / "site"
+
+pytestmark = [
+    pytest.mark.slow,
+    needs_browser,
+    pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="needs the site: run make docs"),
+]
+
+
+@on_loop
+async def test_search_needs_no_server() -> None:
+    """A reader without a network would have no search."""
+    async with page_of((SITE / "index.html").as_uri()) as page:
+        await page.keyboard.press("/")
+        await page.get_by_role("combobox").fill("request and reply")
+        await page.get_by_role("option").filter(has_text="Request and reply").first.click()
+        await page.wait_for_url("**/applications.html*")
+
+
+@on_loop
+async def test_the_start_is_for_everyone() -> None:
+    """A reader with a screen reader or a keyboard alone could not use the start page."""
+    # axe requests the style sheets once more, which files do not allow.
+    begin = (SITE / "index.html").as_uri()
+    async with page_of(begin, expected="CORS policy|ERR_FAILED") as page:
+        assert await serious_findings(page) == []

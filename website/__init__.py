@@ -1,0 +1,1 @@
+"""The documentation site: generated pages, pictures of the syntax, and hooks of MkDocs."""
