@@ -25,6 +25,7 @@ QUOTES: Final = 240
 SHOWN: Final = "main > div:not([hidden])"
 """Selects the page that is shown; others may go on, hidden."""
 
+
 @ct.obvent(name="desk.Trade")
 @dataclass(frozen=True)
 class Trade:
