@@ -4,18 +4,22 @@ The broker's statistics are requested with the token of the request, so the brok
 permission.
 """
 
+import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from prometheus_client import core
+from prometheus_client import ProcessCollector, core
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from contrada.model.native import NATIVE
 from contrada.net.broker.latencies import BEYOND
+from contrada.net.wire.frames import VERSION
+from contrada.net.wire.inspection import software_version
 
 _GAUGES: Final = {
     "connections": "Connections of clients and neighbours.",
@@ -83,7 +87,8 @@ class GatewayCounts:
 
 def metrics_answer(broker: Mapping[str, Any], gateway: GatewayCounts, connections: int) -> Response:
     """Returns all metrics in the text format of Prometheus."""
-    found = _Collected([*_of_broker(broker), *_of_gateway(gateway, connections)])
+    own = (*_of_build(), *ProcessCollector(registry=None).collect())
+    found = _Collected([*own, *_of_broker(broker), *_of_gateway(gateway, connections)])
     return Response(generate_latest(found), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -93,6 +98,18 @@ class _Collected(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self.metrics
+
+
+def _of_build() -> Iterator[Metric]:
+    family = core.GaugeMetricFamily(
+        "contrada_build_info",
+        "Versions of the broker, in labels; always 1.",
+        labels=["version", "python", "protocol", "kernels"],
+    )
+    kernels = "interpreted" if NATIVE is None else "compiled"
+    python = platform.python_version()
+    family.add_metric([software_version(), python, str(VERSION), kernels], 1)
+    yield family
 
 
 def _of_broker(counts: Mapping[str, Any]) -> Iterator[Metric]:
