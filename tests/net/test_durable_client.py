@@ -161,7 +161,9 @@ async def test_a_damaged_page_ends_no_log(path: Path, caplog: pytest.LogCaptureF
 
 @on_loop
 async def test_a_store_that_cannot_be_written_confirms_nothing(path: Path) -> None:
-    """A publisher would think that a notification is kept that no reader will get."""
+    """A publisher would think that a notification is kept that no reader will get. And readers
+    would wait for ever.
+    """
     async with Broker(port=0, store=path) as broker, connect(broker.address) as service:
         await (await service.subscribe("n any", durable="s")).aclose()
         await service.publish_batch([{"n": n} for n in range(999)], delivery=CERTIFIED)
@@ -174,9 +176,14 @@ async def test_a_store_that_cannot_be_written_confirms_nothing(path: Path) -> No
     stack = contextlib.AsyncExitStack()
     broker = await stack.enter_async_context(Broker(port=0, store=path))
     async with connect(broker.address) as service:
+        events = await service.subscribe(durable="s")
         with pytest.raises(StoreError, match="malformed"):
             await service.publish({"n": 999}, delivery=CERTIFIED)
         await until(lambda: broker.statistics().delivery["store faults"] > 0)
+        with pytest.raises(DeliveryError, match="'s': its store is damaged, and takes no ack"):
+            await numbers(events, 1_000)
+        with pytest.raises(StoreError, match="malformed"):
+            await service.subscribe(durable="s")
     with pytest.raises(StoreError, match="malformed"):
         await stack.aclose()
 

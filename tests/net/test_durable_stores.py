@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import sqlite3
 from contextlib import closing
@@ -11,14 +12,16 @@ from typing import Any
 import pytest
 
 import contrada as ct
-from contrada.errors import CannotPublishError, DeliveryError, StoreError
+from contrada.delivery.retention import Retention
+from contrada.errors import CannotPublishError, DeliveryError, StoreDamagedError, StoreError
 from contrada.net.broker.broker import Broker
-from contrada.service import DurableSubscription, Service
+from contrada.service import DurableRecord, DurableSubscription, Service
 from tests.asynchronous import on_loop, until
 from tests.homes import CERTIFIED, rest
 from tests.net.processes import contrada, serving
 from tests.net.soon import connect
 from tests.net.test_neighbours import free_ports
+from tests.service.stores.test_sqlite_store import overwrite_page
 
 KILLS = 3
 
@@ -153,3 +156,84 @@ async def test_a_killed_broker_serves_acknowledged_publications(path: Path) -> N
                 reading.cancel()
                 assert sorted(done) == sorted(accepted)
             assert await rest(service, "s") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["awaited", "cancelled", "handler"])
+@on_loop
+async def test_a_nack_outlives_a_killed_broker(way: str, path: Path) -> None:
+    """A restarted broker would hand out the record at once, as a first attempt."""
+    options = ("--port", str(*free_ports(1)), "--store", str(path))
+    retention = Retention(backoff_s=600, attempts_max=9)
+    with contextlib.ExitStack() as stack:
+        process, address = stack.enter_context(serving(*options))
+
+        async def fail(record: DurableRecord[Any]) -> None:
+            process.send_signal(signal.SIGSTOP)
+            raise ValueError(record.position)
+
+        async with connect(address) as service:
+            events = service.subscribe(
+                "n any", durable="s", auto_acknowledge=False, retention=retention
+            )
+            async with events:
+                await service.publish({"n": 1}, delivery=CERTIFIED)
+                if way == "handler":
+                    work = asyncio.create_task(events.handle(fail))
+                    await until(lambda: events.statistics().failed == 1)
+                else:
+                    record = await events.next(20)
+                    process.send_signal(signal.SIGSTOP)
+                    work = asyncio.create_task(events.nack(record.position, delay_s=600))
+                    await asyncio.sleep(0)
+                if way == "cancelled":
+                    work.cancel()
+                process.kill()
+                process.wait()
+                stack.enter_context(serving(*options))
+                if way == "awaited":
+                    await work
+                await until(lambda: events.statistics().reconnects == 1)
+                (state,) = (await service.queues.states()).queues
+                assert (state.delayed, state.attempts) == (1, 1)
+                work.cancel()
+
+
+@pytest.mark.slow
+def test_a_store_that_is_damaged_where_it_is_written_ends_its_readers(path: Path) -> None:
+    """Readers would wait for ever, silently; and the operator for a mend that never happens."""
+    options = ("--port", "0", "--store", str(path))
+    text = "x" * 200
+    with serving(*options) as (process, address), ct.connect_sync(address) as service:
+        for name in ("s", "other"):
+            with service.subscribe(f"{name} any", durable=name):
+                pass
+        batch = [{"s": n, "text": f"{n:04}{text}"} for n in range(400)]
+        service.publish_batch(batch, delivery=CERTIFIED)
+        process.terminate()
+        assert process.wait() == 0
+    overwrite_page(path, b"0399xxx")
+    checked = contrada("store", "check", str(path))
+    assert checked.returncode == 1
+    assert re.search(r"^damaged: s, 3\d\d: \d+ records cannot be read$", checked.stdout, re.M)
+    with (
+        serving(*options) as (process, address),
+        ct.connect_sync(address) as publisher,
+        ct.connect_sync(address) as reader,
+    ):
+        readers = [reader.subscribe(durable=name) for name in ("s", "other")]
+        for each in readers:
+            each.open()
+        assert readers[0].next(20).item["s"] == 0
+        for name in ("s", "other"):
+            with pytest.raises(StoreDamagedError, match="malformed"):
+                publisher.publish({name: 400}, delivery=CERTIFIED)
+        for each in readers:
+            with pytest.raises(DeliveryError, match="its store is damaged"):
+                list(each)
+        found = contrada("doctor", address).stdout
+        assert "its store cannot be written" in found
+        assert "mend that" not in found
+        assert "contrada store check, then restore a backup" in found
+        process.terminate()
+        assert process.wait() == 2

@@ -369,7 +369,7 @@ async def test_a_leader_that_was_replaced_hands_out_nothing_that_it_read_before(
     """A reader would get a record that another one has acknowledged to the new leader."""
     store, leader, _ = made
     shown = list[object]()
-    groups = GroupCommitter(store, shown.append)
+    groups = GroupCommitter(store, shown.append, lambda _: None)
     groups.add([HandRecords("reader", Withdraw("log", "reader", (1,)))])
     leader._term.end()
     await until(lambda: bool(groups.failures))
@@ -386,7 +386,10 @@ async def test_a_leader_that_was_replaced_answers_nobody(made: Made) -> None:
     with closing(PostgresStore(store.place)) as other:
         standby.begin(other)
         leader._term.end()
-        groups, answers = GroupCommitter(store, lambda _: None), list[StoreError | None]()
+        groups, answers = (
+            GroupCommitter(store, lambda _: None, lambda _: None),
+            list[StoreError | None](),
+        )
         store.append("log", [b"late"], 1)
         groups.add([])
         groups.when_committed(lambda _, failure: answers.append(failure), None)

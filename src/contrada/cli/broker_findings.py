@@ -68,8 +68,10 @@ _REFUSED: Final = dict.fromkeys(
 """Remedies for refusals that are no fault of peers, by reason."""
 
 
+_STORE_FAULTS: Final = "store faults"
+
 _DELIVERY: Final = {
-    "store faults": "its store is damaged: contrada store check, then restore a backup",
+    _STORE_FAULTS: "its store is damaged: contrada store check, then restore a backup",
     "damaged": "records that readers did not get: contrada store check shows the store's faults",
     "lost": "shipments for a server that lost its memory, or damaged ones: contrada help delivery",
 }
@@ -142,10 +144,11 @@ def _clock(address: str, ahead_s: float, doubt_s: float) -> Iterator[Finding]:
 
 def _store(address: str, counts: Mapping[str, Any]) -> Iterator[Finding]:
     room = "make room on the disk of its store; writes continue by themselves, and nothing is lost"
-    failures = counts.get("store_failures", {})
-    for reason, count in failures.items():
+    is_damaged = counts.get("delivery", {}).get(_STORE_FAULTS)
+    for reason, count in counts.get("store_failures", {}).items():
         found = f"its store cannot be written, tried {count:,} times: {reason}"
-        todo = room if NO_ROOM in reason else "mend that; it is tried again by itself"
+        mend = _DELIVERY[_STORE_FAULTS] if is_damaged else "mend that; it is tried again by itself"
+        todo = room if NO_ROOM in reason else mend
         yield Finding("fault", address, found, todo)
     for reason in counts.get("stuck_logs", {}):
         todo = (

@@ -110,6 +110,17 @@ class Consumers:
         for reader in [each for each, where in self._owners.items() if where == owner]:
             self._close(reader, reason, again=again)
 
+    def close_all(self, reason: str, now_us: int) -> list[HandRecords]:
+        """Closes the readings of all clients here; records of logs here are requeued.
+
+        Returns the messages for the clients, which wait for no change of the store.
+        """
+        self._logs.close_all(self.name, now_us)
+        for reader in [*self._owners]:
+            self._close(reader, reason)
+        closed, self.outgoing = self.outgoing, []
+        return closed
+
     def has_room(self, server: str) -> bool:
         """Whether the stream to a server has room for records."""
         try:

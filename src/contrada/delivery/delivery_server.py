@@ -140,9 +140,9 @@ class DeliveryServer:
             self._causality,
             limits,
         )
-        self._consumers = Consumers(name, self._table, self.logs, self._access)
+        self.consumers = Consumers(name, self._table, self.logs, self._access)
         self._handler = ShipmentHandler(
-            name, self.logs, self._access, self._causality, self._consumers
+            name, self.logs, self._access, self._causality, self.consumers
         )
         self._to_acknowledge: dict[str, None] = {}
         self._retry_us: int | None = None
@@ -254,7 +254,7 @@ class DeliveryServer:
 
         Records arrive as `HandRecords`; an error closes the consumer, with its reason.
         """
-        self._consumers.consume(client, message, now_us)
+        self.consumers.consume(client, message, now_us)
         return self._settle(now_us)
 
     def acknowledge(self, name: str, before: int, now_us: int) -> list[DeliveryEffect]:
@@ -271,7 +271,7 @@ class DeliveryServer:
     def release_records(self, name: str, now_us: int) -> list[DeliveryEffect]:
         """Takes all records of a subscription here from its readers. Raises DeliveryError."""
         for reader, message in self.logs.release(name, now_us):
-            self._consumers.deliver(reader, message, now_us)
+            self.consumers.deliver(reader, message, now_us)
         return self._settle(now_us)
 
     # --- neighbours ---------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class DeliveryServer:
             self._table.forget(server)
             for each in (self._outbox, self._inbox, self._causality, self._access):
                 each.forget(server)
-            self._consumers.close_server(server, f"server {server!r} will not be back", now_us)
+            self.consumers.close_server(server, f"server {server!r} will not be back", now_us)
         return self._settle(now_us)
 
     def _learn_owner(self, neighbour: Neighbour, message: AnnounceOwner, now_us: int) -> None:
@@ -336,7 +336,7 @@ class DeliveryServer:
         self._learn_start(message.owner, owner)
         if start != (owner.incarnation, owner.boot):
             reason = f"server {message.owner!r} has restarted"
-            self._consumers.close_server(message.owner, reason, now_us, again=True)
+            self.consumers.close_server(message.owner, reason, now_us, again=True)
         if start[0] == owner.incarnation and owner.boot - start[1] >= RESTORED_GAP:
             # It was restored from a copy.
             self._access.shipments += self._outbox.reopen(message.owner, now_us)
@@ -372,7 +372,7 @@ class DeliveryServer:
         """Resends, retries and fails what is due."""
         self._send_shipments(self._outbox.resend_due(now_us))
         for reader, message in self.logs.expire(now_us):
-            self._consumers.deliver(reader, message, now_us)
+            self.consumers.deliver(reader, message, now_us)
         return self._settle(now_us)
 
     @property
@@ -395,13 +395,13 @@ class DeliveryServer:
             self._access.publish_waiting(now_us)
             self._send_posted()
             changed = self._inbox.use_ready(use)
-            for reader, records in self.logs.push(self._consumers.has_room, now_us):
-                self._consumers.deliver(reader, records, now_us)
+            for reader, records in self.logs.push(self.consumers.has_room, now_us):
+                self.consumers.deliver(reader, records, now_us)
             is_stuck |= bool(self.logs.stuck)
             for number, entry in self.logs.changes():
                 if entry is None:
                     for reader, closed in self.logs.end(number):
-                        self._consumers.deliver(reader, closed, now_us)
+                        self.consumers.deliver(reader, closed, now_us)
                 self._transit.flood(self._table.change(number, entry))
             for source in changed:
                 self._to_acknowledge[source] = None
@@ -416,9 +416,9 @@ class DeliveryServer:
             if source != self.name:
                 self._send_ack(source)
         self._to_acknowledge.clear()
-        effects: list[DeliveryEffect] = [*self._transit.outgoing, *self._consumers.outgoing]
+        effects: list[DeliveryEffect] = [*self._transit.outgoing, *self.consumers.outgoing]
         effects += self._access.outcomes
-        self._transit.outgoing, self._consumers.outgoing, self._access.outcomes = [], [], []
+        self._transit.outgoing, self.consumers.outgoing, self._access.outcomes = [], [], []
         return effects
 
     def _send_posted(self) -> bool:

@@ -45,6 +45,7 @@ from contrada.errors import (
     ContradaError,
     DeliveryError,
     ServiceClosedError,
+    StoreDamagedError,
     StoreError,
 )
 from contrada.model import FilterSet, Notification, Selection
@@ -86,7 +87,7 @@ class LogReader(RecordReceiver, Protocol):
 
     @property
     def holds(self) -> tuple[int, ...]:
-        """The positions that its caller has and did not acknowledge, at most `OUT_MAX`."""
+        """The positions that its caller has and did not acknowledge or return."""
         ...
 
     def forget_prefetched(self) -> None:
@@ -167,7 +168,7 @@ class DeliveryHost:
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
         self._stuck: set[str] = set()
-        self.groups = GroupCommitter(store, self._show)
+        self.groups = GroupCommitter(store, self._show, self._close_consumers)
         self._deadlines = Deadlines(
             lambda: self.server.due_us, lambda: self._take(self.server.tick(now_us())), now_us
         )
@@ -430,6 +431,11 @@ class DeliveryHost:
                     reader.receive(each.message)
             elif self._tell is not None:
                 self._tell(each.to, each.message)
+
+    def _close_consumers(self, damage: StoreDamagedError) -> None:
+        """Ends the readers with the reason: no group will be written that hands them records."""
+        reason = f"its store is damaged, and takes no acknowledgements: {damage.reason}"
+        self._show(self.server.consumers.close_all(reason, self._now_us()))
 
     # --- the end ------------------------------------------------------------------------------
 

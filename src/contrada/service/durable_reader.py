@@ -124,7 +124,6 @@ class DurableReader(DurableSubscription[T]):
         self._last: int | None = None  # to be acknowledged when the next one is asked for
         self._is_repeated = False  # whether others were given the last record before
         self._is_late = False  # whether records were taken from it since it read
-        self._returning: dict[int, None] = {}  # nacks without an answer
         self._is_handling = False
         self._failed = 0
         self._unreadable: list[int] = []  # a heap of the positions of unreadable records
@@ -226,8 +225,8 @@ class DurableReader(DurableSubscription[T]):
 
     @property
     def holds(self) -> tuple[int, ...]:
-        """The positions that the caller has and did not acknowledge, at most `OUT_MAX`."""
-        return (*self._returning, *self._has)[:OUT_MAX]
+        """The positions that the caller has and did not acknowledge or return."""
+        return tuple(self._has)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -357,24 +356,16 @@ class DurableReader(DurableSubscription[T]):
 
     async def nack(self, *positions: int, delay_s: float | None = None) -> None:
         host = self._require_open(*positions)
-        returned = self._return(host, positions, None if delay_s is None else delay_us_of(delay_s))
-        self._returning.update(dict.fromkeys(returned))
-        try:
-            await host.committed(self._client)
-        finally:
-            for each in returned:
-                self._returning.pop(each, None)
+        self._return(host, positions, None if delay_s is None else delay_us_of(delay_s))
+        await host.committed(self._client)
 
-    def _return(
-        self, host: LogHost, positions: Iterable[int], delay_us: int | None = None
-    ) -> tuple[int, ...]:
+    def _return(self, host: LogHost, positions: Iterable[int], delay_us: int | None = None) -> None:
         """Returns those of these records that the caller has."""
         returned = tuple(each for each in positions if each in self._has)
         for each in returned:
             del self._has[each]
         self._still_has.difference_update(returned)
         host.consume(self._client, messages.Nack(self._name, self._client, returned, delay_us))
-        return returned
 
     async def extend(self, *positions: int) -> None:
         host = self._require_open(*positions)

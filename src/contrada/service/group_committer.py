@@ -24,7 +24,7 @@ from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_server import RETRY_US
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
-from contrada.errors import LeaseError, StoreError
+from contrada.errors import LeaseError, StoreDamagedError, StoreError
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -56,9 +56,13 @@ class GroupCommitter:
     """Writes the groups of a store, on one event loop."""
 
     def __init__(
-        self, store: Store | None, show: Callable[[Sequence[VisibleEffect]], None]
+        self,
+        store: Store | None,
+        show: Callable[[Sequence[VisibleEffect]], None],
+        on_damage: Callable[[StoreDamagedError], None],
     ) -> None:
-        self._store, self._show = store, show
+        """`on_damage` is called after a write that cannot succeed later either."""
+        self._store, self._show, self._on_damage = store, show, on_damage
         self._gathering: _CommitGroup | None = None
         self._written: _CommitGroup | None = None  # in the thread
         self._empty: _CommitGroup | None = None  # nothing is written for it
@@ -183,6 +187,8 @@ class GroupCommitter:
         group.end(
             error if isinstance(error, StoreError) else StoreError(f"the store failed: {error!r}")
         )
+        if isinstance(error, StoreDamagedError):
+            self._on_damage(error)
 
     def _begin_again(self) -> None:
         if self._gathering is not None:

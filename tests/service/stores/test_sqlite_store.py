@@ -97,6 +97,16 @@ def test_changed_bytes_are_found(path: Path) -> None:
     store.close()
 
 
+def test_a_name_that_is_no_text_is_found(path: Path) -> None:
+    """A changed byte would end the start, and every check, with a fault of a library."""
+    with closing(SqliteStore(path)) as store:
+        store.append("a", [b"x"], 5)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE logs SET name = CAST(x'FF61' AS TEXT)")
+    with closing(SqliteStore(path)) as store:
+        assert store.damaged == {"\ufffda": "the log's head has another checksum"}
+
+
 def test_free_pages_return_to_the_disk_in_small_steps(path: Path) -> None:
     """A store would keep the size of its longest backlog for ever."""
     with closing(SqliteStore(path)) as store:

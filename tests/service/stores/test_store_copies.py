@@ -11,7 +11,7 @@ from contrada.delivery.store import Damaged, LogRecord
 from contrada.delivery.store_renewal import RESTORED_GAP
 from contrada.errors import ServiceError, StoreError
 from contrada.service.stores.store_copies import back_up, look_at, restore
-from contrada.service.stores.store_location import open_store
+from contrada.service.stores.store_location import open_sound, open_store
 from contrada.service.stores.table_store import TableStore
 from tests.places import Place, place, store
 from tests.service.stores.test_sqlite_store import overwrite_page
@@ -89,7 +89,7 @@ def test_what_is_damaged_is_found_and_not_copied(
         "a, 3": "its checksum is another",
         "a, 5": "2 records are not there",
     }
-    with pytest.raises(StoreError, match="damaged: x: the note has another checksum"):
+    with pytest.raises(StoreError, match="damaged: 'x': the note has another checksum"):
         back_up(place.name, tmp_path / "a.copy")
     assert list(tmp_path.glob("*.copy")) == list(tmp_path.glob(".*")) == []
 
@@ -121,6 +121,29 @@ def test_the_records_of_a_damaged_page_are_named(tmp_path: Path) -> None:
     assert {"a, 20", "b, 1"} <= lost
     with pytest.raises(StoreError, match=r"a\.db: database disk image is malformed"):
         back_up(path, tmp_path / "a.copy")
+
+
+@pytest.mark.parametrize(("begin", "place"), [(b"kind/0150", "notes"), (b"log-0150", "log-0150")])
+def test_heads_and_notes_of_a_damaged_page_are_named(
+    begin: bytes, place: str, tmp_path: Path
+) -> None:
+    """A person would be sent to a check that names nothing, or keep a copy without some logs."""
+    path = tmp_path / "a.db"
+    with closing(open_store(path)) as store:
+        for n in range(300):
+            store.append(f"log-{n:04}", [], 1)
+            store.note(f"kind/{n:04}", b"x" * 90)
+    overwrite_page(path, begin)
+    found = look_at(path, deep=True)
+    assert {place, str(path)} <= found.damaged.keys()
+    lost_logs = {f"log-{n:04}" for n in range(300)} - {each.name for each in found.logs}
+    assert lost_logs == {each for each in found.damaged if each.startswith("log-")}
+    assert len(lost_logs) < 200 < found.notes["kind"]
+    refused = "damaged: .*; contrada store check shows all"
+    with pytest.raises(StoreError, match=refused):
+        back_up(path, tmp_path / "a.copy")
+    with pytest.raises(StoreError, match=refused):
+        open_sound(path, lambda store: store)
 
 
 def test_the_journal_of_a_store_that_was_there_is_not_taken_over(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,8 +25,10 @@ from contrada.delivery.delivery_messages import (
     Consuming,
     Extend,
     Grant,
+    Nack,
     ReadLog,
 )
+from contrada.delivery.durable_log import OUT_MAX
 from contrada.delivery.queue_messages import ANSWERS, QueueRequest
 from contrada.errors import (
     ConnectionFailedError,
@@ -74,7 +77,10 @@ class _PendingRequest:
 
 @dataclass(slots=True, eq=False)
 class _OpenReader:
-    """A reader and its request; the subscription's owner and number once they are known."""
+    """A reader and its request; the subscription's owner and number once they are known.
+
+    `returning` has the positions of nacks by the answer that they wait for.
+    """
 
     reader: LogReader
     request: ReadLog
@@ -82,6 +88,7 @@ class _OpenReader:
     done: "asyncio.Future[LogReply] | None" = None
     last: "asyncio.Future[LogReply] | None" = None  # the answer to its last request
     gathered: list[tuple[int, int]] = field(default_factory=list)
+    returning: dict["asyncio.Future[LogReply]", tuple[int, ...]] = field(default_factory=dict)
     anew: "asyncio.Task[None] | None" = None  # opens it again; until then no credit is granted
     is_leaving: bool = False
 
@@ -233,6 +240,9 @@ class DurableClient:
                 self._send_acknowledgements(of)
         else:
             of.last = self._ask(encode_durable(message), is_kept=True, consumer=client)
+            if isinstance(message, Nack):
+                of.returning[of.last] = message.positions
+                of.last.add_done_callback(of.returning.pop)
 
     def _send_acknowledgements(self, of: _OpenReader) -> None:
         """Sends the acknowledgements that were gathered since the last answer."""
@@ -422,7 +432,8 @@ class DurableClient:
         if (position or time_us is not None) and of.reader.newest:
             position, time_us = of.reader.newest + 1, None  # Continues behind the newest record.
         key = message.name, message.consumer
-        holds = of.reader.holds
+        # A restarted owner ignores a nack of records that the reader does not hold.
+        holds = (*chain.from_iterable(of.returning.values()), *of.reader.holds)[:OUT_MAX]
         again = ReadLog(*key, None, None, message.is_durable, position, time_us, holds)
         try:
             await self._read(of, again)

@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from threading import Event, Thread
@@ -76,7 +76,7 @@ class SqliteStore(TableStore):
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # an fsync for each transaction
             self._reader = stack.enter_context(_opened(file))
-            logs, notes = map(self._db.execute, ("SELECT * FROM logs", "SELECT * FROM notes"))
+            logs, notes = _log_rows(self._db, self.damaged), _note_rows(self._db, self.damaged)
             self._load(logs, notes)
             self._undeletable: set[int] = set()  # logs with a damaged page
             self._closing = Event()
@@ -177,15 +177,49 @@ def read_sqlite(path: Path) -> Iterator[Tables]:
             found = _page_faults(db, "integrity_check(10)")
             return {str(path): found} if found else {}
 
+        unreadable: dict[str, str] = {}
         yield Tables(
             str(path),
-            db.execute("SELECT id, name, head, sum FROM logs").fetchall(),
-            db.execute("SELECT name, value, sum FROM notes").fetchall(),
+            _log_rows(db, unreadable),
+            _note_rows(db, unreadable),
             lambda *asked: rows("position, time_us, data, sum", of_log, asked),
             lambda: rows("log, position, time_us, before, sum, data"),
             _space_of(db, path),
             faults,
+            unreadable,
         )
+
+
+def _log_rows(db: sqlite3.Connection, unreadable: dict[str, str]) -> list[Any]:
+    """The rows of the logs. Names those on a damaged page, which the index of names still has."""
+    found = _rows_around(db, "id, name, head, sum FROM logs ORDER BY id", "logs", unreadable)
+    if "logs" in unreadable:
+        names = _rows_around(db, "name FROM logs ORDER BY name", "names of logs", unreadable)
+        lost = {name for (name,) in names}.difference(name for _, name, *_ in found)
+        unreadable |= dict.fromkeys(sorted(lost), "the log's head cannot be read")
+    return found
+
+
+def _note_rows(db: sqlite3.Connection, unreadable: dict[str, str]) -> list[Any]:
+    return _rows_around(db, "name, value, sum FROM notes ORDER BY name", "notes", unreadable)
+
+
+def _rows_around(
+    db: sqlite3.Connection, ordered: str, what: str, unreadable: dict[str, str]
+) -> list[Any]:
+    """The rows of an ordered query before and behind damaged pages, which are `unreadable`."""
+    found: list[Any] = []
+    for query in (f"SELECT {ordered}", f"SELECT {ordered} DESC"):
+        try:
+            for row in db.execute(query):
+                found.append(row)  # noqa: PERF402 - it keeps those before an error
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            unreadable[what] = f"some cannot be read: {error}"
+        else:
+            break
+    return found
 
 
 def write_sqlite(path: Path, tables: Tables) -> None:
@@ -254,7 +288,14 @@ def _opened(path: Path) -> closing[sqlite3.Connection]:
     """
     with suppress(OSError):  # The file exists, or SQLite will raise the reason.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ALONE))
-    return closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0))
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+    db.text_factory = partial(str, encoding="utf-8", errors="replace")  # A checksum finds damage.
+    return closing(db)
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    name = getattr(error, "sqlite_errorname", "")
+    return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
 @contextmanager
@@ -266,7 +307,7 @@ def _errors(path: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", "")
         if name == "SQLITE_FULL":
             raise StoreFullError(f"{path}: {NO_ROOM} ({error})") from error
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        if _is_damage(error):
             raise StoreDamagedError(f"{path}: {error}") from error
         if name.startswith("SQLITE_BUSY"):
             raise StoreError(f"{path}: it is in use, here or by another process") from error

@@ -22,7 +22,7 @@ from contrada.delivery.store import Damaged, StoredRow, check_sum, entries_of
 from contrada.delivery.store_renewal import renew
 from contrada.errors import StoreDamagedError, StoreError
 from contrada.service.stores.sqlite_store import SqliteStore, read_sqlite, write_sqlite
-from contrada.service.stores.store_location import check_store, is_url
+from contrada.service.stores.store_location import check_sound, check_store, is_url
 from contrada.service.stores.table_store import StoreSpace, TableLog, Tables, readable_rows
 
 _ROWS_AT_ONCE: Final = 1_000  # around a damaged page
@@ -65,9 +65,10 @@ def back_up(place: str | Path, file: Path) -> StoreShown:
     draft = _beside(file)
     try:
         with _tables(place) as tables:
+            check_sound(tables.place, tables.unreadable)
             write_sqlite(draft, tables)
         shown = replace(look_at(draft, deep=True), place=str(file))
-        _check_sound(shown.place, shown.damaged)
+        check_sound(shown.place, shown.damaged)
         _finish(draft, file)
     finally:
         draft.unlink(missing_ok=True)
@@ -82,7 +83,7 @@ def restore(file: Path, place: str | Path) -> StoreShown:
     store, or an invalid or damaged file.
     """
     check_store(place)
-    _check_sound(str(file), look_at(file, deep=True).damaged)
+    check_sound(str(file), look_at(file, deep=True).damaged)
     target = None if is_url(place) else Path(place)
     if target is not None:
         _check_absent(target)
@@ -115,8 +116,8 @@ def look_at(place: str | Path, *, deep: bool) -> StoreShown:
 
     Cost: its heads and notes, or all of it. Raises StoreError.
     """
-    damaged: dict[str, str] = {}
     with _tables(place) as tables:
+        damaged = dict(tables.unreadable)
         shown_place, space = tables.place, tables.space
         heads: dict[int, TableLog] = {}
         for number, name, head, summed in tables.logs:
@@ -198,13 +199,6 @@ def _check_absent(path: Path) -> None:
             raise StoreError(f"{journal}: {reason}")
     if not path.parent.is_dir():
         raise StoreError(f"{path}: there is no folder {path.parent}")
-
-
-def _check_sound(place: str, damaged: Mapping[str, str]) -> None:
-    if damaged:
-        found = "; ".join(f"{name}: {why}" for name, why in list(damaged.items())[:3])
-        more = f"; and {len(damaged) - 3} more" if len(damaged) > 3 else ""
-        raise StoreError(f"{place}: damaged: {found}{more}")
 
 
 def _beside(path: Path) -> Path:

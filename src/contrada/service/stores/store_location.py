@@ -1,6 +1,6 @@
 """`open_store`: opens the store at the path of a file, or at a URL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os.path import isdir
 from pathlib import Path
 from typing import TypeVar
@@ -56,13 +56,19 @@ def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
 def use_sound(opened: TableStore, use: Callable[[Store], T]) -> T:
     """As `open_sound`, with a store that is open."""
     try:
-        if opened.damaged:
-            found = "; ".join(f"{name!r}: {why}" for name, why in opened.damaged.items())
-            raise StoreError(f"{opened.place}: damaged: {found}")
+        check_sound(opened.place, opened.damaged)
         return use(opened)
     except BaseException:
         opened.close()
         raise
+
+
+def check_sound(place: str, damaged: Mapping[str, str]) -> None:
+    """Raises StoreError with the first damaged parts of a store, if there are any."""
+    if damaged:
+        found = "; ".join(f"{name!r}: {why}" for name, why in list(damaged.items())[:3])
+        more = f"; and {len(damaged) - 3} more" if len(damaged) > 3 else ""
+        raise StoreError(f"{place}: damaged: {found}{more}; contrada store check shows all")
 
 
 def is_url(place: str | Path) -> bool:

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from operator import itemgetter
@@ -62,7 +62,8 @@ class Tables:
     Of a log: number, name, head, sum; of a note: name, value, sum. `records` gives those of a log
     from a position to before another, in order: position, time, data, sum. `all_records` gives each
     as log, position, time, bytes before it, sum, data. Both raise StoreDamagedError. `place` has no
-    secret. `faults` are those found by the database itself.
+    secret. `faults` are those found by the database itself, `unreadable` the rows that are missing
+    in `logs` and `notes`, by place.
     """
 
     place: str
@@ -73,6 +74,7 @@ class Tables:
     space: StoreSpace
     faults: Callable[[], dict[str, str]] = dict
     """Cost: a pass over the whole database."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 class TableLog(stored.LogHead):
