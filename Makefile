@@ -167,6 +167,9 @@ docs: $(STAMP) build/docs/.installed ## build the documentation site in out/site
 	@build/docs/bin/zensical build --strict
 	@$(BIN)/python -m website.site_check out/site
 
+vectors: $(STAMP) ## make tests/conformance/websocket.json, the test vectors of clients in other languages
+	@$(BIN)/python -m tests.conformance_vectors
+
 console-libraries: ## bundle the libraries of console/package.json for the console's pages; needs npm
 	cd console && npm install --silent --no-audit --no-package-lock && npx esbuild libraries.js \
 		--bundle --format=esm --minify --legal-comments=none \

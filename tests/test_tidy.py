@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PLACES = (
     *("src", "tests", "bench", "examples", "deploy", "docs", "native", "scripts"),
     *("requirements", "website"),
-    *(".ci", ".github"),
+    *(".ci", ".github", "clients"),
 )
 NOT_TEXT = {".gz", ".ico", ".parquet", ".png", ".so", ".zip"}
 
@@ -63,7 +63,7 @@ def text_files() -> Iterator[Path]:
             yield path
     for place in PLACES:
         for path in (REPOSITORY / place).rglob("*"):
-            made = "__pycache__" in path.parts
+            made = not {"__pycache__", "node_modules", "dist"}.isdisjoint(path.parts)
             if path.is_file() and not made and path.suffix not in NOT_TEXT:
                 yield path
 

@@ -140,13 +140,20 @@ def from_json(text: str | bytes) -> Encodable:
     _check_size("JSON", data)
     try:
         decoded = msgspec.json.decode(data)
-        if decoded.pop("contrada") != VERSION:
+    except (msgspec.DecodeError, *_MALFORMED) as error:
+        raise EncodingError("JSON", _reason(error)) from None
+    return _from_decoded(decoded)
+
+
+def _from_decoded(decoded: Any) -> Encodable:
+    try:
+        (kind,) = decoded.keys() - {"contrada"}
+        if decoded["contrada"] != VERSION:
             raise EncodingError("JSON", f"expected version {VERSION} at 'contrada'")
-        ((kind, payload),) = decoded.items()
-        return _READ_JSON[kind](payload)
+        return _READ_JSON[kind](decoded[kind])
     except EncodingError:
         raise
-    except (ContradaError, msgspec.DecodeError, AttributeError, *_MALFORMED) as error:
+    except (ContradaError, AttributeError, *_MALFORMED) as error:
         raise EncodingError("JSON", _reason(error)) from None
 
 
@@ -533,7 +540,15 @@ _READ_JSON: Final[dict[str, Callable[[Any], Encodable]]] = {
 
 def notification_from_json(text: str | bytes) -> Notification:
     """Decodes a notification from JSON. Raises EncodingError, also for other things."""
-    found = from_json(text)
+    return _only_notification(from_json(text))
+
+
+def notification_of_decoded(decoded: Any) -> Notification:
+    """As `notification_from_json`, of JSON that is decoded already."""
+    return _only_notification(_from_decoded(decoded))
+
+
+def _only_notification(found: Encodable) -> Notification:
     if not isinstance(found, Notification):
         raise EncodingError("JSON", f"expected a notification, found a {_KINDS[type(found)]}")
     return found

@@ -1,5 +1,6 @@
 """`/ws`: subscriptions and events as JSON messages."""
 
+import base64
 import json
 import re
 from collections.abc import AsyncIterator
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 import websockets
+from websockets import Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
 from contrada.integrations.http import GatewayLimits
 from contrada.model import Notification
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Served, event, serving
+from tests.integrations.http.test_tokens import known
 
 
 @asynccontextmanager
@@ -218,3 +221,174 @@ async def test_invalid_positions_are_refused(tmp_path: Path) -> None:
             told = await say(socket, type="ack", id="s", position=position)
             assert told["type"] == "error", position
             assert told["status"] == 400
+
+
+def token_protocols(token: str) -> list[Subprotocol]:
+    """Returns the subprotocols of a client with a token."""
+    encoded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+    return [Subprotocol("contrada"), Subprotocol(f"contrada.token.{encoded}")]
+
+
+@on_loop
+async def test_a_token_is_accepted_as_a_subprotocol() -> None:
+    """A page could only send its token in the address, which proxies and browsers keep."""
+    users, _, tokens = known()
+    async with (
+        serving(users=users, token=tokens["root"]) as it,
+        talking(it, subprotocols=token_protocols(tokens["desk"])) as socket,
+    ):
+        assert socket.subprotocol == "contrada"
+        order = "type = 'com.example.order'"
+        assert (await say(socket, type="subscribe", id="s", filter=order))["type"] == "ack"
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"), [("desk.wrong", "token"), ("désk/1.x", "token"), ("", "no token")]
+)
+def test_a_refusal_is_a_message_for_a_client_with_the_subprotocol(
+    token: str, expected: str
+) -> None:
+    """A page could not tell a wrong token from a broker that is away: browsers hide the answer."""
+
+    @on_loop
+    async def talk() -> None:
+        protocols = token_protocols(token) if token else [Subprotocol("contrada")]
+        async with (
+            serving(users=known()[0], token=known()[2]["root"]) as it,
+            talking(it, subprotocols=protocols) as socket,
+        ):
+            told = json.loads(await socket.recv())
+            assert (told["type"], told["id"], told["status"]) == ("error", "", 401)
+            assert expected in told["error"]
+            assert "wrong" not in told["error"], "the secret would be in a log"
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await socket.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
+
+    talk()
+
+
+@on_loop
+async def test_a_malformed_token_is_refused_without_being_shown() -> None:
+    """A damaged token would count as none, and the client as anonymous; or be logged."""
+    async with serving() as it:
+        protocols = [Subprotocol("contrada"), Subprotocol("contrada.token.secret!")]
+        async with talking(it, subprotocols=protocols) as socket:
+            told = json.loads(await socket.recv())
+            assert told["status"] == 401
+            assert "base64url" in told["error"]
+            assert "secret!" not in told["error"]
+
+
+@on_loop
+async def test_another_origin_is_refused_with_the_subprotocol_too() -> None:
+    """A page of another origin could open a WebSocket and read that a broker is there."""
+    async with serving(origins=["https://desk.example"]) as it:
+        with pytest.raises(websockets.InvalidStatus):
+            async with talking(
+                it, origin="https://evil.example", subprotocols=token_protocols("a")
+            ):
+                pass
+
+
+@on_loop
+async def test_notifications_are_exchanged_whole() -> None:
+    """A client would lose the types of values, the body or the envelope."""
+    given = Notification(
+        {"n": 2**63 - 1, "b": b"\x00\xff", "x": 0.5}, body=b"\x01", content_type="a/b"
+    )
+    async with serving() as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", filter="n > 0", form="notification")
+        await socket.send(
+            json.dumps(
+                {"type": "publish", "id": "p", "notifications": [json.loads(given.to_json())]}
+            )
+        )
+        told = [json.loads(await socket.recv()) for _ in range(2)]
+        (shown,) = [each["event"] for each in told if each["type"] == "event"]
+        found = Notification.from_json(json.dumps(shown))
+        assert (dict(found), found.body, found.content_type) == (dict(given), b"\x01", "a/b")
+        assert found.envelope.publisher
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"notifications": [{}]}, "version 1"),
+        ({"notifications": [{"contrada": 2, "notification": {}}]}, "version 1"),
+        ({"notifications": [{"contrada": 1, "filter": "a > 1"}]}, "expected a notification"),
+        ({"notifications": [7]}, "version 1"),
+        ({"notifications": [{"contrada": 1, "notification": {"attributes": {"a": {}}}}]}, "JSON"),
+        ({"events": [{}], "notifications": [{}]}, "both"),
+    ],
+)
+def test_malformed_notifications_are_refused(said: dict[str, Any], expected: str) -> None:
+    """One client could end the WebSocket, or publish a part of its message."""
+
+    @on_loop
+    async def talk() -> None:
+        async with serving() as it, talking(it) as socket:
+            told = await say(socket, type="publish", id="p", **said)
+            assert (told["type"], told["status"]) == ("error", 400)
+            assert expected in told["error"]
+            assert it.broker.statistics().published == 0
+
+    talk()
+
+
+@on_loop
+async def test_records_are_settled_one_by_one(tmp_path: Path) -> None:
+    """A client with several workers would acknowledge the record of a slower one."""
+    async with serving(tmp_path / "events.db", durable=True) as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="s", durable="desk", filter="n >= 0")
+        await it.service.publish_batch({"n": n} for n in range(3))
+        told = [json.loads(await socket.recv()) for _ in range(3)]
+        assert (await say(socket, type="extend", id="s", positions=[1])) == {
+            "type": "ack",
+            "id": "s",
+        }
+        assert (await say(socket, type="ack", id="s", positions=[1, 3])) == {
+            "type": "ack",
+            "id": "s",
+        }
+        await socket.send('{"type": "nack", "id": "s", "positions": [2], "delay_s": 0}')
+        told = [json.loads(await socket.recv()) for _ in range(2)]
+        (again,) = [each for each in told if each["type"] == "event"]
+        assert (again["position"], again["attempt"]) == (2, 2)
+        wrong = await say(socket, type="nack", id="s", positions=[9])
+        assert (wrong["status"], wrong["error"]) == (
+            400,
+            "9: expected a position that this reader got, up to 3",
+        )
+
+
+@on_loop
+async def test_the_prefetch_bounds_unsettled_records(tmp_path: Path) -> None:
+    """A slow page would hold a whole log, since a browser reads on for it."""
+    async with serving(tmp_path / "events.db", durable=True) as it, talking(it) as socket:
+        asked = {"type": "subscribe", "id": "s", "durable": "desk", "filter": "n >= 0"}
+        assert (await say(socket, **asked, prefetch=0))[
+            "error"
+        ] == "0: prefetch: expected 1 to 10000"
+        await say(socket, **asked, prefetch=2)
+        await it.service.publish_batch({"n": n} for n in range(5))
+        told = [json.loads(await socket.recv()) for _ in range(2)]
+        # The answer is the next message: a third record would be before it.
+        assert (await say(socket, type="publish", id="p", events=[]))["type"] == "ack"
+        assert it.gateway.counts.delivered == 2
+        await socket.send('{"type": "ack", "id": "s", "position": 2}')
+        told = [json.loads(await socket.recv()) for _ in range(3)]
+        assert [each.get("position") for each in told if each["type"] == "event"] == [3, 4]
+
+
+@on_loop
+async def test_only_a_durable_subscription_has_records() -> None:
+    """A client would wait for records that it cannot settle."""
+    async with serving() as it, talking(it) as socket:
+        bad = await say(socket, type="subscribe", id="s", filter="a > 1", prefetch=2)
+        assert "durable" in bad["error"]
+        await say(socket, type="subscribe", id="s", filter="a > 1")
+        for kind in ("ack", "nack", "extend"):
+            told = await say(socket, type=kind, id="s", positions=[1])
+            assert told["error"] == "'s': this subscription is not durable: it has no records"

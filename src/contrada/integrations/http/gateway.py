@@ -60,7 +60,7 @@ from contrada.integrations.http.sink_rules import SinkRules
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
 from contrada.integrations.http.token_services import ServiceOfToken, TokenService, TokenServices
 from contrada.integrations.http.trials import Trials
-from contrada.integrations.http.websocket_api import Conversation
+from contrada.integrations.http.websocket_api import Conversation, refuse
 from contrada.integrations.http.websocket_links import CarriedArrivals
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.address import PATH_DEFAULT, Address, is_loopback
@@ -409,15 +409,18 @@ class Gateway:
             return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _converse(self, websocket: WebSocket) -> None:
+        is_own = False
         try:
             self._check_origin(websocket)
+            is_own = True
             async with self._using(websocket) as access:
                 self.counts.requests["GET /ws", HTTPStatus.SWITCHING_PROTOCOLS] += 1
                 await Conversation(websocket, access, self.counts, self._limits).run()
         except ContradaError as error:
             answer = answer_of(error)
             self.counts.requests["GET /ws", answer.status_code] += 1
-            await websocket.send_denial_response(answer)
+            # A page of another origin may not open a WebSocket, nor read a reason in one.
+            await (refuse(websocket, error) if is_own else websocket.send_denial_response(answer))
 
     def _using(self, request: HTTPConnection) -> AbstractAsyncContextManager[TokenService]:
         """Returns the broker connection for the token of a request. Raises ContradaError."""

@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from contrada import errors
+from contrada.integrations.http.websocket_protocols import token_of_protocols
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.tokens import TOKEN_CHARS_MAX
 from contrada.service.security.principals import NOT_PERMITTED
@@ -94,12 +95,13 @@ def parameters_of(request: HTTPConnection, known: Collection[str]) -> Mapping[st
 
 def token_of(request: HTTPConnection) -> str:
     """Returns the token of a request, empty if absent. Raises RefusedRequestError, LimitError. The
-    token is in `Authorization: Bearer`, or in the query as `access_token`, since a browser's
-    EventSource and WebSocket cannot set headers.
+    token is in `Authorization: Bearer`; since a browser's EventSource and WebSocket cannot set
+    headers, also in the subprotocols of a WebSocket, or in the query as `access_token`.
     """
     given = request.headers.get("authorization")
     if given is None:
-        token = request.query_params.get("access_token", "")
+        token = token_of_protocols(request.scope.get("subprotocols", ()))
+        token = token or request.query_params.get("access_token", "")
     else:
         scheme, _, token = given.partition(" ")
         token, is_bearer = token.strip(), scheme.lower() == "bearer"

@@ -1,37 +1,46 @@
 """`Conversation`: `/ws`, subscriptions and events as JSON messages over one WebSocket.
 
-docs/http.md lists the messages. The answer to a malformed message is an `error`, with an empty id
-if the message has none; the WebSocket stays open.
+docs/http.md lists the messages. Each request has one answer, in the order of the requests. The
+answer to a malformed message is an `error`, with an empty id if the message has none; the WebSocket
+stays open.
 """
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from contrada import errors
+from contrada.delivery.durable_log import OUT_MAX
 from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http.event_ingest import decode_content, notifications_of, publish
-from contrada.integrations.http.event_translation import event_of
+from contrada.integrations.http.event_translation import event_of, notification_json
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
-from contrada.integrations.http.http_responses import invalid, refusal_of
+from contrada.integrations.http.http_responses import answer_of, invalid, refusal_of
 from contrada.integrations.http.metrics import GatewayCounts
 from contrada.integrations.http.request_filters import parse_policy, parse_request_subject
 from contrada.integrations.http.sent_events import end_details
 from contrada.integrations.http.token_services import TokenService, wait_closed
+from contrada.integrations.http.websocket_protocols import SUBPROTOCOL
 from contrada.model import Notification
+from contrada.model.codec import notification_of_decoded
 from contrada.patterns.runs import Match
 from contrada.service import DurableRecord
 
 WEBSOCKET_ID_CHARACTERS_MAX: Final = 128
 """Characters of an id in a WebSocket message. Beyond it: the message is refused."""
 
+PREFETCH_MAX: Final = OUT_MAX
+"""Largest `prefetch` of a subscription. Beyond it: the request is refused."""
+
 _GOING_AWAY: Final = 1001
+_POLICY_VIOLATION: Final = 1008
 
 
 class _WebSocketMessage(msgspec.Struct, tag_field="type", forbid_unknown_fields=True):
@@ -43,6 +52,8 @@ class _WebSocketSubscribe(_WebSocketMessage, tag="subscribe"):
     dialect: str = ""
     durable: str | None = None
     when_full: str | None = None
+    form: Literal["event", "notification"] = "event"
+    prefetch: int | None = None
 
 
 class _WebSocketUnsubscribe(_WebSocketMessage, tag="unsubscribe"):
@@ -51,15 +62,64 @@ class _WebSocketUnsubscribe(_WebSocketMessage, tag="unsubscribe"):
 
 class _WebSocketPublish(_WebSocketMessage, tag="publish"):
     events: list[Any] = []
+    notifications: list[Any] = []
 
 
 class _WebSocketAcknowledge(_WebSocketMessage, tag="ack"):
     position: int = 0
+    positions: list[int] = []
+
+
+class _WebSocketNack(_WebSocketMessage, tag="nack"):
+    positions: list[int] = []
+    delay_s: float | None = None
+
+
+class _WebSocketExtend(_WebSocketMessage, tag="extend"):
+    positions: list[int] = []
 
 
 _ClientMessage = (
-    _WebSocketSubscribe | _WebSocketUnsubscribe | _WebSocketPublish | _WebSocketAcknowledge
+    _WebSocketSubscribe
+    | _WebSocketUnsubscribe
+    | _WebSocketPublish
+    | _WebSocketAcknowledge
+    | _WebSocketNack
+    | _WebSocketExtend
 )
+
+
+class _OpenSubscription:
+    """A subscription of a WebSocket, with the records that its client has not settled."""
+
+    def __init__(self, events: Any, form: str, prefetch: int | None) -> None:
+        self.events = events
+        self.shown = event_of if form == "event" else _notification_of
+        self._prefetch = prefetch
+        self._unsettled: set[int] = set()
+        self.has_room = asyncio.Event()
+        """Clear while `prefetch` records are neither acknowledged nor returned."""
+        self.has_room.set()
+
+    def hold(self, position: int) -> None:
+        """Counts a record before it is written."""
+        if self._prefetch is None:
+            return
+        self._unsettled.add(position)
+        if len(self._unsettled) >= self._prefetch:
+            self.has_room.clear()
+
+    def settle(self, positions: Collection[int], up_to: int | None = None) -> None:
+        """Forgets records, also where the broker refuses: the next one reports why."""
+        self._unsettled.difference_update(positions)
+        if up_to is not None:
+            self._unsettled = {each for each in self._unsettled if each > up_to}
+        if self._prefetch is None or len(self._unsettled) < self._prefetch:
+            self.has_room.set()
+
+
+def _notification_of(of: Notification) -> msgspec.Raw:
+    return msgspec.Raw(notification_json(of))
 
 
 class Conversation:
@@ -76,12 +136,12 @@ class Conversation:
         self._access = access
         self._counts = counts
         self._limits = limits
-        self._open: dict[str, Any] = {}
+        self._open: dict[str, _OpenSubscription] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Executes the client's messages until one side ends the conversation."""
-        await self._websocket.accept()
+        await _accept(self._websocket)
         self._counts.websockets += 1
         listening = asyncio.create_task(self._listen())
         ending = asyncio.create_task(wait_closed(self._access.service))
@@ -101,14 +161,14 @@ class Conversation:
         for task in every:
             task.cancel()
         found = await asyncio.gather(*every, return_exceptions=True)
-        for events in list(self._open.values()):
+        for each in list(self._open.values()):
             with suppress(errors.ContradaError):  # The service may have ended them already.
-                await events.__aexit__(None, None, None)
-        for each in found:
-            if isinstance(each, Exception) and not isinstance(
-                each, WebSocketDisconnect | TimeoutError | errors.ContradaError
+                await each.events.__aexit__(None, None, None)
+        for fault in found:
+            if isinstance(fault, Exception) and not isinstance(
+                fault, WebSocketDisconnect | TimeoutError | errors.ContradaError
             ):
-                raise each
+                raise fault
 
     async def _listen(self) -> None:
         while True:
@@ -137,24 +197,41 @@ class Conversation:
             case _WebSocketSubscribe():
                 await self._subscribe(message)
             case _WebSocketUnsubscribe():
-                events = self._events_of(message.id)
+                events = self._subscription(message.id).events
                 del self._open[message.id]
                 self._tasks.pop(message.id).cancel()
                 await events.__aexit__(None, None, None)  # It ends only the reading.
             case _WebSocketPublish():
-                notifications: list[Notification] = await decode_content(
-                    partial(list, notifications_of(message.events, self._limits)), size
-                )
-                done["published"] = await publish(self._access, notifications)
-                self._counts.events += len(notifications)
+                done["published"] = await self._publish(message, size)
             case _WebSocketAcknowledge():
-                events = self._events_of(message.id)
-                if not hasattr(events, "acknowledge"):
-                    reason = "this subscription is not durable"
-                    raise errors.InvalidValueError(message.position, reason)
-                await events.acknowledge(up_to=message.position)
-                done["position"] = message.position
+                found, given = self._durable(message.id, message.positions), message.positions
+                up_to = None if given and not message.position else message.position
+                found.settle(given, up_to)
+                await found.events.acknowledge(*given, up_to=up_to)
+                if up_to is not None:
+                    done["position"] = up_to
+            case _WebSocketNack():
+                found = self._durable(message.id, message.positions)
+                found.settle(message.positions)
+                await found.events.nack(*message.positions, delay_s=message.delay_s)
+            case _WebSocketExtend():
+                found = self._durable(message.id, message.positions)
+                await found.events.extend(*message.positions)
         return done
+
+    async def _publish(self, message: _WebSocketPublish, size: int) -> int:
+        if message.events and message.notifications:
+            reason = "expected events or notifications, found both"
+            raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
+        decode = partial(notifications_of, message.events, self._limits)
+        if message.notifications:
+            decode = partial(
+                notifications_of, message.notifications, self._limits, notification_of_decoded
+            )
+        notifications: list[Notification] = await decode_content(lambda: list(decode()), size)
+        published = await publish(self._access, notifications)
+        self._counts.events += published
+        return published
 
     async def _subscribe(self, message: _WebSocketSubscribe) -> None:
         most = self._limits.websocket_subscriptions_max
@@ -168,13 +245,10 @@ class Conversation:
         subject = None
         if message.filter is not None:
             subject = await parse_request_subject(message.filter, message.dialect, self._limits)
-        options: dict[str, Any] = {"durable": message.durable, "auto_acknowledge": False}
-        if message.durable is None:
-            options = {"when_full": parse_policy(message.when_full)}
-        events: Any = self._access.service.subscribe(subject, **options)
+        events: Any = self._access.service.subscribe(subject, **_options_of(message))
         await events.open()
-        self._open[message.id] = events
-        writing = asyncio.create_task(self._write(message.id, events))
+        found = self._open[message.id] = _OpenSubscription(events, message.form, message.prefetch)
+        writing = asyncio.create_task(self._write(message.id, found))
         writing.add_done_callback(self._cut_on_fault)
         self._tasks[message.id] = writing
 
@@ -183,29 +257,40 @@ class Conversation:
         if not writing.cancelled() and writing.exception() is not None:
             self._websocket.scope["extensions"][CUT]()
 
-    def _events_of(self, name: str) -> Any:
+    def _subscription(self, name: str) -> _OpenSubscription:
         try:
             return self._open[name]
         except KeyError:
             raise errors.InvalidValueError(name, "there is no subscription of this id") from None
 
-    async def _write(self, name: str, events: Any) -> None:
+    def _durable(self, name: str, positions: Collection[int]) -> _OpenSubscription:
+        found = self._subscription(name)
+        if not hasattr(found.events, "acknowledge"):
+            reason = "this subscription is not durable: it has no records"
+            raise errors.InvalidValueError(name, reason)
+        if len(positions) > PREFETCH_MAX:
+            raise errors.LimitError("PREFETCH_MAX", PREFETCH_MAX, len(positions))
+        return found
+
+    async def _write(self, name: str, of: _OpenSubscription) -> None:
         end: dict[str, Any] = {"type": "end", "id": name}
         lost: dict[str, int] = {}
         try:
-            async for found in events:
+            async for found in of.events:
                 event: dict[str, Any] = {"type": "event", "id": name}
                 if isinstance(found, DurableRecord):
                     event |= {"position": found.position, "attempt": found.attempt}
+                    of.hold(found.position)
                     found = found.item
                 if isinstance(found, Match):
-                    event["type"], event["events"] = "match", [*map(event_of, found.notifications)]
+                    event["type"], event["events"] = "match", [*map(of.shown, found.notifications)]
                 else:
-                    event["event"] = event_of(found)
-                if new := self._counts.add_lost(lost, events.statistics().dropped):
+                    event["event"] = of.shown(found)
+                if new := self._counts.add_lost(lost, of.events.statistics().dropped):
                     await self._send({"type": "dropped", "id": name, "dropped": new})
                 self._counts.delivered += 1
                 await self._send(event)
+                await of.has_room.wait()
         except errors.ContradaError as error:
             end |= end_details(error)
         await self._send(end)
@@ -231,3 +316,41 @@ def _id_of(decoded: Any) -> str:
         raise errors.LimitError("WEBSOCKET_ID_CHARACTERS_MAX", most, len(name))
     name.encode()
     return name
+
+
+def _options_of(message: _WebSocketSubscribe) -> dict[str, Any]:
+    """Returns the options of the service. Raises InvalidValueError."""
+    prefetch = message.prefetch
+    if message.durable is None:
+        if prefetch is not None:
+            reason = "prefetch: expected a durable subscription, since others have no records"
+            raise errors.InvalidValueError(prefetch, reason)
+        return {"when_full": parse_policy(message.when_full)}
+    options: dict[str, Any] = {"durable": message.durable, "auto_acknowledge": False}
+    if prefetch is not None:
+        if not 1 <= prefetch <= PREFETCH_MAX:
+            raise errors.InvalidValueError(prefetch, f"prefetch: expected 1 to {PREFETCH_MAX}")
+        options["prefetch"] = prefetch
+    return options
+
+
+async def refuse(websocket: WebSocket, error: errors.ContradaError) -> None:
+    """Refuses a WebSocket with the reason.
+
+    A browser hides the answer to a refused handshake from its page, which could not tell a wrong
+    token from a broker that is away. A client with SUBPROTOCOL gets an `error` message instead.
+    """
+    refusal = refusal_of(error)
+    if SUBPROTOCOL not in websocket.scope["subprotocols"]:
+        await websocket.send_denial_response(answer_of(error))
+        return
+    answer = {"type": "error", "id": "", "status": int(refusal.status), "error": refusal.reason}
+    with suppress(RuntimeError, WebSocketDisconnect):  # The client may have left.
+        await _accept(websocket)
+        await websocket.send_text(msgspec.json.encode(answer).decode())
+        await websocket.close(_POLICY_VIOLATION)
+
+
+async def _accept(websocket: WebSocket) -> None:
+    offered = websocket.scope["subprotocols"]
+    await websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
