@@ -4,8 +4,11 @@ import asyncio
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
+import termios
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +100,52 @@ def test_top_is_drawn_anew_on_a_terminal(broker_address: str) -> None:
     os.close(outer)
     assert (run.returncode, run.stderr) == (0, b"")
     assert "\x1b[1A" in shown
+
+
+@pytest.mark.slow
+def test_keys_change_the_picture_on_a_terminal(broker_address: str) -> None:
+    """A person could not sort or pause, or would be left with a terminal without echo."""
+    outer, inner = pty.openpty()
+    before = termios.tcgetattr(inner)
+    command = [*CONTRADA, "top", broker_address, NOWHERE, "--interval", "0.1"]
+    with (
+        subprocess.Popen(command, stdin=inner, stdout=inner, stderr=subprocess.PIPE) as top,
+        ExitStack() as stack,
+    ):
+        stack.callback(top.kill)
+        screen = Screen(outer)
+        for keys, expected in (
+            ("", "connection refused"),
+            ("s", "sort: published/s, descending"),
+            ("\x1b[A", "b broker: all"),  # An arrow key, which is no Esc and no letters.
+            ("b", f"b broker: {broker_address}"),
+            ("/no such", "names: no such_"),
+            ("\r", "names: no such "),
+            ("p", "p PAUSED"),
+        ):
+            os.write(outer, keys.encode())
+            screen.wait_for(expected)
+        os.write(outer, b"q")
+        assert top.wait(WAIT_S) == 0
+        assert top.stderr is not None
+        assert top.stderr.read() == b""
+    assert termios.tcgetattr(inner) == before
+    os.close(inner)
+    os.close(outer)
+
+
+class Screen:
+    """The output of a terminal."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal, self._text = terminal, ""
+
+    def wait_for(self, expected: str) -> None:
+        """Returns when a text is shown that was not shown before the last one that was awaited."""
+        while expected not in self._text:
+            assert select.select([self._terminal], [], [], WAIT_S)[0], self._text[-2_000:]
+            self._text += os.read(self._terminal, 2**16).decode(errors="replace")
+        self._text = self._text.partition(expected)[2]
 
 
 @on_loop

@@ -1,23 +1,25 @@
-"""`contrada top`: the rates of brokers, refreshed."""
+"""`contrada top`: the rates of brokers, refreshed; at a terminal, keys change the view."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Group
+from rich.console import Console
 from rich.live import Live
 
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
-from contrada.cli.table_output import output, table
+from contrada.cli.table_output import output
+from contrada.cli.terminal_keys import CLOSED, terminal_keys
+from contrada.cli.top_view import TopView
 from contrada.errors import ServiceError
-from contrada.model.domains.values import datetime_of
 from contrada.net.client.tcp_service import TcpService
 
 _RATED: Final = ("published", "matched", "dropped", "link_sent", "subscription_dropped")
@@ -41,16 +43,6 @@ _HELD: Final = (
 _OF_THE_FIRST: Final = ("link_sent", "subscription_dropped")
 """Tables of which a broker sends only the first entries."""
 
-_HEADINGS: Final = (
-    "published/s",
-    "matched/s",
-    "dropped/s",
-    "connections",
-    "links",
-    "subscriptions",
-    "held bytes",
-)
-
 
 @click.command()
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
@@ -73,6 +65,10 @@ def top(
     client/identity. A broker that does not answer is tried again at each refresh. The status is 1
     if none answers at the end. A broker with users answers those with the permission `inspect`.
 
+    At a terminal keys change the view: s sorts by the next column, r reverses the order, / shows
+    only rows whose names contain a text (Enter ends it, Esc removes it), b shows the next broker
+    alone, p pauses, q quits.
+
     \b
     contrada top
     contrada top contrada://10.0.0.7:7655 contrada://10.0.0.8:7655 --interval 1
@@ -81,7 +77,7 @@ def top(
     watched = [_Watched(each, approach) for each in addresses or (options.ADDRESS_DEFAULT,)]
     watching = _watch(watched, interval, count, as_json=as_json)
     pictures = run(watching, is_endless=count is None)
-    if all("error" in each for each in pictures):
+    if pictures and all("error" in each for each in pictures):
         raise click.exceptions.Exit(EXIT_UNREACHABLE)
 
 
@@ -89,13 +85,13 @@ class _Watched:
     """A broker, with its counters at the last refresh."""
 
     def __init__(self, address: str, approach: Approach) -> None:
-        self._address = address
+        self.address = address
         self._approach = approach
         self._service = self._new_service()  # Raises for a bad address first.
         self._before: tuple[float, Mapping[str, Any]] | None = None
 
     def _new_service(self) -> TcpService:
-        return TcpService(self._address, reconnect=False, options=self._approach)
+        return TcpService(self.address, reconnect=False, options=self._approach)
 
     async def picture(self) -> dict[str, Any]:
         """Returns the changes since the last refresh, or the reason for no answer."""
@@ -104,11 +100,11 @@ class _Watched:
         try:
             if self._service.connection.state == "new":
                 await self._service.open()
-            counts = await answered(self._address, self._service.broker_statistics())
+            counts = await answered(self.address, self._service.broker_statistics())
         except ServiceError as error:
             self._before = None
             await self._service.aclose()
-            return {"address": self._address, "error": str(error)}
+            return {"address": self.address, "error": str(error)}
         now_s = time.monotonic()
         before_s, before = self._before or (now_s, counts)
         self._before = now_s, counts
@@ -119,7 +115,7 @@ class _Watched:
             for name in _RATED
         }
         held = {name: counts.get(name, 0) for name in _HELD}
-        return {"address": self._address, **rates, **held}
+        return {"address": self.address, **rates, **held}
 
     async def aclose(self) -> None:
         await self._service.aclose()
@@ -143,61 +139,70 @@ def _rate(now: Any, before: Any, seconds: float, is_partial: bool = False) -> An
 async def _watch(
     watched: Sequence[_Watched], interval_s: float, count: int | None, *, as_json: bool
 ) -> list[dict[str, Any]]:
-    """Shows refreshes until their number is reached; returns the last one."""
+    """Shows refreshes until their number is reached, or a person quits; returns the last one."""
     console = output()
+    view = TopView([each.address for each in watched])
+    pictures: list[dict[str, Any]] = []
     async with AsyncExitStack() as stack:
         for each in watched:
             stack.push_async_callback(each.aclose)
         live = None
         if console.is_terminal and not as_json:
+            if sys.stdin.isatty():
+                return await _interact(_refreshes(watched, interval_s, count), view, console)
             live = stack.enter_context(Live(console=console, auto_refresh=False))
-        pictures = await _pictures(watched)  # The base of the first rates.
-        while count is None or count > 0:
-            await asyncio.sleep(interval_s)
-            pictures = await _pictures(watched)
+        async for pictures in _refreshes(watched, interval_s, count):
             if as_json:
                 for picture in pictures:
                     click.echo(msgspec.json.encode(picture).decode())
             elif live is not None:
-                live.update(_shown(pictures), refresh=True)
+                live.update(view.tables(pictures), refresh=True)
             else:
-                console.print(_shown(pictures))
-            count = None if count is None else count - 1
+                console.print(view.tables(pictures))
     return pictures
+
+
+async def _refreshes(
+    watched: Sequence[_Watched], interval_s: float, count: int | None
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """Yields the pictures of all brokers, so many times or without an end."""
+    await _pictures(watched)  # The base of the first rates.
+    while count is None or count > 0:
+        await asyncio.sleep(interval_s)
+        yield await _pictures(watched)
+        count = None if count is None else count - 1
+
+
+async def _interact(
+    refreshes: AsyncIterator[list[dict[str, Any]]], view: TopView, console: Console
+) -> list[dict[str, Any]]:
+    """Shows refreshes on the whole terminal, and changes the view by keys; returns the last."""
+    events: asyncio.Queue[str | list[dict[str, Any]]] = asyncio.Queue()
+
+    async def refresh() -> None:
+        async for pictures in refreshes:  # Beside the keys: a broker may be silent for a while.
+            events.put_nowait(pictures)
+        events.put_nowait(CLOSED)
+
+    last: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
+    async with asyncio.TaskGroup() as group:
+        refreshing = group.create_task(refresh())
+        with (
+            terminal_keys(events.put_nowait),
+            Live(view.screen(shown), console=console, screen=True, auto_refresh=False) as live,
+        ):
+            while not view.is_over:
+                event = await events.get()
+                if isinstance(event, str):
+                    view.press(event)
+                else:
+                    last = event
+                shown = shown if view.is_paused else last
+                live.update(view.screen(shown), refresh=True)
+        refreshing.cancel()
+    return last
 
 
 async def _pictures(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
     return await asyncio.gather(*(each.picture() for each in watched))
-
-
-def _shown(pictures: Sequence[Mapping[str, Any]]) -> Group:
-    """Returns the tables: brokers, links, and the subscriptions with the longest queues."""
-    brokers = table("broker", right=_HEADINGS)
-    links = table("link", right=("sent/s", "waiting"))
-    subscriptions = table("subscription", right=("waiting", "dropped/s"))
-    queues = table("queue", right=("unread", "handed", "readers", "dead", "oldest"))
-    away = table("no picture of", "why")
-    for each in pictures:
-        address = each["address"]
-        if "error" in each:
-            away.add_row(address, each["error"])
-            continue
-        dropped = each["dropped_per_s"]
-        reasons = ", ".join(f"{rate:,.1f} {reason}" for reason, rate in dropped.items() if rate)
-        rates = [f"{each[name]:,.1f}" for name in ("published_per_s", "matched_per_s")]
-        held = [f"{each[name]:,}" for name in _HELD[:4]]
-        brokers.add_row(address, *rates, reasons or "0.0", *held)
-        for name, waiting in each["link_waiting"].items():
-            sent = each["link_sent_per_s"][name]
-            links.add_row(f"{address} to {name}", f"{sent:,.1f}", f"{waiting:,}")
-        for name, waiting in each["subscription_waiting"].items():
-            lost = each["subscription_dropped_per_s"][name]
-            subscriptions.add_row(f"{address} {name}", f"{waiting:,}", f"{lost:,.1f}")
-        for name, unread in (each["queue_unread"] or {}).items():
-            row = (each[f"queue_{of}"][name] for of in ("handed", "readers", "dead"))
-            oldest_us = each["queue_oldest_us"][name]
-            oldest = f"{datetime_of(oldest_us):%Y-%m-%dT%H:%M:%SZ}" if oldest_us else ""
-            numbers = (f"{count:,}" for count in (unread, *row))
-            queues.add_row(f"{address} {name}", *numbers, oldest)
-    shown = (brokers, away, links, subscriptions, queues)
-    return Group(*(each for each in shown if each.row_count))
