@@ -72,7 +72,7 @@ function documentOf(text) {
 
 function Schema({ of }) {
   const { title, type, description, rows } = of;
-  return html`<h4>${title} <span class="note">${type}</span></h4>
+  return html`<h4>${title || "Notification"}${type !== title && html` <span class="note">${type}</span>`}</h4>
     ${description && html`<p>${description}</p>`}
     ${rows.length > 0 && html`<table aria-label=${`Attributes of ${title}`}><thead>
       <tr><th>Name</th><th>Type</th><th>Required</th><th>Note</th></tr></thead><tbody>
@@ -91,7 +91,7 @@ function Operation({ of }) {
     ${filter && html`<p>Filter <code>${filter}</code> <a href=${linkOf(trial)}>Try it</a></p>`}
     ${durable && html`<p>Durable subscription <code>${durable}</code></p>`}
     ${messages.map(each => html`<${Schema} of=${each} />`)}
-    ${replies && replies.map(each => html`<${Schema} of=${each} />`)}
+    ${replies && html`<h4>Reply</h4>${replies.map(each => html`<${Schema} of=${each} />`)}`}
   </section>`;
 }
 
