@@ -381,7 +381,7 @@ def _datasketches() -> Any:
     try:
         import datasketches
     except ImportError:
-        remedy = "pip install 'contrada[query]', which counts distinct values"
+        remedy = "pip install 'contrada[query]', which counts distinct values, before Python 3.14"
         raise MissingRequirementError("datasketches", remedy) from None
     return datasketches
 
