@@ -52,6 +52,7 @@ from contrada.integrations.http.http_responses import answer_of, json_answer, to
 from contrada.integrations.http.metrics import GatewayCounts, metrics_answer
 from contrada.integrations.http.network_api import NetworkApi
 from contrada.integrations.http.network_services import BrokerRules, NetworkServices
+from contrada.integrations.http.openapi import openapi_json
 from contrada.integrations.http.push_service import Pushes, SubscriptionRequest
 from contrada.integrations.http.question_stream import Question, Questions
 from contrada.integrations.http.queue_api import QUEUE_METHODS, QueueHandler, acknowledge, nack
@@ -185,6 +186,7 @@ class Gateway:
             _SUBSCRIBE: {"GET": self._subscribe, "HEAD": self._describe_stream},
             "/metrics": {"GET": self._metrics},
             "/healthz": {"GET": self._healthz},
+            "/openapi.json": {"GET": self._describe},
             "/subscriptions": {"POST": self._begin_push, "GET": self._list_pushes},
             "/subscriptions/{id}": {"GET": self._show_push, "DELETE": self._end_push},
             "/": {"GET": self._to_console},
@@ -309,6 +311,9 @@ class Gateway:
         if self._is_stopping:
             return json_answer({"status": "stopping"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return json_answer({"status": "ok"})
+
+    async def _describe(self, _: Request) -> Response:
+        return Response(openapi_json(), media_type="application/json")
 
     async def _to_console(self, _: Request) -> Response:
         return RedirectResponse("/console/")
