@@ -31,6 +31,7 @@ CITED = (
         "Microsoft, ",
         "JSON Feed 1.1",
         "the AsyncAPI Specification 3.0.0",
+        "the OpenAPI Specification 3.1.0",
         "NATS client protocol",
         "Jakarta Messaging 3.1",
         "Falco documentation",

@@ -4,7 +4,7 @@
 and answers from their classes. The document is the same for each port and user: it holds no address
 and no name of this broker.
 
-Source: OpenAPI Specification 3.1.
+Source: the OpenAPI Specification 3.1.0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,12 @@ def _parameter(
     return {**shown, **more}
 
 
-_NAME: Final = _parameter("name", "The name of the durable subscription.", required=True)
+_NAME: Final = _parameter(
+    "name",
+    "The name of the durable subscription.",
+    {"type": "string", "minLength": 1},
+    required=True,
+)
 _POSITION: Final = _parameter("position", "The position of the record.", _integer(), required=True)
 _ID: Final = _parameter("id", "The id of the subscription.", place="path", required=True)
 _IN_DURABLE: Final = "the name in `durable`"
@@ -435,7 +440,8 @@ def _schemas() -> Schema:
             {"error": _text()},
             {"published": _integer(), "refused": _array(_integer()), "index": _integer()},
         ),
-        "CloudEvent": _object(
+        "CloudEvent": {"not": {"required": ["data", "data_base64"]}}
+        | _object(
             {
                 **{name: {"type": "string", "minLength": 1} for name in ("id", "source", "type")},
                 "specversion": _text("1.0"),
