@@ -33,3 +33,14 @@ async def test_the_start_is_for_everyone() -> None:
     begin = (SITE / "index.html").as_uri()
     async with page_of(begin, expected="CORS policy|ERR_FAILED") as page:
         assert await serious_findings(page) == []
+
+
+@on_loop
+async def test_each_production_has_a_picture() -> None:
+    """The page of the syntax would be text only, or a name in a picture lead nowhere."""
+    async with page_of((SITE / "syntax.html").as_uri()) as page:
+        assert await page.locator("svg.railroad-diagram").count() >= 20
+        for name in await page.locator("svg.railroad-diagram a").evaluate_all(
+            "links => links.map(link => link.getAttribute('xlink:href').slice(1))"
+        ):
+            assert await page.locator(f"[id='{name}']").count() == 1, name
