@@ -121,11 +121,9 @@ def test_only_permitted_users_change_queues(tmp_path: Path) -> None:
         assert ask("shop", "GET", "/queues").json() == {"queues": [], "next": ""}
         commands = (("peek",), ("redrive",), ("release",), ("purge", "--yes"), ("remove", "--yes"))
         requests = (
-            ("GET", "/queues/records?name=desk.dead"),
-            ("POST", "/queues/redrive?name=desk.dead"),
-            ("POST", "/queues/release?name=desk.dead"),
+            *(("GET", "/queues/records?name=desk.dead"), ("DELETE", "/queues?name=desk.dead")),
+            *(("POST", f"/queues/{step}?name=desk.dead") for step in ("redrive", "release")),
             ("DELETE", "/queues/records?name=desk.dead"),
-            ("DELETE", "/queues?name=desk.dead"),
         )
         for name in ("shop", "meter"):
             for command, *more in commands:

@@ -37,7 +37,7 @@ class Cell(NamedTuple):
     text: str
 
 
-class Row(NamedTuple):
+class TopRow(NamedTuple):
     """A row of one of the tables."""
 
     table: str
@@ -120,39 +120,39 @@ class TopView:
         """Returns the tables below the status, which so stays in a low terminal."""
         return Group(Text(self.status(), style="reverse", no_wrap=True), self.tables(pictures))
 
-    def _sorted(self, rows: list[Row]) -> list[Row]:
+    def _sorted(self, rows: list[TopRow]) -> list[TopRow]:
         """Returns rows in the chosen order; those without the column keep theirs."""
         if not self.order:
             return rows
         order = ORDERS[self.order]
 
-        def value(row: Row) -> float:
+        def value(row: TopRow) -> float:
             headings = TABLES[row.table]
             return row.cells[headings.index(order)].value if order in headings else 0.0
 
         return sorted(rows, key=value, reverse=not self.is_ascending)
 
 
-def _rows(picture: Mapping[str, Any]) -> Iterator[Row]:
+def _rows(picture: Mapping[str, Any]) -> Iterator[TopRow]:
     address = picture["address"]
     dropped = picture["dropped_per_s"]
     reasons = ", ".join(f"{rate:,.1f} {reason}" for reason, rate in dropped.items() if rate)
     lost = sum(dropped.values()) if dropped else 0.0
     rates = (_rate(picture[name]) for name in ("published_per_s", "matched_per_s"))
     held = (_count(picture[name]) for name in _HELD)
-    yield Row("broker", address, (*rates, Cell(lost, reasons or "0.0"), *held))
+    yield TopRow("broker", address, (*rates, Cell(lost, reasons or "0.0"), *held))
     for name, waiting in picture["link_waiting"].items():
         sent = picture["link_sent_per_s"][name]
-        yield Row("link", f"{address} to {name}", (_rate(sent), _count(waiting)))
+        yield TopRow("link", f"{address} to {name}", (_rate(sent), _count(waiting)))
     for name, waiting in picture["subscription_waiting"].items():
         lost = picture["subscription_dropped_per_s"][name]
-        yield Row("subscription", f"{address} {name}", (_count(waiting), _rate(lost)))
+        yield TopRow("subscription", f"{address} {name}", (_count(waiting), _rate(lost)))
     for name, unread in (picture["queue_unread"] or {}).items():
         counts = (picture[f"queue_{of}"][name] for of in ("handed", "readers", "dead"))
         oldest_us = picture["queue_oldest_us"][name]
         oldest = f"{datetime_of(oldest_us):%Y-%m-%dT%H:%M:%SZ}" if oldest_us else ""
         numbers = (*map(_count, (unread, *counts)), Cell(oldest_us, oldest))
-        yield Row("queue", f"{address} {name}", numbers)
+        yield TopRow("queue", f"{address} {name}", numbers)
 
 
 def _rate(rate: float) -> Cell:

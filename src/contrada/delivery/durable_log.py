@@ -405,30 +405,23 @@ class DurableLog:
             times += [of.due_us(time_out_us) for of in self._consumers.values()]
         return min((each for each in times if each is not None), default=None)
 
-    def expire(self, now_us: int) -> dict[str, tuple[int, ...]]:
+    def expire(self, now_us: int, *, is_early: bool = False) -> dict[str, tuple[int, ...]]:
         """Requeues the records whose delay or whose reader's time has passed.
 
         Returns, for each consumer that was silent for so long, the prefetched records that are
-        taken from it. It is handed no others until it reads.
+        taken from it. It is handed no others until it reads. `is_early`: no reader has time left.
         """
         self.requeued.expire(now_us)
-        if not (time_out_us := self.retention.acknowledge_us):
-            return {}
-        held = len(self.holders)
-        taken = self._take_back(now_us - time_out_us, now_us)
-        self.statistics.overdue += held - len(self.holders)
-        return taken
-
-    def release(self, now_us: int) -> dict[str, tuple[int, ...]]:
-        """Requeues all records that consumers hold. Returns the prefetched ones, as `expire`."""
-        return self._take_back(maxsize, now_us)
-
-    def _take_back(self, until_us: int, now_us: int) -> dict[str, tuple[int, ...]]:
         taken: dict[str, tuple[int, ...]] = {}
+        time_out_us = self.retention.acknowledge_us
+        if not (time_out_us or is_early):
+            return taken
         for consumer, of in self._consumers.items():
-            sent, overdue = tuple(of.sent), of.overdue(until_us)
+            sent = tuple(of.sent)
+            overdue = of.overdue(maxsize if is_early else now_us - time_out_us)
             if overdue and of.is_idle:
                 taken[consumer] = sent
+            self.statistics.overdue += 0 if is_early else len(overdue)
             self._requeue(overdue, now_us)
             of.count_first()
         return taken

@@ -419,10 +419,7 @@ class OwnedLogs:
             heappush(self._alarms, (due_us, number))
 
     def expire(self, now_us: int) -> Iterator[tuple[ConsumerKey, Withdraw]]:
-        """Requeues the records whose delay has passed, or the time of whose reader.
-
-        Yields messages for consumers about prefetched records. Cost: the logs with such a time.
-        """
+        """Requeues records that are due; yields messages about prefetched ones. Cost: their logs."""
         while self._alarms and self._alarms[0][0] <= now_us:
             due_us, number = heappop(self._alarms)
             if self._alarm_us.get(number) != due_us:
@@ -431,21 +428,14 @@ class OwnedLogs:
             owned = self._logs.get(number)
             if owned is None or owned.log.has_ended:
                 continue
-            yield from self._withdraw(number, owned.log.expire(now_us))
+            self._touch(number)
+            yield from _withdrawals(owned, owned.log.expire(now_us))
 
     def release(self, name: str, now_us: int) -> Iterator[tuple[ConsumerKey, Withdraw]]:
         """Requeues the records that the readers of a subscription hold; yields as `expire`."""
-        number = self.number_of(name)
-        yield from self._withdraw(number, self._logs[number].log.release(now_us))
-
-    def _withdraw(
-        self, number: int, taken: Mapping[str, tuple[int, ...]]
-    ) -> Iterator[tuple[ConsumerKey, Withdraw]]:
-        self._touch(number)
-        owned = self._logs[number]
-        for reader in owned.readers:
-            if (positions := taken.get(_consumer(reader))) is not None:
-                yield reader, Withdraw(owned.entry.name, reader[1], positions)
+        self.touch(name)
+        owned = self._logs[self.number_of(name)]
+        return _withdrawals(owned, owned.log.expire(now_us, is_early=True))
 
     def to_entry(self, entry: StoredRecord, attempt: int) -> LogEntry:
         """Returns a record of a log as it is sent, or a damaged one with its reason."""
@@ -491,6 +481,14 @@ class OwnedLogs:
         """Checks the invariants; AssertionError names the broken one. Cost: all records."""
         for owned in self._logs.values():
             owned.log.validate()
+
+
+def _withdrawals(
+    owned: _OwnedLog, taken: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[ConsumerKey, Withdraw]]:
+    for reader in owned.readers:
+        if (positions := taken.get(_consumer(reader))) is not None:
+            yield reader, Withdraw(owned.entry.name, reader[1], positions)
 
 
 def _consumer(reader: ConsumerKey) -> str:
