@@ -419,7 +419,7 @@ class OwnedLogs:
             heappush(self._alarms, (due_us, number))
 
     def expire(self, now_us: int) -> Iterator[tuple[ConsumerKey, Withdraw]]:
-        """Requeues records that are due; yields messages about prefetched ones. Cost: their logs."""
+        """Requeues records that are due; yields messages about prefetched ones. Cost: the logs."""
         while self._alarms and self._alarms[0][0] <= now_us:
             due_us, number = heappop(self._alarms)
             if self._alarm_us.get(number) != due_us:
