@@ -1,10 +1,11 @@
 """`contrada bridge`: a bridge between another messaging system and a broker."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
@@ -15,6 +16,7 @@ from contrada.errors import InputError
 from contrada.integrations.bridges.bridge import Bridge
 from contrada.integrations.bridges.bridge_peer import BridgePeer, PeerSettings
 from contrada.integrations.bridges.record_translation import RecordTranslation, TextTemplate
+from contrada.model import Filter, FilterSet
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from contrada.service.requests import filters_of
@@ -24,8 +26,20 @@ PEERS: Final = {
     "nats": ("nats_peer", "NatsPeer", "NATS_ADDRESS"),
     "jetstream": ("nats_peer", "JetStreamPeer", "NATS_ADDRESS"),
     "redis": ("redis_peer", "RedisPeer", "REDIS_ADDRESS"),
+    "amqp": ("amqp_peer", "AmqpPeer", "AMQP_ADDRESS"),
+    "kafka": ("kafka_peer", "KafkaPeer", "KAFKA_ADDRESS"),
 }
 """The module of each kind below `integrations/bridges`, its peer and the form of its addresses."""
+
+MQTT: Final = "mqtt"
+"""The kind with a relay of its own, `MqttBridge`."""
+
+ONE_KIND: Final = {"exchange": "amqp", "key": "kafka", "sasl": "kafka", "retain": MQTT}
+"""Options that one kind has."""
+
+OutgoingFilter: TypeAlias = Filter | FilterSet | None
+Relay: TypeAlias = Callable[[Service, OutgoingFilter], AbstractAsyncContextManager[Any]]
+"""Makes the bridge of a service and of the filter of outgoing notifications."""
 
 PASSWORD_VARIABLE: Final = "CONTRADA_BRIDGE_PASSWORD"
 """Environment variable with the password, used without --password-file."""
@@ -35,7 +49,7 @@ PASSWORD_BYTES_MAX: Final = 65_536
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(list(PEERS)))
+@click.argument("kind", type=click.Choice([*PEERS, MQTT]))
 @click.option(
     "--broker", required=True, metavar="ADDRESS", help="The other system: KIND://[USER@]HOST."
 )
@@ -48,6 +62,10 @@ PASSWORD_BYTES_MAX: Final = 65_536
     metavar="TEMPLATE",
     help="Topic of outgoing records; {name} is an attribute's value.",
 )
+@options.text("--exchange", "NAME", "Exchange of outgoing messages (amqp); without it, queues.")
+@options.text("--key", "TEMPLATE", "Key of outgoing records (kafka), such as '{symbol}'.")
+@options.text("--sasl", "MECHANISM", "Authentication of USER (kafka).  [default: PLAIN]")
+@options.flag("--retain", "Set the retain flag of outgoing messages (mqtt).")
 @click.option("--name", help="Name of this bridge on both sides.  [default: contrada-KIND]")
 @click.option("--origin", help="Name of the other system in contrada.origin.  [default: KIND]")
 @options.text(
@@ -71,10 +89,13 @@ def bridge(
     """Bridge records of another messaging system and notifications, until Ctrl-C.
 
     \b
-    KIND       SOURCE and topic   in, out
-    nats       subject            at most once, sent to the server
-    jetstream  subject            at least once, at least once
-    redis      stream             at least once, at least once
+    KIND       SOURCE                        topic         in, out
+    nats       subject                       subject       at most once, sent to the server
+    jetstream  subject                       subject       at least once, at least once
+    redis      stream                        stream        at least once, at least once
+    amqp       queue, EXCHANGE/BINDING-KEY   routing key   at least once, at least once
+    kafka      topic, ^PATTERN               topic         at least once, at least once
+    mqtt       topic filter                  topic         at least once, at least once
 
     An incoming record has the attributes topic and contrada.origin, its headers, and the members of
     its payload, if that is a JSON object; another payload is the body. An outgoing record is a JSON
@@ -89,49 +110,106 @@ def bridge(
     contrada bridge nats --broker nats://10.0.0.9 --in 'sensors.>'
     contrada bridge jetstream --broker tls://desk@10.0.0.9 --password-file desk.password \\
         --in 'orders.*' --out "alarm any" --topic 'alarms.{place}'
+    contrada bridge amqp --broker amqp://10.0.0.9 --in orders --out "alarm any" \\
+        --exchange amq.topic --topic 'alarms.{place}'
+    contrada bridge kafka --broker kafka://10.0.0.9 --in orders --out "alarm any" \\
+        --topic alarms --key '{place}'
+    contrada bridge mqtt --broker mqtt://10.0.0.9 --in 'sensors/#'
     """  # noqa: D301 - click reads the escape
     if not given["sources"] and out is None:
         raise click.UsageError("give a direction: --in SOURCE, --out FILTER, or both")
-    peer_type, form = _peer_of(kind)
-    address = form.parse(broker, _password(given["password_file"]))
-    files = given["peer_certificate"], given["peer_key"], given["peer_authority"]
-    if any(files) and not address.is_tls:
-        raise click.UsageError(f"certificates are for {form.schemes[1]}://, and this is {address}")
-    tls = Tls(*files) if address.is_tls else None
-    name = given["name"] or f"contrada-{kind}"
-    peer = peer_type(PeerSettings(address, name, given["sources"], tls))
-    translation = RecordTranslation(
-        kind, given["origin"] or kind, TextTemplate(topic), peer.has_fields
-    )
-    relay: dict[str, Any] = {"dead_letters": given["dead_letters"] or ""}
-    relay["out"] = None if out is None else filters_of(out)
+    for option, only in ONE_KIND.items():
+        if given[option] and kind != only:
+            raise click.UsageError(f"--{option} is for {only}, and this is {kind}")
+    name, origin = given["name"] or f"contrada-{kind}", given["origin"] or kind
+    prepare = _mqtt_relay if kind == MQTT else _peer_relay
+    relay = prepare(kind, broker, topic, name, origin, given)
+    wanted = None if out is None else filters_of(out)
     log(1 if given["verbose"] else 0, as_json=False)
     service = connect(to, approach, publisher=name)
-    run(_relay(service, peer, translation, given["stats"], relay), is_endless=True)
+    run(_run(relay, service, wanted, given["stats"]), is_endless=True)
 
 
-async def _relay(
-    service: Service,
-    peer: BridgePeer,
-    translation: RecordTranslation,
-    prints_counts: bool,
-    options: Mapping[str, Any],
-) -> None:
-    async with service:
-        relay = Bridge(service, peer, translation, **options)
-        sides = f"{peer.settings.address} and {service.connection.address}"
+def _peer_relay(
+    kind: str, broker: str, topic: str, name: str, origin: str, given: Mapping[str, Any]
+) -> Relay:
+    module, peer_name, form_name = PEERS[kind]
+    found = import_module(f"contrada.integrations.bridges.{module}")
+    address = getattr(found, form_name).parse(broker, _password(given["password_file"]))
+    settings = PeerSettings(
+        address,
+        name,
+        given["sources"],
+        _tls(address, given),
+        exchange=given["exchange"] or "",
+        mechanism=given["sasl"] or "PLAIN",
+    )
+    peer: BridgePeer = getattr(found, peer_name)(settings)
+    key = TextTemplate(given["key"]) if given["key"] else None
+    template = TextTemplate(topic)
+    translation = RecordTranslation(kind, origin, template, peer.has_fields, key)
+    dead_letters = given["dead_letters"] or ""
+
+    def relay(service: Service, wanted: OutgoingFilter) -> AbstractAsyncContextManager[Bridge]:
+        bridge = Bridge(service, peer, translation, out=wanted, dead_letters=dead_letters)
+        return nullcontext(bridge)
+
+    return relay
+
+
+def _mqtt_relay(
+    _: str, broker: str, topic: str, name: str, origin: str, given: Mapping[str, Any]
+) -> Relay:
+    # The library is in an extra of the package.
+    from contrada.integrations.bridges.mqtt_bridge import MqttBridge
+    from contrada.integrations.bridges.mqtt_messages import mqtt_translation
+    from contrada.integrations.bridges.mqtt_session import MqttSession, parse_mqtt_address
+
+    if given["dead_letters"]:
+        raise click.UsageError("--dead-letters is not for mqtt: refused messages are counted")
+    address = parse_mqtt_address(broker, _password(given["password_file"]))
+    tls = _tls(address, given)
+    context = None if tls is None else tls.client_context()
+    translation, filters = mqtt_translation(topic, origin), given["sources"]
+
+    @asynccontextmanager
+    async def relay(service: Service, wanted: OutgoingFilter) -> AsyncIterator[MqttBridge]:
+        session = MqttSession(address, name, filters, tls=context)
+        await session.open()
         try:
-            await relay.run(lambda: click.echo(sides))
+            yield MqttBridge(
+                service,
+                session,
+                translation,
+                out=wanted,
+                name=name,
+                retain=given["retain"],
+                filters=filters,
+            )
         finally:
-            for key, count in sorted({**relay.counts, "in, dropped": peer.dropped}.items()):
+            await session.aclose()
+
+    return relay
+
+
+async def _run(relay: Relay, service: Service, wanted: OutgoingFilter, prints_counts: bool) -> None:
+    async with service, relay(service, wanted) as bridge:
+        try:
+            await bridge.run(
+                lambda: click.echo(f"{bridge.address} and {service.connection.address}")
+            )
+        finally:
+            for key, count in sorted({**bridge.counts, "in, dropped": bridge.dropped}.items()):
                 if count and prints_counts:
                     click.echo(f"{count} {key}", err=True)
 
 
-def _peer_of(kind: str) -> tuple[Any, Any]:
-    module, peer, form = PEERS[kind]
-    found = import_module(f"contrada.integrations.bridges.{module}")
-    return getattr(found, peer), getattr(found, form)
+def _tls(address: Any, given: Mapping[str, Any]) -> Tls | None:
+    """Returns the files of TLS, or None without TLS. Raises UsageError for files without it."""
+    files = given["peer_certificate"], given["peer_key"], given["peer_authority"]
+    if any(files) and not address.is_tls:
+        raise click.UsageError(f"certificates are for an address with TLS, and this is {address}")
+    return Tls(*files) if address.is_tls else None
 
 
 def _password(path: Path | None) -> str:

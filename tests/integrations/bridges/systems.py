@@ -3,10 +3,14 @@ no code with ours.
 """
 
 import asyncio
+import importlib.util
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +54,11 @@ class System(ABC):
     form: AddressForm
     has_fields = False
     is_stored = True
+    """Whether it keeps records until they are acknowledged."""
+    is_on_disk = True
     """Whether it keeps records over its own death."""
+    has_access_control = True
+    """Whether it has users and TLS."""
 
     def __init__(self, folder: Path, *, has_users: bool = False) -> None:
         self.folder = folder
@@ -99,6 +107,13 @@ class System(ABC):
     copies = 2
     """Records of a topic after one notification was sent twice."""
 
+    source = IN
+    """The source of a bridge with the records of the topic `IN`."""
+
+    exchange = ""
+    key = ""
+    """Exchange, and template of the key, of outgoing records."""
+
     unreadable: Mapping[str, str] | None = {"Content-Type": "x" * 300}
     """Headers of a record that no notification can hold, if there is one."""
 
@@ -135,7 +150,7 @@ class System(ABC):
 class Nats(System):
     """nats-server without JetStream's acknowledgements."""
 
-    kind, program, is_stored = "nats", "nats-server", False
+    kind, program, is_stored, is_on_disk = "nats", "nats-server", False, False
     refusal = "Authorization Violation"
 
     def __init__(self, folder: Path, *, has_users: bool = False) -> None:
@@ -210,7 +225,7 @@ class Nats(System):
 class JetStream(Nats):
     """nats-server with streams."""
 
-    kind, is_stored, copies = "jetstream", True, 1
+    kind, is_stored, is_on_disk, copies = "jetstream", True, True, 1
 
     def __init__(self, folder: Path, *, has_users: bool = False) -> None:
         super().__init__(folder, has_users=has_users)
@@ -309,7 +324,218 @@ class RedisStreams(System):
         await super().aclose()
 
 
-SYSTEMS: tuple[type[System], ...] = (Nats, JetStream, RedisStreams)
+class RabbitMq(System):
+    """rabbitmq-server with a node, a port mapper and a folder of its own."""
+
+    kind, program = "amqp", "rabbitmq-server"
+    unreadable = None
+    refusal = "ACCESS_REFUSED"
+    source, exchange = f"bus/{IN}", "bus"
+
+    def __init__(self, folder: Path, *, has_users: bool = False) -> None:
+        super().__init__(folder, has_users=has_users)
+        import pika
+
+        from contrada.integrations.bridges import amqp_peer
+
+        self.form, self.failure = amqp_peer.AMQP_ADDRESS, pika.exceptions.AMQPError
+        self.peer = amqp_peer.AmqpPeer
+        self.client: Any = None
+        self._ports = free_port(), free_port()
+        self._mapper: subprocess.Popen[bytes] | None = None
+        self._seen: dict[str, list[Seen]] = {}
+
+    @property
+    def command(self) -> list[str]:
+        # The script of the system changes the user; this one runs as any.
+        return ["/usr/lib/rabbitmq/bin/rabbitmq-server"]
+
+    def start(self) -> None:
+        mapper, distribution = self._ports
+        listener = f"listeners.tcp.1 = {HOST}:{self.port}\n"
+        if self.tls is not None:
+            listener = (
+                f"listeners.tcp = none\nlisteners.ssl.1 = {HOST}:{self.port}\n"
+                f"ssl_options.certfile = {self.tls.certificate}\n"
+                f"ssl_options.keyfile = {self.tls.certificate}\n"
+            )
+        user = f"default_user = {USER}\ndefault_pass = {PASSWORD}\n" if self.has_users else ""
+        (self.folder / "rabbitmq.conf").write_text(
+            f"{listener}{user}max_message_size = 200000\n"
+            "log.console = true\nlog.console.level = error\nlog.file = false\n"
+        )
+        (self.folder / "plugins").write_text("[].")
+        environment = {
+            **os.environ,
+            "HOME": str(self.folder),  # It has the cookie of the node.
+            "ERL_EPMD_ADDRESS": HOST,
+            "ERL_EPMD_PORT": str(mapper),
+            "RABBITMQ_CONF_ENV_FILE": os.devnull,
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_LOG_BASE": str(self.folder),
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "mnesia"),
+            "RABBITMQ_NODENAME": f"test{self.port}@localhost",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
+        }
+        self._mapper = subprocess.Popen(["epmd", "-address", HOST, "-port", str(mapper)])
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        if self.client is not None and self.client.is_open:  # Without a server it cannot close.
+            self.client.close()
+        for each in (self._process, self._mapper):
+            if each is not None and each.poll() is None:
+                if each is self._process:  # The script, and the server that it has started.
+                    os.killpg(each.pid, signal.SIGKILL)
+                else:
+                    each.kill()
+                each.wait()
+
+    async def prepare(self) -> None:
+        await asyncio.to_thread(self._prepare)
+
+    def _prepare(self) -> None:
+        import pika
+
+        with socket.create_connection((HOST, self.port), 1):
+            pass  # An OSError is quicker than one of the other client, which tries again.
+        user = (USER, PASSWORD) if self.has_users else ("guest", "guest")
+        self.client = pika.BlockingConnection(
+            pika.ConnectionParameters(
+                HOST, self.port, credentials=pika.PlainCredentials(*user), heartbeat=0
+            )
+        )
+        self.channel = self.client.channel()
+        self.channel.confirm_delivery()
+        self.channel.exchange_declare(self.exchange, "topic", durable=True)
+        for topic in (OUT, DEAD):
+            self.channel.queue_declare(topic, durable=True)
+            self.channel.queue_bind(topic, self.exchange, topic)
+
+    async def publish(self, payload: bytes, headers: Mapping[str, str], topic: str = IN) -> None:
+        import pika
+
+        about = pika.BasicProperties(headers=dict(headers), delivery_mode=2)
+        await asyncio.to_thread(
+            self.channel.basic_publish, self.exchange, topic, payload, about, mandatory=True
+        )
+
+    async def seen(self, topic: str = OUT) -> list[Seen]:
+        await asyncio.to_thread(self._see, topic)
+        return self._seen.get(topic, [])
+
+    def _see(self, topic: str) -> None:
+        while True:
+            found, properties, payload = self.channel.basic_get(topic, auto_ack=True)
+            if found is None:
+                return
+            headers = {"Content-Type": properties.content_type} | (properties.headers or {})
+            seen = Seen(found.routing_key, payload, headers)
+            self._seen.setdefault(topic, []).append(seen)
+
+
+_CLUSTER = """
+import sys
+from confluent_kafka import Producer
+server = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+for topic in sys.argv[1:]:
+    about = server.list_topics(topic, timeout=10)
+print(next(iter(about.brokers.values())).port, flush=True)
+sys.stdin.read()
+"""
+
+
+class Kafka(System):
+    """The cluster of librdkafka for tests, in a process of its own: it has the protocol of Kafka,
+    but no disk, no users and no TLS. A client of the same library reads and writes.
+    """
+
+    kind, is_on_disk, has_access_control = "kafka", False, False
+    key = "all"  # One partition, so that records have an order.
+
+    @classmethod
+    def find(cls) -> str | None:
+        """Returns the interpreter, if the library is installed."""
+        return sys.executable if importlib.util.find_spec("confluent_kafka") else None
+
+    def __init__(self, folder: Path, *, has_users: bool = False) -> None:
+        super().__init__(folder, has_users=has_users)
+        from contrada.integrations.bridges import kafka_peer
+
+        self.form, self.peer = kafka_peer.KAFKA_ADDRESS, kafka_peer.KafkaPeer
+        self.client: Any = None
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", _CLUSTER, IN, OUT, DEAD]
+
+    def start(self) -> None:
+        """Starts it; the library chooses its port."""
+        self._process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+
+    def pause(self) -> None:
+        """Stops the process: connections stay open, and nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets the process go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def prepare(self) -> None:
+        from confluent_kafka import Producer
+
+        self.client = Producer({"bootstrap.servers": f"{HOST}:{self.port}", "log_level": 0})
+
+    def kill(self) -> None:
+        super().kill()
+        if self._process is not None:
+            for each in (self._process.stdin, self._process.stdout):
+                assert each is not None
+                each.close()
+
+    async def publish(self, payload: bytes, headers: Mapping[str, str], topic: str = IN) -> None:
+        self.client.produce(topic, payload, self.key, headers=dict(headers))
+        assert await asyncio.to_thread(self.client.flush, 10) == 0
+
+    async def seen(self, topic: str = OUT) -> list[Seen]:
+        return await asyncio.to_thread(self._see, topic)
+
+    def _see(self, topic: str) -> list[Seen]:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {"bootstrap.servers": f"{HOST}:{self.port}", "group.id": "seen", "log_level": 0}
+        )
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        places = [TopicPartition(topic, each, 0) for each in partitions]
+        ends = [consumer.get_watermark_offsets(each, timeout=10)[1] for each in places]
+        consumer.assign(places)
+        found: list[Seen] = []
+        while len(found) < sum(ends):
+            message = consumer.poll(10)
+            assert message is not None
+            assert message.error() is None, message.error()
+            about: Any = message.headers()
+            headers = {name: value.decode() for name, value in about or ()}
+            payload = message.value()
+            assert isinstance(payload, bytes)
+            found.append(Seen(topic, payload, headers))
+        consumer.close()
+        return found
+
+
+SYSTEMS: tuple[type[System], ...] = (Nats, JetStream, RedisStreams, RabbitMq, Kafka)
 
 
 def needs(system: type[System]) -> Any:

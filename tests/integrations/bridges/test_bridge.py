@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -36,14 +36,20 @@ from tests.integrations.bridges.systems import (
 from tests.net.conftest import CONTRADA
 from tests.net.test_tls import Authority
 
+S = TypeVar("S", bound=System)
+
 pytestmark = pytest.mark.slow
 
 ALL = pytest.mark.parametrize("kind", [needs(each) for each in SYSTEMS])
 STORED = pytest.mark.parametrize("kind", [needs(each) for each in SYSTEMS if each.is_stored])
+ON_DISK = pytest.mark.parametrize("kind", [needs(each) for each in SYSTEMS if each.is_on_disk])
+GUARDED = pytest.mark.parametrize(
+    "kind", [needs(each) for each in SYSTEMS if each.has_access_control]
+)
 
 
 @asynccontextmanager
-async def running(kind: type[System], folder: Path, **options: Any) -> AsyncIterator[System]:
+async def running(kind: type[S], folder: Path, **options: Any) -> AsyncIterator[S]:
     """Runs a system within the context."""
     system = kind(folder, **options)
     try:
@@ -64,12 +70,19 @@ async def bridged(
     dead_letters: str = "",
     password: str = "",
     address: str = "",
+    limits: BridgeLimits = BridgeLimits(),
 ) -> AsyncIterator[Bridge]:
     """Runs a bridge within the context; its subscriptions are in force."""
     place = system.form.parse(address or system.address, password)
-    peer = system.peer(PeerSettings(place, name, [IN]))
+    peer = system.peer(
+        PeerSettings(place, name, [system.source], None, limits, exchange=system.exchange)
+    )
     translation = RecordTranslation(
-        system.kind, system.kind, TextTemplate(topic), system.has_fields
+        system.kind,
+        system.kind,
+        TextTemplate(topic),
+        system.has_fields,
+        TextTemplate(system.key) if system.key else None,
     )
     wanted = None if out is None else parse_filter(out)
     bridge = Bridge(service, peer, translation, out=wanted, dead_letters=dead_letters)
@@ -211,7 +224,7 @@ async def test_refused_notifications_become_dead_letters(
         await until(lambda: bridge.counts == {"out": 1, "out, refused": 5})
         async with desk.subscribe(durable=DEAD) as dead:
             assert (await anext(dead)).item["out"] == 1
-    assert "where: the topic needs one value of it, found none" in caplog.text.replace("'", "")
+    assert "where: the template needs one value of it, found none" in caplog.text.replace("'", "")
 
 
 @ALL
@@ -237,7 +250,7 @@ async def test_unreadable_records_become_dead_letters(kind: type[System], tmp_pa
         assert dead.headers["contrada.topic"] == IN
 
 
-@STORED
+@ON_DISK
 @on_loop
 async def test_a_killed_server_loses_nothing(kind: type[System], tmp_path: Path) -> None:
     """A restart of the other system would lose records, or end the bridge."""
@@ -281,7 +294,9 @@ async def test_a_killed_bridge_loses_nothing(kind: type[System], tmp_path: Path)
     ):
         command = [
             *(*CONTRADA, "bridge", kind.kind, "--broker", system.address, "--to", broker.address),
-            *("--in", IN, "--out", "out any", "--topic", OUT),
+            *("--in", system.source, "--out", "out any", "--topic", OUT),
+            *(("--exchange", system.exchange) if system.exchange else ()),
+            *(("--key", system.key) if system.key else ()),
         ]
         arrived: set[Any] = set()
         bridges: list[asyncio.subprocess.Process] = []
@@ -312,7 +327,7 @@ async def test_a_killed_bridge_loses_nothing(kind: type[System], tmp_path: Path)
         assert (bridges[-1].returncode, told) == (0, b"")
 
 
-@ALL
+@GUARDED
 @on_loop
 async def test_a_wrong_password_is_reported(kind: type[System], tmp_path: Path) -> None:
     """A person would look for the fault in the network; or the password would be in a log."""
@@ -332,7 +347,7 @@ async def test_a_wrong_password_is_reported(kind: type[System], tmp_path: Path) 
             await until(lambda: bridge.counts["in"] == 1)
 
 
-@ALL
+@GUARDED
 @on_loop
 async def test_tls_is_spoken_and_never_left_out(kind: type[System], tmp_path: Path) -> None:
     """Any host on the network path could read the password, or say that there is no TLS."""

@@ -14,8 +14,9 @@ import pytest
 
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
-from contrada.integrations.bridges.mqtt_bridge import CIRCLE, IN, OUT, MqttBridge
-from contrada.integrations.bridges.mqtt_messages import TopicTemplate
+from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT
+from contrada.integrations.bridges.mqtt_bridge import UNWANTED, MqttBridge
+from contrada.integrations.bridges.mqtt_messages import mqtt_translation
 from contrada.integrations.bridges.mqtt_session import MqttLimits, MqttSession, parse_mqtt_address
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
@@ -58,9 +59,9 @@ async def bridged(
     bridge = MqttBridge(
         service,
         session,
+        mqtt_translation(topic),
         out=None if out is None else parse_filter(out),
         name=name,
-        topic=TopicTemplate(topic),
         filters=filters,
         **options,
     )
@@ -137,7 +138,7 @@ async def test_two_bridges_make_no_loop(mqtt: Mosquitto) -> None:
         await other.publish("a", '{"n": 1}')
         await desk.publish({"topic": "b", "n": 2})
         await until(lambda: one.counts[OUT] + two.counts[OUT] == 2)  # One bridge for each event.
-        await until(lambda: one.counts[f"{IN}, {CIRCLE}"] == two.counts[f"{IN}, {CIRCLE}"] == 1)
+        await until(lambda: one.counts[CIRCLE] == two.counts[CIRCLE] == 1)
         await until(lambda: one.counts[IN] + two.counts[IN] == 2)
         assert sorted([str((await anext(events))["topic"]) for _ in range(3)]) == ["a", "a", "b"]
         await other.publish("end")
@@ -193,7 +194,7 @@ async def test_a_message_is_acknowledged_after_its_publication(mqtt: Mosquitto) 
             await other.publish("s")  # The session still has that.
             await other.publish("end")
             assert (await anext(events))["topic"] == "end"
-            assert bridge.counts[f"{IN}, not asked for"] == 1
+            assert bridge.counts[UNWANTED] == 1
     other.close()
 
 
@@ -216,8 +217,8 @@ async def test_temporary_errors_are_retried_and_refusals_skipped(
             failing.hold.set()
             assert [(await anext(events))["n"] for _ in range(6)] == [1, 2, 4, 5, 7, 8]
             await until(lambda: bridge.counts == {IN: 6, f"{IN}, refused": 3})
-    assert "messages from MQTT wait: the disk is full" in caplog.text
-    assert "from MQTT, s: " in caplog.text
+    assert f"records of {mqtt.address} wait: the disk is full" in caplog.text
+    assert "in, s: " in caplog.text
     other.close()
 
 
@@ -432,13 +433,16 @@ async def test_a_bridge_speaks_tls_to_mqtt(tmp_path: Path) -> None:
             await MqttSession(place, "b", [], limits=ONE, tls=Tls().client_context()).open()
 
 
+@pytest.mark.parametrize("name", [["bridge", "mqtt", "--stats"], ["mqtt"]], ids=["now", "former"])
 @on_loop
-async def test_the_command_relays_until_it_is_interrupted(mqtt: Mosquitto, tmp_path: Path) -> None:
-    """Only programs could use a bridge."""
+async def test_the_command_relays_until_it_is_interrupted(
+    name: list[str], mqtt: Mosquitto, tmp_path: Path
+) -> None:
+    """Only programs could use a bridge; or scripts with its former name would fail."""
     other = Other(mqtt)
     async with kept(mqtt) as broker, connect(broker.address) as desk:
         place = f"mqtt://{HOST}:{mqtt.port}"
-        command = [*CONTRADA, "mqtt", "--broker", place, "--to", broker.address, "--in", "s/#"]
+        command = [*CONTRADA, *name, "--broker", place, "--to", broker.address, "--in", "s/#"]
         bridge = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
         assert bridge.stdout is not None
         assert await bridge.stdout.readline() == f"{place} and {broker.address}\n".encode()
@@ -449,5 +453,6 @@ async def test_the_command_relays_until_it_is_interrupted(mqtt: Mosquitto, tmp_p
         bridge.send_signal(signal.SIGTERM)
         _, said = await bridge.communicate()
         assert bridge.returncode == 0
-        assert said in (b"1 from MQTT\n", b"2 from MQTT\n")
+        former = b"contrada mqtt is contrada bridge mqtt now\n" if name == ["mqtt"] else b""
+        assert said in (former + b"1 in\n", former + b"2 in\n")
     other.close()

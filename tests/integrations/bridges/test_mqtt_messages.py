@@ -14,6 +14,7 @@ from contrada.integrations.bridges.mqtt_messages import (
     TopicTemplate,
     check_topics,
     message_of,
+    mqtt_translation,
     notification_of,
 )
 from contrada.integrations.bridges.mqtt_session import MqttAddress, parse_mqtt_address
@@ -21,7 +22,8 @@ from contrada.model import Notification
 from contrada.model.algebra.notification import Envelope
 
 JSON = "application/json"
-ORIGIN = {"topic": "t", "mqtt.qos": 1, "mqtt.retain": False}
+ORIGIN = {"topic": "t", "contrada.origin": "mqtt", "mqtt.qos": 1, "mqtt.retain": False}
+PLAIN = mqtt_translation("{topic}")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,13 @@ ORIGIN = {"topic": "t", "mqtt.qos": 1, "mqtt.retain": False}
         (b'{"a": 1}', "text/plain", {}, b'{"a": 1}', "text/plain"),
         (b'{"a": 1, "topic": "x"}', "", {"a": 1}, b'{"a": 1, "topic": "x"}', JSON),
         (b'{"a": 1, "mqtt": {"qos": 0}}', "", {"a": 1}, b'{"a": 1, "mqtt": {"qos": 0}}', JSON),
+        (
+            b'{"a": 1, "contrada.origin": "x"}',
+            "",
+            {"a": 1},
+            b'{"a": 1, "contrada.origin": "x"}',
+            JSON,
+        ),
         (b'{"@id": "x", "a": 1}', "", {}, b'{"@id": "x", "a": 1}', ""),
         (b'{"a": 1', "", {}, b'{"a": 1', ""),
         (b'{"a": 99999999999999999999}', "", {}, b'{"a": 99999999999999999999}', ""),
@@ -54,7 +63,7 @@ def test_a_payload_becomes_attributes_or_stays_whole(
     payload: bytes, kind: str, attributes: dict[str, Any], body: bytes, content_type: str
 ) -> None:
     """A part of a message would be lost, or a payload could forge its topic."""
-    found = notification_of(MqttMessage("t", payload, kind))
+    found = notification_of(MqttMessage("t", payload, kind), PLAIN)
     assert dict(found) == ORIGIN | attributes
     assert (found.body, found.content_type) == (body, content_type)
 
@@ -66,37 +75,39 @@ def test_properties_become_attributes() -> None:
         ("unit", "K"),
         ("topic", "x"),
         ("mqtt.qos", "0"),
+        ("contrada.origin", "other"),
         ("", "y"),
         ("@id", "z"),
     )
     message = MqttMessage("a/b", b'{"unit": "F"}', properties=said, qos=0, retain=True, expires_s=5)
-    found = notification_of(message)
+    found = notification_of(message, PLAIN)
     assert dict(found) == {
         "topic": "a/b",
+        "contrada.origin": "mqtt",
         "mqtt.qos": 0,
         "mqtt.retain": True,
         "unit": ("C", "F", "K"),
     }
     assert found.envelope == Envelope(ttl_us=5_000_000)
-    assert notification_of(MqttMessage("t")).envelope.delivery == "certified"
+    assert notification_of(MqttMessage("t"), PLAIN).envelope.delivery == "certified"
 
 
 def test_a_response_is_asked_for_and_given() -> None:
     """A request of MQTT 5 could not be answered from here, nor an answer be assigned."""
     asked = MqttMessage("a", response_topic="r/1", correlation=b"\x11\xff")
-    found = notification_of(asked)
+    found = notification_of(asked, PLAIN)
     expected = {"mqtt.response_topic": "r/1", "mqtt.correlation": b"\x11\xff"}
     assert dict(found) == ORIGIN | {"topic": "a"} | expected
     of = Notification({"topic": "r/1", "mqtt.correlation": b"\x11\xff", "n": 1}, envelope=STAMPED)
-    answer = message_of(of, TopicTemplate("{topic}"), retain=False, now_us=0)
+    answer = message_of(of, PLAIN, retain=False, now_us=0)
     assert (answer.correlation, answer.response_topic) == (b"\x11\xff", "")
     assert json.loads(answer.payload) == {"n": 1}
     of = Notification({"mqtt.response_topic": "r/2", "mqtt.correlation": 7}, envelope=STAMPED)
-    found_out = message_of(of, TopicTemplate("t"), retain=False, now_us=0)
+    found_out = message_of(of, mqtt_translation("t"), retain=False, now_us=0)
     assert (found_out.response_topic, found_out.correlation) == ("r/2", b"7")
     for wrong in ({"mqtt.response_topic": "r/#"}, {"mqtt.correlation": ["a", "b"]}):
         with pytest.raises(InvalidValueError):
-            message_of(Notification(wrong), TopicTemplate("t"), retain=False, now_us=0)
+            message_of(Notification(wrong), mqtt_translation("t"), retain=False, now_us=0)
 
 
 STAMPED = Envelope("i", "p", time_us=1_000_000, ttl_us=2_500_000)
@@ -105,13 +116,13 @@ STAMPED = Envelope("i", "p", time_us=1_000_000, ttl_us=2_500_000)
 def test_attributes_go_out_as_json() -> None:
     """MQTT clients could not read the attributes."""
     of = Notification({"topic": "a", "n": 1, "l": [1, 2], "s": "x"}, envelope=STAMPED)
-    found = message_of(of, TopicTemplate("{topic}"), retain=True, now_us=1_500_000)
+    found = message_of(of, PLAIN, retain=True, now_us=1_500_000)
     assert json.loads(found.payload) == {"n": 1, "l": [1, 2], "s": "x"}
     assert (found.topic, found.content_type) == ("a", JSON)
     assert found.properties == (("contrada.id", "i"), ("contrada.publisher", "p"))
     assert (found.qos, found.retain, found.expires_s) == (1, True, 2)
     assert found.is_ours
-    late = message_of(of, TopicTemplate("x/{n}/{s}"), retain=False, now_us=9_000_000)
+    late = message_of(of, mqtt_translation("x/{n}/{s}"), retain=False, now_us=9_000_000)
     assert (late.topic, late.expires_s) == ("x/1/x", 0)
     assert json.loads(late.payload)["topic"] == "a"
 
@@ -122,7 +133,7 @@ def test_a_body_is_sent_unchanged() -> None:
     of = Notification(
         {"topic": "a", "at": at, "n": [1, 2], "s": "x"}, body=b"\xff", content_type="i/p"
     )
-    found = message_of(of, TopicTemplate("{topic}"), retain=False, now_us=0)
+    found = message_of(of, PLAIN, retain=False, now_us=0)
     assert (found.payload, found.content_type, found.expires_s) == (b"\xff", "i/p", None)
     assert sorted(found.properties[2:]) == [
         ("at", '{"$time":"2026-11-20T00:00:00Z"}'),
@@ -157,7 +168,7 @@ def test_texts_that_mqtt_forbids_are_refused() -> None:
     """The MQTT broker would end the connection at each attempt, and the bridge would relay
     nothing.
     """
-    topic = TopicTemplate("t")
+    topic = mqtt_translation("t")
     for text in ("a\nb", "\0", "\x85", "\ufdd0", "\uffff", "\U0010fffe", "x" * 65_536):
         for of in (
             Notification({"a": text}, body=b"!"),
@@ -205,7 +216,7 @@ def test_no_message_can_forge_its_origin(payload: bytes, properties: list[tuple[
             "".join(pair).encode()
     except UnicodeEncodeError:
         return
-    found = notification_of(MqttMessage("t", payload, properties=tuple(properties)))
+    found = notification_of(MqttMessage("t", payload, properties=tuple(properties)), PLAIN)
     assert {name: found[name] for name in ORIGIN} == ORIGIN
     own = {name for name in found if name.startswith("mqtt.")}
     assert own - {"mqtt.payload"} == {"mqtt.qos", "mqtt.retain"}

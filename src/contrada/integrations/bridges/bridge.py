@@ -13,21 +13,31 @@ side of its origin (see `record_translation`).
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from contrada import errors
 from contrada.delivery.retention import Retention
-from contrada.integrations.bridges.bridge_peer import BridgeLimits, BridgePeer, PeerLostError
+from contrada.integrations.bridges.bridge_peer import (
+    BridgeLimits,
+    BridgePeer,
+    PeerAddress,
+    PeerLostError,
+)
 from contrada.integrations.bridges.record_translation import REASON, PeerRecord, RecordTranslation
 from contrada.model import Filter, FilterSet, Notification
 from contrada.service import DurableRecord, DurableSubscription, Service
 from contrada.service.backoff import USUAL_BACKOFF, Backoff
 from contrada.service.loop_guards import first_of
 
+R = TypeVar("R")
+
 IN: Final = "in"
 OUT: Final = "out"
+
+CIRCLE: Final = f"{IN}, from here"
+"""The count of received records that are from here."""
 
 ATTEMPTS_MAX: Final = 5
 """Attempts to send a notification that is refused, with `dead_letters`. Beyond it: it is moved."""
@@ -67,6 +77,16 @@ class Bridge:
         )
         self._unconfirmed: list[DurableRecord[Notification]] = []
         self.counts: Counter[str] = Counter()
+
+    @property
+    def address(self) -> PeerAddress:
+        """The address of the other system."""
+        return self._peer.settings.address
+
+    @property
+    def dropped(self) -> int:
+        """The number of records that exceeded the queue, of systems that do not wait."""
+        return self._peer.dropped
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
         """Relays until one side ends for good; calls `opened` when all subscriptions are in force.
@@ -135,52 +155,19 @@ class Bridge:
     async def _relay_in(self) -> None:
         while True:
             records = await self._peer.receive()
-            await self._publish([pair for pair in map(self._pair, records) if pair is not None])
+            pairs = [pair for pair in map(self._pair, records) if pair is not None]
+            await publish_all(self._service, pairs, self._refuse, self.counts, self.address)
             await self._peer.acknowledge(records)
 
     def _pair(self, record: PeerRecord) -> tuple[PeerRecord, Notification | Exception] | None:
         """Returns a record with its notification or why there is none; None for one from here."""
         if record.is_ours:
-            self.counts[f"{IN}, from here"] += 1
+            self.counts[CIRCLE] += 1
             return None
         try:
             return record, self._translation.notification_of(record)
         except errors.ContradaError as error:
             return record, error
-
-    async def _publish(self, pairs: list[tuple[PeerRecord, Notification | Exception]]) -> None:
-        """Publishes all in order; refuses some, and retries after temporary errors."""
-        at_once, backoff = len(pairs), Backoff()
-        while pairs:
-            record, first = pairs[0]
-            if isinstance(first, Exception):
-                await self._refuse(record, first)
-                pairs = pairs[1:]
-                continue
-            batch: list[Notification] = []
-            for _, each in pairs[:at_once]:
-                if isinstance(each, Exception):
-                    break
-                batch.append(each)
-            try:
-                done = await self._service.publish_batch(batch)
-            except _TEMPORARY as error:
-                if self._service.connection.state == "closed":
-                    raise
-                fields = {"address": self._peer.settings.address, "reason": error}
-                _LOG.warning("records of %(address)s wait: %(reason)s", fields)
-                done = getattr(error, "published", None) or 0
-                await asyncio.sleep(backoff.next_s())
-            except errors.ServiceClosedError:
-                raise
-            except errors.ContradaError as error:
-                done = getattr(error, "published", None) or 0
-                if at_once == 1 and not done:
-                    await self._refuse(record, error)
-                    pairs = pairs[1:]
-                at_once = 1  # One by one, so that the error belongs to one record.
-            self.counts[IN] += done
-            pairs = pairs[done:]
 
     async def _refuse(self, record: PeerRecord, error: Exception) -> None:
         """Sends a record to the dead letters of the other system, if these have a name."""
@@ -249,6 +236,49 @@ class Bridge:
         self.counts[f"{direction}, refused"] += 1
         fields = {"way": direction, "kind": name, "reason": error}
         _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
+
+
+async def publish_all(
+    service: Service,
+    pairs: list[tuple[R, Notification | Exception]],
+    refuse: Callable[[R, Exception], Awaitable[None]],
+    counts: Counter[str],
+    address: object,
+) -> None:
+    """Publishes notifications of received records in order. Calls `refuse` for a record whose
+    notification is an error, or is refused; retries after temporary errors.
+    """
+    at_once, backoff = len(pairs), Backoff()
+    while pairs:
+        record, first = pairs[0]
+        if isinstance(first, Exception):
+            await refuse(record, first)
+            pairs = pairs[1:]
+            continue
+        batch: list[Notification] = []
+        for _, each in pairs[:at_once]:
+            if isinstance(each, Exception):
+                break
+            batch.append(each)
+        try:
+            done = await service.publish_batch(batch)
+        except _TEMPORARY as error:
+            if service.connection.state == "closed":
+                raise
+            fields = {"address": address, "reason": error}
+            _LOG.warning("records of %(address)s wait: %(reason)s", fields)
+            done = getattr(error, "published", None) or 0
+            await asyncio.sleep(backoff.next_s())
+        except errors.ServiceClosedError:
+            raise
+        except errors.ContradaError as error:
+            done = getattr(error, "published", None) or 0
+            if at_once == 1 and not done:
+                await refuse(record, error)
+                pairs = pairs[1:]
+            at_once = 1  # One by one, so that the error belongs to one record.
+        counts[IN] += done
+        pairs = pairs[done:]
 
 
 def _about(error: errors.ConnectionFailedError) -> dict[str, object]:

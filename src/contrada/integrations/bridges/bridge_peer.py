@@ -111,13 +111,17 @@ class PeerLostError(ConnectionFailedError):
 
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
-    """What each peer is made of: `name` identifies this bridge at the other system."""
+    """What each peer is made of: `name` identifies this bridge at the other system. `exchange` is
+    that of outgoing messages of AMQP, `mechanism` that of SASL in Kafka.
+    """
 
     address: PeerAddress
     name: str
     sources: Sequence[str] = ()
     tls: Tls | None = None
     limits: BridgeLimits = BridgeLimits()
+    exchange: str = ""
+    mechanism: str = "PLAIN"
 
 
 class BridgePeer(ABC):

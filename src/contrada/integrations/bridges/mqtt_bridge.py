@@ -6,7 +6,7 @@
 Delivery is at least once in both directions: a message of QoS 1, or a durable notification, is
 acknowledged only when the other side has it. A message that has no topic, or that one side refuses,
 is counted, logged and acknowledged, so that it does not block the messages behind it. No message
-returns to the side of its origin (see `mqtt_messages`).
+returns to the side of its origin (see `record_translation`).
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from paho.mqtt.client import topic_matches_sub
 
 from contrada import errors
 from contrada.integrations.bridges import mqtt_messages as messages
-from contrada.integrations.bridges.mqtt_session import MqttLimits, MqttSession, ReceivedMessage
+from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, publish_all
+from contrada.integrations.bridges.mqtt_session import (
+    MqttAddress,
+    MqttLimits,
+    MqttSession,
+    ReceivedMessage,
+)
+from contrada.integrations.bridges.record_translation import RecordTranslation
 from contrada.model import Filter, FilterSet, Notification
-from contrada.model.syntax import parse_filter
 from contrada.service import DurableSubscription, Service
-from contrada.service.backoff import Backoff
 from contrada.service.clock import wall_clock_us
 from contrada.service.loop_guards import first_of
 
-_TEMPORARY: Final = (errors.ConnectionFailedError, errors.CannotPublishError, errors.StoreError)
-"""Errors after which the publication is retried."""
-
-IN: Final = "from MQTT"
-OUT: Final = "to MQTT"
-CIRCLE: Final = "had come from here"
+UNWANTED: Final = f"{IN}, not asked for"
 
 UnacknowledgedSends: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
 """Positions of sent notifications, each with the future of its acknowledgement by MQTT."""
@@ -47,23 +47,24 @@ class MqttBridge:
         self,
         service: Service,
         session: MqttSession,
+        translation: RecordTranslation,
         *,
         out: Filter | FilterSet | None = None,
         name: str,
-        topic: messages.TopicTemplate,
         retain: bool = False,
         filters: Sequence[str] = (),
         limits: MqttLimits = MqttLimits(),
     ) -> None:
-        """The caller opens and closes `service` and `session`. `name` is that of the durable
+        """The caller opens and closes `service` and `session`; `translation` is that of
+        `mqtt_translation`. `name` is that of the durable
         subscription to `out`. Messages that match none of `filters` are left out: the session may
         still have subscriptions of an earlier run.
         """
         self._service = service
         self._session = session
-        self._out = None if out is None else out & parse_filter(f"{messages.QOS} absent")
+        self._translation = translation
+        self._out = None if out is None else translation.outgoing(out)
         self._name = name
-        self._topic = topic
         self._retain = retain
         # The topic filter of a shared subscription is the end of `$share/group/filter`.
         self._filters = [
@@ -71,6 +72,16 @@ class MqttBridge:
         ]
         self._limits = limits
         self.counts: Counter[str] = Counter()
+
+    @property
+    def address(self) -> MqttAddress:
+        """The address of the MQTT broker."""
+        return self._session.address
+
+    @property
+    def dropped(self) -> int:
+        """The number of messages of QoS 0 that exceeded the queue."""
+        return self._session.dropped
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
         """Relays until one side ends for good; calls `opened` when all subscriptions are in force.
@@ -94,45 +105,31 @@ class MqttBridge:
     async def _relay_in(self) -> None:
         while True:
             received = await self._session.receive(self._limits.mqtt_batch_max)
-            await self._publish([each for each in map(self._notification, received) if each])
+            pairs = [pair for pair in map(self._pair, received) if pair is not None]
+            await publish_all(self._service, pairs, self._refuse, self.counts, self.address)
             for message in received:
                 self._session.acknowledge(message)
 
-    def _notification(self, received: ReceivedMessage) -> Notification | None:
+    def _pair(
+        self, received: ReceivedMessage
+    ) -> tuple[ReceivedMessage, Notification | Exception] | None:
+        """Returns a message with its notification or why there is none; None for one from here, or
+        for none of the filters.
+        """
         message = received.message
         if message.is_ours:
-            self.counts[f"{IN}, {CIRCLE}"] += 1
+            self.counts[CIRCLE] += 1
             return None
         if not any(topic_matches_sub(each, message.topic) for each in self._filters):
-            self.counts[f"{IN}, not asked for"] += 1
+            self.counts[UNWANTED] += 1
             return None
         try:
-            return messages.notification_of(message)
+            return received, messages.notification_of(message, self._translation)
         except errors.ContradaError as error:
-            self._count_refusal(IN, message.topic, error)
-            return None
+            return received, error
 
-    async def _publish(self, notifications: list[Notification]) -> None:
-        """Publishes all in order; leaves out refused ones, and retries after temporary errors."""
-        at_once, backoff = len(notifications), Backoff()
-        while notifications:
-            try:
-                done = await self._service.publish_batch(notifications[:at_once])
-            except _TEMPORARY as error:
-                if self._service.connection.state == "closed":
-                    raise
-                _LOG.warning("messages from MQTT wait: %(reason)s", {"reason": error})
-                done = getattr(error, "published", None) or 0
-                await asyncio.sleep(backoff.next_s())
-            except errors.ServiceClosedError:
-                raise
-            except errors.ContradaError as error:
-                done = getattr(error, "published", None) or 0
-                if at_once == 1 and not done:
-                    self._count_refusal(IN, str(notifications.pop(0)[messages.TOPIC]), error)
-                at_once = 1  # One by one, so that the error belongs to one message.
-            self.counts[IN] += done
-            notifications = notifications[done:]
+    async def _refuse(self, received: ReceivedMessage, error: Exception) -> None:
+        self._count_refusal(IN, received.message.topic, error)
 
     # --- to MQTT ------------------------------------------------------------------------------
 
@@ -146,7 +143,7 @@ class MqttBridge:
         now_us = wall_clock_us()
         try:
             message = messages.message_of(
-                notification, self._topic, retain=self._retain, now_us=now_us
+                notification, self._translation, retain=self._retain, now_us=now_us
             )
         except errors.ContradaError as error:
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -172,7 +169,7 @@ class MqttBridge:
                     self._count_refusal(OUT, str(position), error)
             await events.acknowledge(*(position for position, _ in due))
 
-    def _count_refusal(self, direction: str, name: str, error: errors.ContradaError) -> None:
+    def _count_refusal(self, direction: str, name: str, error: Exception) -> None:
         self.counts[f"{direction}, refused"] += 1
         fields = {"way": direction, "kind": name, "reason": error}
         _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)

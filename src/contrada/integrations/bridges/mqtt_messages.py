@@ -1,18 +1,11 @@
 """`notification_of` and `message_of`: MQTT messages as notifications and notifications as messages.
 
-    topic                         -> `topic`
-    QoS, retain                   -> `mqtt.qos`, `mqtt.retain`
-    response topic, correlation   -> `mqtt.response_topic`, `mqtt.correlation` (bytes)
-    user properties               -> text attributes of the same names
-    payload, a JSON object        -> attributes; with an unfit member, also the body
-    payload, another JSON value   -> `mqtt.payload`, and the body
-    another payload, content type -> the body, and its content type
-    message expiry                -> time to live
-
-`topic` and names that begin with `mqtt.` describe the origin of a message, so neither payloads nor
-user properties can set them: a payload with such a member stays in the body, such a property is
-left out. Invariant: exactly the notifications from MQTT have `mqtt.qos`, and exactly the messages
-from here have `contrada.id`. This prevents loops over any number of bridges.
+topic                         <-> `topic`
+QoS, retain                    -> `mqtt.qos`, `mqtt.retain`
+response topic, correlation   <-> `mqtt.response_topic`, `mqtt.correlation` (bytes)
+user properties               <-> text attributes of the same names
+payload, content type         <-> as those of any record, see `record_translation`
+message expiry                <-> time to live
 """
 
 import math
@@ -21,27 +14,19 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-import msgspec
-
-from contrada.errors import ContradaError, InvalidNameError, InvalidValueError
-from contrada.integrations.files.json_objects import decode_value
+from contrada.errors import InvalidValueError
+from contrada.integrations.bridges.record_translation import (
+    IDENTITY,
+    PeerRecord,
+    RecordTranslation,
+    TextTemplate,
+    text_of,
+)
 from contrada.model import Notification, Value
 from contrada.model.algebra.attributes import Values
-from contrada.model.algebra.nested_objects import JSON_TYPE, flatten, json_value, json_values
-from contrada.model.algebra.notification import BEST_EFFORT, Envelope
-from contrada.model.domains.values import check_user_name
 
-TOPIC: Final = "topic"
-QOS: Final = "mqtt.qos"
-RETAIN: Final = "mqtt.retain"
-PAYLOAD: Final = "mqtt.payload"
-RESPONSE_TOPIC: Final = "mqtt.response_topic"
-CORRELATION: Final = "mqtt.correlation"
-OWN_PREFIX: Final = "mqtt."
-IDENTITY: Final = "contrada.id"
-"""The user property of all messages from here: the identity of the notification."""
-
-PUBLISHER: Final = "contrada.publisher"
+MQTT: Final = "mqtt"
+"""The kind of these records."""
 
 MQTT_TEXT_BYTES_MAX: Final = 65_535
 """Bytes of a topic or user property in MQTT. Beyond it: the notification is refused, counted."""
@@ -54,11 +39,6 @@ _ENDS_OF_PLANES: Final = "".join(
 )
 _NO_TEXT: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_ENDS_OF_PLANES}]")
 """Characters for which an MQTT broker may end the connection."""
-
-CERTIFIED: Final = "certified"
-"""The delivery of messages with QoS 1: they are acknowledged when on stable storage."""
-
-_PLACE: Final = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,129 +69,73 @@ class MqttMessage:
         return any(name == IDENTITY for name, _ in self.properties)
 
 
-def notification_of(message: MqttMessage) -> Notification:
-    """Returns the notification of a message, without id and time; certified if QoS is 1. Raises
-    InvalidNotificationError, for a content type of more than 255 bytes.
-    """
-    attributes, is_whole = _attributes_of(message)
-    body, content_type = message.payload, message.content_type
-    if is_whole:
-        body, content_type = b"", ""
-    elif attributes and PAYLOAD not in attributes and not content_type:
-        content_type = JSON_TYPE
-    for name, value in message.properties:
-        if _is_settable(name):
-            attributes.setdefault(name, []).append(value)
-    own: dict[str, Any] = {TOPIC: message.topic, QOS: message.qos, RETAIN: message.retain}
-    if message.response_topic:
-        own[RESPONSE_TOPIC] = message.response_topic
-    if message.correlation:
-        own[CORRELATION] = message.correlation
-    ttl_us = None if message.expires_s is None else message.expires_s * 1_000_000
-    delivery = CERTIFIED if message.qos else BEST_EFFORT
-    envelope = Envelope(ttl_us=ttl_us, delivery=delivery)
-    return Notification(own | attributes, body=body, content_type=content_type, envelope=envelope)
-
-
-def _attributes_of(message: MqttMessage) -> tuple[dict[str, list[Any]], bool]:
-    """Returns the attributes of a payload, and whether they hold all of it."""
-    is_json = message.content_type.partition(";")[0].strip().lower() in ("", JSON_TYPE)
-    if not is_json:
-        return {}, False
-    found: dict[str, list[Any]] = {}
-    try:
-        content = decode_value(message.payload.decode())
-        is_object = isinstance(content, dict)
-        content = content if is_object else {PAYLOAD: content}
-        is_whole = flatten(content, lambda name, each: found.setdefault(name, []).extend(each))
-        Notification(found)  # A value that no attribute can have raises here.
-    except (ContradaError, UnicodeDecodeError):
-        return {}, False
-    if not is_object:
-        return (found if is_whole else {}), False
-    kept = {name: each for name, each in found.items() if _is_settable(name)}
-    return kept, is_whole and len(kept) == len(found)
-
-
-def _is_settable(name: str) -> bool:
-    if name == TOPIC or name.startswith(OWN_PREFIX):
-        return False
-    try:
-        check_user_name(name)
-    except InvalidNameError:
-        return False
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class TopicTemplate:
+class TopicTemplate(TextTemplate):
     """The topic of outgoing messages; `{name}` is replaced by the value of the attribute."""
 
-    text: str
-
     def __post_init__(self) -> None:
-        rest = _PLACE.sub("", self.text)
-        if not self.text or set(rest) & set("{}+#\0") or self.text.startswith("$"):
+        if set(self.fixed) & set("{}+#\0") or self.text.startswith("$") or not self.text:
             reason = "expected a topic, such as alerts/{severity}/{name}, without + and #"
             raise InvalidValueError(self.text, reason)
 
-    @property
-    def names(self) -> list[str]:
-        """The attributes in the template."""
-        return _PLACE.findall(self.text)
-
     def of(self, notification: Notification) -> str:
         """Returns the topic of a notification. Raises InvalidValueError without a valid one."""
-        topic = _PLACE.sub(lambda found: _level(notification, found[1]), self.text)
+        topic = super().of(notification)
         if set(topic) & set("+#") or topic.startswith("$") or not topic:
             raise InvalidValueError(topic, "no topic: expected no + and #, and no $ in front")
         return _checked(topic)
 
 
-def _level(notification: Notification, name: str) -> str:
-    value = notification.attributes.get(name)
-    if value is None or isinstance(value, tuple):
-        found = "none" if value is None else f"{len(value)}"
-        raise InvalidValueError(name, f"the topic needs one value of it, found {found}")
-    return _text(value)
+def mqtt_translation(topic: str, origin: str = MQTT) -> RecordTranslation:
+    """Returns the translation of an MQTT broker; `topic` is the template of outgoing messages.
+    Raises InvalidValueError.
+    """
+    return RecordTranslation(MQTT, origin, TopicTemplate(topic))
+
+
+def notification_of(message: MqttMessage, translation: RecordTranslation) -> Notification:
+    """Returns the notification of a message, without id and time; certified if QoS is 1. Raises
+    InvalidNotificationError, for a content type of more than 255 bytes.
+    """
+    facts: dict[str, Any] = {"qos": message.qos, "retain": message.retain}
+    if message.response_topic:
+        facts["response_topic"] = message.response_topic
+    if message.correlation:
+        facts["correlation"] = message.correlation
+    record = PeerRecord(
+        topic=message.topic,
+        payload=message.payload,
+        content_type=message.content_type,
+        headers=message.properties,
+        facts=facts,
+        is_certified=message.qos > 0,
+        expires_s=message.expires_s,
+    )
+    return translation.notification_of(record)
 
 
 def message_of(
-    notification: Notification, template: TopicTemplate, *, retain: bool, now_us: int
+    notification: Notification, translation: RecordTranslation, *, retain: bool, now_us: int
 ) -> MqttMessage:
-    """Returns the message of a notification. The payload is the body, with the attributes as user
-    properties; without a body, it is a JSON object of the attributes. `topic` is left out if it is
-    the whole topic. Raises InvalidValueError for values that MQTT cannot hold.
+    """Returns the message of a notification, see `RecordTranslation.record_of`. Raises
+    InvalidValueError for values that MQTT cannot hold.
     """
-    attributes = {name: notification[name] for name in notification}
-    if template.text == f"{{{TOPIC}}}":
-        attributes.pop(TOPIC, None)
-    response_topic = _checked(_text(_single(attributes.pop(RESPONSE_TOPIC, ""))))
+    record = translation.record_of(notification)
+    response_topic = _checked(text_of(_single(record.facts.get("response_topic", ""))))
     if set(response_topic) & set("+#"):
         raise InvalidValueError(response_topic, "no response topic: expected no + and #")
-    correlation = _single(attributes.pop(CORRELATION, b""))
-    envelope = notification.envelope
-    properties = [(IDENTITY, _checked(envelope.id)), (PUBLISHER, _checked(envelope.publisher))]
-    if notification.body or notification.content_type:
-        payload, content_type = notification.body, _checked(notification.content_type)
-        properties += [
-            (_checked(name), _checked(_text(value)))
-            for name, held in attributes.items()
-            for value in (held if isinstance(held, tuple) else (held,))
-        ]
-    else:
-        members = {name: json_values(value) for name, value in attributes.items()}
-        payload, content_type = msgspec.json.encode(members), JSON_TYPE
-    expires_us = envelope.expires_us
+    correlation = _single(record.facts.get("correlation", b""))
+    if not isinstance(correlation, bytes):
+        correlation = text_of(correlation).encode()
+    expires_us = notification.envelope.expires_us
     return MqttMessage(
-        template.of(notification),
-        payload,
-        content_type,
-        tuple(properties),
+        record.topic,
+        record.payload,
+        _checked(record.content_type),
+        tuple((_checked(name), _checked(text_of(value))) for name, value in record.headers),
         retain=retain,
         expires_s=None if expires_us is None else max(math.ceil((expires_us - now_us) / 1e6), 0),
         response_topic=response_topic,
-        correlation=correlation if isinstance(correlation, bytes) else _text(correlation).encode(),
+        correlation=correlation,
     )
 
 
@@ -244,7 +168,3 @@ def check_topics(text: str) -> None:
         reason = "expected topics of MQTT: + is one level, # all levels at the end"
         raise InvalidValueError(text, reason)
     _checked(text)
-
-
-def _text(value: Value) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(json_value(value)).decode()

@@ -54,7 +54,8 @@ class PeerRecord:
     """A record of another system, in either direction.
 
     `facts` are named without their kind; `is_certified` tells whether the system waits for an
-    acknowledgement, for which `token` is what its peer needs.
+    acknowledgement, for which `token` is what its peer needs. A received record is worthless after
+    `expires_s` seconds, if any.
     """
 
     topic: str
@@ -63,6 +64,7 @@ class PeerRecord:
     headers: tuple[tuple[str, Value], ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     is_certified: bool = True
+    expires_s: int | None = None
     token: Any = None
 
     @property
@@ -77,8 +79,13 @@ class TextTemplate:
 
     text: str
 
+    @property
+    def fixed(self) -> str:
+        """The text without its places."""
+        return _PLACE.sub("", self.text)
+
     def __post_init__(self) -> None:
-        if not self.text or set(_PLACE.sub("", self.text)) & set("{}\0"):
+        if not self.text or set(self.fixed) & set("{}\0"):
             raise InvalidValueError(self.text, "expected a text such as alerts.{severity}.{name}")
 
     def of(self, notification: Notification) -> str:
@@ -90,7 +97,7 @@ def _part(notification: Notification, name: str) -> str:
     value = notification.attributes.get(name)
     if value is None or isinstance(value, tuple):
         found = "none" if value is None else f"{len(value)}"
-        raise InvalidValueError(name, f"the topic needs one value of it, found {found}")
+        raise InvalidValueError(name, f"the template needs one value of it, found {found}")
     return text_of(value)
 
 
@@ -98,13 +105,15 @@ def _part(notification: Notification, name: str) -> str:
 class RecordTranslation:
     """The translation for one kind of system, named `origin`.
 
-    With `has_fields`, outgoing records have no payload of attributes: each is a header.
+    With `has_fields`, outgoing records have no payload of attributes: each is a header. `key` is
+    that of outgoing records, for systems that have one.
     """
 
     kind: str
     origin: str
     topic: TextTemplate
     has_fields: bool = False
+    key: TextTemplate | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.origin):
@@ -129,7 +138,10 @@ class RecordTranslation:
                 attributes.setdefault(name, []).append(value)
         own: dict[str, Any] = {TOPIC: record.topic, ORIGIN: self.origin}
         own |= {f"{self.kind}.{name}": value for name, value in record.facts.items()}
-        envelope = Envelope(delivery=CERTIFIED if record.is_certified else BEST_EFFORT)
+        envelope = Envelope(
+            ttl_us=None if record.expires_s is None else record.expires_s * 1_000_000,
+            delivery=CERTIFIED if record.is_certified else BEST_EFFORT,
+        )
         return Notification(
             own | attributes, body=body, content_type=content_type, envelope=envelope
         )
@@ -148,6 +160,8 @@ class RecordTranslation:
             for name in list(attributes)
             if name.startswith(prefix)
         }
+        if self.key is not None:
+            facts["key"] = self.key.of(notification)
         envelope = notification.envelope
         headers = [(IDENTITY, envelope.id), (PUBLISHER, envelope.publisher)]
         payload, content_type = notification.body, notification.content_type
