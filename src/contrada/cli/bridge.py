@@ -64,7 +64,11 @@ PASSWORD_BYTES_MAX: Final = 65_536
 )
 @options.text("--exchange", "NAME", "Exchange of outgoing messages (amqp); without it, queues.")
 @options.text("--key", "TEMPLATE", "Key of outgoing records (kafka), such as '{symbol}'.")
-@options.text("--sasl", "MECHANISM", "Authentication of USER (kafka).  [default: PLAIN]")
+@click.option(
+    "--sasl",
+    type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+    help="Authentication of USER (kafka).  [default: PLAIN]",
+)
 @options.flag("--retain", "Set the retain flag of outgoing messages (mqtt).")
 @click.option("--name", help="Name of this bridge on both sides.  [default: contrada-KIND]")
 @click.option("--origin", help="Name of the other system in contrada.origin.  [default: KIND]")

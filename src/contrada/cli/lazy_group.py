@@ -35,6 +35,8 @@ EXTRAS: Final = {
     "httpx": "feeds",
     "paho": "mqtt",
     **{name: name for name in ("nats", "redis")},
+    "aiormq": "amqp",
+    "confluent_kafka": "kafka",
     "evtx": "evtx",
     "opentelemetry": "tracing",
 }

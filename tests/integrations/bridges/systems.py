@@ -45,6 +45,12 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def is_open(port: int) -> bool:
+    """Whether a server accepts connections at a port."""
+    with socket.socket() as tried:
+        return tried.connect_ex((HOST, port)) == 0
+
+
 class System(ABC):
     """A server on a port of its own that can be killed and started again, with its disk."""
 
@@ -380,6 +386,8 @@ class RabbitMq(System):
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
         }
         self._mapper = subprocess.Popen(["epmd", "-address", HOST, "-port", str(mapper)])
+        while not is_open(mapper):  # Else the server would start a mapper that outlives it.
+            assert self._mapper.poll() is None
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=environment, start_new_session=True

@@ -57,7 +57,7 @@ HEARTBEAT_S: Final = 10
 _USER: Final = "guest"
 """User and password of a new server."""
 
-_NAME_BYTES_MAX: Final = 128
+HEADER_NAME_BYTES_MAX: Final = 128
 """Bytes of the name of a header. Beyond it: the library cuts it, so the record is refused."""
 
 _FRAME_BYTES: Final = 64
@@ -293,8 +293,8 @@ def properties_of(record: PeerRecord, size_max: int) -> Basic.Properties:
         raise InvalidValueError(record.topic, "AMQP has routing keys of at most 255 bytes")
     table: dict[str, Any] = {}
     for name, value in record.headers:
-        if len(name.encode()) > _NAME_BYTES_MAX:
-            reason = f"AMQP has names of headers of at most {_NAME_BYTES_MAX} bytes"
+        if len(name.encode()) > HEADER_NAME_BYTES_MAX:
+            reason = f"AMQP has names of headers of at most {HEADER_NAME_BYTES_MAX} bytes"
             raise InvalidValueError(name, reason)
         text, first = text_of(value), table.get(name)
         held = first if isinstance(first, list) else [] if first is None else [first]

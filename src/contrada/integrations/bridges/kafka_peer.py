@@ -50,7 +50,7 @@ KAFKA_BYTES_MAX: Final = 32 * 2**20
 """Bytes of fetched records that wait. Beyond it: the consumer fetches no more."""
 
 RECORD_BYTES_MAX: Final = 64 * 2**20
-"""Bytes of a sent record. Beyond it, or beyond the limit of its topic: it is refused, counted."""
+"""Bytes of a sent record, if its topic takes so many. Beyond it: it is refused, counted."""
 
 KAFKA_BATCH_BYTES: Final = 16_384
 """Bytes of records in one request, if there are several. Beyond it: the next one has the rest. It
