@@ -99,7 +99,10 @@ export class Client {
   #waiters: Waiter[] = [];
   #link: Link | undefined;
   #failure: Error | undefined;
+  #isClosed = false;
   #lastId = 0;
+  #attempts = 0;
+  #connectedAt = 0;
 
   /** @internal */
   constructor(url: string, options: ConnectOptions) {
@@ -282,7 +285,7 @@ export class Client {
     const { token = "" } = this.#options;
     const given = typeof token === "function" ? await token() : token;
     const link: Link = await Link.open(
-      this.#socketClass, this.#url, given, this.#limits,
+      this.#socketClass, this.#url, given, this.#limits, this.#ended.signal,
       delivery => this.#deliver(delivery, link),
       error => this.#lose(link, error),
     );
@@ -292,6 +295,7 @@ export class Client {
   /** Uses a connection on which all subscriptions are in force. */
   #adopt(link: Link): void {
     this.#link = link;
+    this.#connectedAt = performance.now();
     for (const { resolve, timer } of this.#waiters.splice(0)) {
       clearTimeout(timer);
       resolve(link);
@@ -304,14 +308,16 @@ export class Client {
     this.#link = undefined;
     if (this.#ended.signal.aborted) return;
     this.#forgetRecords();
-    this.#options.onState?.("lost", error);
+    // A broker that accepts each connection and soon loses it is asked less and less often.
+    if (performance.now() - this.#connectedAt > this.#backoff.mostMs) this.#attempts = 0;
     void this.#restore();
+    this.#options.onState?.("lost", error);
   }
 
   /** Connects again and again, and restores the subscriptions. */
   async #restore(): Promise<void> {
-    for (let attempt = 0; !this.#ended.signal.aborted; attempt++) {
-      await this.#pause(attempt);
+    while (!this.#ended.signal.aborted) {
+      await this.#pause(this.#attempts++);
       let link: Link | undefined;
       try {
         if (this.#ended.signal.aborted) return;
@@ -401,6 +407,8 @@ export class Client {
 
   /** Ends all subscriptions, with the reason for which the broker refuses this client. */
   #end(failure?: Error): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#failure = failure;
     this.#ended.abort();
     this.#rejectWaiters(failure ?? closedError());

@@ -49,7 +49,7 @@ export class Link {
   readonly #onDelivery: (delivery: Delivery) => void;
   readonly #onLost: (error: ConnectionError) => void;
   #watch: ReturnType<typeof setInterval> | undefined;
-  #heard = Date.now();
+  #heard = performance.now();
   #lost: ConnectionError | undefined;
   #idle: (() => void) | undefined;
 
@@ -64,13 +64,14 @@ export class Link {
 
   /**
    * Connects, and returns once the broker has accepted the token. `onLost` is called once, after
-   * that. Throws ConnectionError, RefusedError.
+   * that; `signal` ends an attempt. Throws ConnectionError, RefusedError.
    */
   static async open(
     constructor: WebSocketConstructor,
     url: string,
     token: string,
     limits: LinkLimits,
+    signal: AbortSignal,
     onDelivery: (delivery: Delivery) => void,
     onLost: (error: ConnectionError) => void,
   ): Promise<Link> {
@@ -87,10 +88,16 @@ export class Link {
     socket.addEventListener("close", ({ code, reason }) => link.lose(
       `${url}: the connection was closed (${code}${reason ? `, ${reason}` : ""})`,
     ));
-    // A refusal is the answer to the greeting: browsers hide that to a handshake.
-    await Promise.race([opened, hello]);
-    socket.send(encodeRequest(HELLO));
-    await hello;
+    const leave = () => link.lose("the client is closed");
+    signal.addEventListener("abort", leave);
+    try {
+      // A refusal is the answer to the greeting: browsers hide that to a handshake.
+      await Promise.race([opened, hello]);
+      socket.send(encodeRequest(HELLO));
+      await hello;
+    } finally {
+      signal.removeEventListener("abort", leave);
+    }
     link.#watch = setInterval(() => link.#check(), limits.quietMs);
     return link;
   }
@@ -149,7 +156,7 @@ export class Link {
 
   #receive(data: unknown): void {
     if (this.#lost) return;
-    this.#heard = Date.now();
+    this.#heard = performance.now();
     let message: Answer | Delivery;
     try {
       message = decodeMessage(String(data));
@@ -178,7 +185,7 @@ export class Link {
 
   /** Sends a request that does nothing after a silence: a dead connection looks silent, too. */
   #check(): void {
-    if (Date.now() - this.#heard < this.#limits.quietMs || this.#pending.length) return;
+    if (performance.now() - this.#heard < this.#limits.quietMs || this.#pending.length) return;
     // Its failure is the loss of the connection, which `lose` reports.
     this.request(HELLO).catch(() => {});
   }

@@ -130,6 +130,9 @@ function encodeValue(name: string, value: unknown): string {
 
 /** Returns attributes as JSON. Throws InvalidValueError. */
 export function encodeAttributes(attributes: object): string {
+  if (typeof attributes !== "object" || attributes === null || Array.isArray(attributes)) {
+    throw new InvalidValueError(attributes, "expected an object of attributes");
+  }
   const members = Object.entries(attributes).map(([name, values]) => {
     const shown = Array.isArray(values)
       ? `[${values.map(each => encodeValue(name, each)).join(",")}]` : encodeValue(name, values);
