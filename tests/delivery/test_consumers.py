@@ -69,7 +69,7 @@ def test_records_for_a_lost_consumer_go_to_another() -> None:
     net.read("a", "x", "s")
     net.run()
     net.got.clear()
-    del net.servers["a"]._consumers._owners["s", "x"]
+    del net.servers["a"].consumers._owners["s", "x"]
     net.publish("b", [notice(2, "reliable")])
     net.run(2)
     net.read("b", "y", "s")
