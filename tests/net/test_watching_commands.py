@@ -25,6 +25,7 @@ from contrada.net.broker.inspector import INSPECTED_MAX
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.payload_codec import encode_content
+from contrada.routing.assembly.held_patterns import AHEAD
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatcher import EXPIRED_ON_ARRIVAL
 from contrada.service.security.principals import NOT_PERMITTED
@@ -312,14 +313,16 @@ async def test_doctor_names_another_clock(ahead_s: int, monkeypatch: pytest.Monk
     )
     async with Broker(port=0) as broker:
         broker.dropped[EXPIRED_ON_ARRIVAL] += 1
+        broker.dropped[AHEAD] += 1
         status, found = await asyncio.to_thread(findings, broker.address)
     (fault,) = (each for each in found if each["level"] == "fault")
     assert status == 1
     side = "ahead of" if ahead_s > 0 else "behind"
     assert f"s {side} that of this machine" in fault["found"]
     assert "NTP" in fault["todo"]
-    (expired,) = (each for each in found if "expired on arrival" in each["found"])
-    assert "synchronize" in expired["todo"]
+    dropped = [each["todo"] for each in found if " dropped: " in each["found"]]
+    assert len(dropped) == 2
+    assert all("synchronize" in each for each in dropped)
 
 
 def test_doctor_names_a_disk_that_is_nearly_full() -> None:

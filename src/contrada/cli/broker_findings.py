@@ -20,6 +20,7 @@ from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.tls import TLS_FAULT
+from contrada.routing.assembly.held_patterns import AHEAD
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import LINK_DOWN, LINK_FULL
 from contrada.service.dispatcher import DUPLICATE, EXPIRED_ON_ARRIVAL
@@ -48,6 +49,8 @@ _DROPPED: Final = {
     LINK_DOWN: "a link broke with a queue; see the log of serve -v",
     EXPIRED_ON_ARRIVAL: "the clock of a publisher or of this broker is wrong: synchronize them; "
     "or times to live are shorter than the way to this broker",
+    AHEAD: "patterns ignored these: the clock of a publisher or of this broker is wrong: "
+    "synchronize them",
     NOT_PERMITTED: "a user published or subscribed without permission; see the log of serve -v",
     ON_ITS_WAY: "a link broke; notifications in flight may be lost; see the log of serve -v",
 }
