@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from contrada.connections import connect, connect_sync
-from contrada.errors import ConnectionFailedError
+from contrada.errors import ConnectionFailedError, ContradaError
 from contrada.model import Filter, FilterSet
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
@@ -24,6 +24,7 @@ from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.networks import network
 from tests.net.processes import serving
 from tests.net.test_neighbours import know
+from tests.postgres import Server, needs_postgres
 
 COUNT = 3_000
 
@@ -150,6 +151,30 @@ async def test_a_broker_ends_soon_after_its_start(is_entered: bool) -> None:
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait, STOP_S_MAX) == 0
         await asyncio.gather(opening, return_exceptions=True)
+
+
+@pytest.mark.slow
+@needs_postgres
+@on_loop
+async def test_a_database_that_hangs_holds_up_no_end() -> None:
+    """The thread that writes would keep the process until the service manager kills it."""
+    server = Server()
+    try:
+        with serving("--port", "0", "--store", server.url()) as (process, address):
+            async with TcpService(address, reconnect=False) as service:
+                await service.publish({"n": 1}, delivery="certified")
+                server.signal(signal.SIGSTOP)
+                late = asyncio.create_task(service.publish({"n": 2}, delivery="certified"))
+                await service.publish({"n": 3})  # The broker has both once it answers this one.
+                process.send_signal(signal.SIGTERM)
+                assert await asyncio.to_thread(process.wait, 2 * STOP_S_MAX) == 2
+                with pytest.raises(ContradaError):
+                    await late
+            assert process.stderr is not None
+            assert "none of them was confirmed" in process.stderr.read()
+    finally:
+        server.signal(signal.SIGCONT)
+        server.remove()
 
 
 @on_loop

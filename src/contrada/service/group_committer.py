@@ -18,16 +18,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Final, TypeAlias
 
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_server import RETRY_US
 from contrada.delivery.store import Store
 from contrada.delivery.transit import SendMessage
 from contrada.errors import LeaseError, StoreDamagedError, StoreError
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 RETRY_S: Final = RETRY_US / 1e6
 """Seconds until a failed group is tried again."""
@@ -67,7 +67,7 @@ class GroupCommitter:
         self._written: _CommitGroup | None = None  # in the thread
         self._empty: _CommitGroup | None = None  # nothing is written for it
         self._is_due = False
-        self._thread: ThreadPoolExecutor | None = None
+        self._writes: SimpleQueue[Callable[[], None] | None] | None = None  # of the thread
         self.failures: Counter[str] = Counter()
         """The failed writes since the last one that succeeded, by reason."""
         self.is_closing = False
@@ -106,8 +106,8 @@ class GroupCommitter:
 
     def close(self) -> None:
         """Ends the thread, after the last group."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=False)
+        if self._writes is not None:
+            self._writes.put(None)
 
     def _end_empty(self) -> None:
         empty, self._empty = self._empty, None
@@ -147,13 +147,15 @@ class GroupCommitter:
             finish(error)
             return
         try:
-            if self._thread is None:
-                from concurrent.futures import ThreadPoolExecutor
-
-                self._thread = ThreadPoolExecutor(1, "contrada-store")
-            self._thread.submit(write, sealed)
-        except RuntimeError:  # Python loads and starts no threads after the main one has ended.
+            if self._writes is None:
+                writes = SimpleQueue[Callable[[], None] | None]()
+                # The end of the process does not wait for it: the database may hang.
+                Thread(target=_run, args=(writes,), name="contrada-store", daemon=True).start()
+                self._writes = writes
+        except RuntimeError:  # Python starts no threads after the main one has ended.
             write(sealed)
+        else:
+            self._writes.put(partial(write, sealed))
 
     def _finish(self, error: Exception | None) -> None:
         """Ends the written group, and writes the one that has gathered meanwhile."""
@@ -193,6 +195,11 @@ class GroupCommitter:
     def _begin_again(self) -> None:
         if self._gathering is not None:
             self._begin()
+
+
+def _run(writes: "SimpleQueue[Callable[[], None] | None]") -> None:
+    while (write := writes.get()) is not None:
+        write()
 
 
 def _resolve(waiting: Sequence[asyncio.Future[None]], failure: StoreError | None) -> None:

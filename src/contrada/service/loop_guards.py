@@ -97,7 +97,10 @@ def in_daemon(work: Callable[[], T]) -> asyncio.Future[T]:
         with suppress(RuntimeError):  # The loop was closed: nobody waits.
             loop.call_soon_threadsafe(finish, *ended)
 
-    threading.Thread(target=run, daemon=True).start()
+    try:
+        threading.Thread(target=run, daemon=True).start()
+    except RuntimeError:  # Python starts no threads after the main one has ended.
+        run()
     return done
 
 

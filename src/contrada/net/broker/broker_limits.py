@@ -37,6 +37,9 @@ class BrokerLimits:
     it ends its connections, and another one leads."""
     handover_wait_s: float = 5.0
     """How long stopping waits until queues are empty. Beyond it: the rest is lost, counted."""
+    store_wait_s: float = 5.0
+    """How long stopping waits for the store. Beyond it: StoreError; the rest is not written, and
+    was not confirmed."""
     stop_wait_s: float = 5.0
     """How long stopping waits until written bytes are read. Beyond it: connections are cut."""
     subscriptions_per_client_max: int = 10_000

@@ -22,7 +22,7 @@ from contrada.delivery.owned_logs import Since
 from contrada.delivery.owned_queues import longest_queues, queue_page
 from contrada.delivery.queue_messages import QueueState
 from contrada.delivery.store import Store
-from contrada.errors import CannotPublishError, DeliveryError
+from contrada.errors import CannotPublishError, DeliveryError, StoreError
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.user_usage import UserUsage
 from contrada.routing.router_messages import Neighbour
@@ -30,7 +30,7 @@ from contrada.service.delivery_host import DeliveryHost
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.durable_reader import IN_MEMORY
 from contrada.service.envelope_factory import EnvelopeFactory
-from contrada.service.loop_guards import off_loop
+from contrada.service.loop_guards import in_daemon
 from contrada.service.stores.store_location import open_sound, use_sound
 from contrada.service.stores.table_store import TableStore
 
@@ -145,7 +145,10 @@ class BrokerLogs:
         return self._host
 
     async def aclose(self) -> None:
-        """Writes pending records, and closes the store. Raises StoreError."""
+        """Writes pending records, and closes the store. Raises StoreError.
+
+        Also after `store_wait_s`: no pending record was confirmed.
+        """
         for timer, _ in self._expiry.values():
             timer.cancel()
         if self._follower is not None:
@@ -154,11 +157,17 @@ class BrokerLogs:
         host, self._host = self._host, None
         if host is None:
             return
+        wait_s = self._limits.store_wait_s
         try:
-            await host.aclose()
-        finally:
-            if isinstance(self._place, str | Path):
-                await off_loop(host.store.close)  # type: ignore[union-attr]
+            async with asyncio.timeout(wait_s) as limit:
+                try:
+                    await host.aclose()
+                finally:
+                    if isinstance(self._place, str | Path) and not limit.expired():
+                        await in_daemon(host.store.close)  # type: ignore[union-attr]
+        except TimeoutError:
+            late = f"the store did not take the last records within store_wait_s = {wait_s:g}"
+            raise StoreError(f"{late}; none of them was confirmed") from None
 
     def counts(self) -> dict[str, int]:
         """Returns the counts of durable delivery by name."""
