@@ -61,8 +61,8 @@ $(STAMP): $(PIN) pyproject.toml scripts/check_python.sh $(NATIVE)
 java: ## find Java >= 17, or install it when root
 	@$(WITH_JAVA) echo "Java: $$JAVA_HOME"
 
-demo: $(STAMP) ## run the main job on real data; writes out/report.html
-	@$(WITH_JAVA) $(BIN)/python -m examples.demo
+demo: $(STAMP) ## run the main job on real data; writes out/report.html; SERVE=1 stays in the console
+	@$(WITH_JAVA) $(BIN)/python -m examples.demo $(if $(SERVE),--serve)
 
 test: check ## lint, types, import contract and the quick tests; at most 8 minutes on two cores
 	@$(WITH_JAVA) $(PYTEST) -q --hypothesis-profile=quick -m "not slow and not long"

@@ -1,4 +1,4 @@
-"""The programs of the demo: a broker, and the pipeline on Spark.
+"""The programs of the demo: brokers, and the pipeline on Spark.
 
 They are the commands of a user. Each is ended when its block ends, in any way: first by a signal,
 then, after a time, killed with all its children.
@@ -11,8 +11,8 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import monotonic
 
 import msgspec
@@ -51,25 +51,29 @@ class PipelineSummary(msgspec.Struct, frozen=True):
     wall_s: float = 0.0
 
 
-@asynccontextmanager
-async def broker() -> AsyncIterator[str]:
-    """Runs a broker on a free port, with a temporary store; yields its address."""
-    with TemporaryDirectory() as folder:
-        async with _broker(Path(folder) / "broker.db") as address:
-            yield address
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running broker, and the lines that it printed: its addresses."""
+
+    process: Process
+    lines: list[str]
 
 
 @asynccontextmanager
-async def _broker(store: Path) -> AsyncIterator[str]:
-    async with _running("serve", "--port", "0", "--store", str(store)) as process:
+async def started_broker(*options: str, lines: int) -> AsyncIterator[Started]:
+    """Runs a broker, which prints so many addresses when it is ready. Raises DemoError."""
+    async with _running("serve", *options) as process:
         assert process.stdout is not None
+        printed: list[str] = []
         try:
-            line = await asyncio.wait_for(process.stdout.readline(), START_WAIT_S)
+            async with asyncio.timeout(START_WAIT_S):
+                while len(printed) < lines and (line := await process.stdout.readline()):
+                    printed.append(line.decode().strip())
         except TimeoutError:
             raise DemoError(f"the broker was not ready within {START_WAIT_S:g} s") from None
-        if not line:
+        if len(printed) < lines:
             raise DemoError(f"the broker ended at once: {await _last_words(process)}")
-        yield line.decode().strip()
+        yield Started(process, printed)
 
 
 async def pipeline(description: Path, out: Path, address: str) -> PipelineSummary:

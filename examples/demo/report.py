@@ -15,6 +15,7 @@ from examples.demo.check import Expected, files_of
 from examples.demo.desks import Inbox
 from examples.demo.processes import PipelineSummary
 from examples.demo.sources import FIRST_DAY, LAST_DAY
+from examples.demo.tour import MEASURED_S, WARM_S, Step
 from examples.file_search.run import Search
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
@@ -76,6 +77,19 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True)
+class Worked:
+    """The results of the worked examples, and their faults."""
+
+    trades: int
+    sites: int
+    searched: Searched
+    bulletins: int
+    shared: int
+    steps: Sequence[Step]
+    faults: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """All results of the demo. `faults` is empty when every delivery was right."""
 
@@ -84,11 +98,8 @@ class Results:
     inboxes: Sequence[Inbox]
     faults: Sequence[str]
     latency: Latency
-    trades: int
-    sites: int
-    searched: Searched
-    bulletins: int
-    shared: int
+    rate_per_s: float
+    worked: Worked
     publish_seconds: float
     spark_start_seconds: float
     seconds: float
@@ -113,40 +124,47 @@ class Results:
         """The outcome of the check, in one sentence."""
         if self.faults:
             return "Deliveries are wrong: they differ from direct evaluation."
+        worked = self.worked
         return (
             f"All {self.delivered:,} deliveries are right: they equal the matches of every filter "
             f"with each of the {self.read:,} notifications, no more and no less. All "
-            f"{self.trades:,} trades of the stock market follow from its quotes. The answers of "
-            f"{self.sites:,} sites agree with all flights, and "
-            f"{self.searched.searches} searches among {self.searched.peers} peers found all files. "
-            f"{self.bulletins} bulletins of a feed that was polled twice reached their desks. "
-            f"Partners read {self.shared} flights of their own, posted over HTTP, and no others."
+            f"{worked.trades:,} trades of the stock market follow from its quotes. The answers of "
+            f"{worked.sites:,} sites agree with all flights, and {worked.searched.searches} "
+            f"searches among {worked.searched.peers} peers found all files. "
+            f"{worked.bulletins} bulletins of a feed that was polled twice reached their desks. "
+            f"Partners read {worked.shared} flights of their own, posted over HTTP, and no others. "
+            "In a network of three brokers filters, functions, patterns, rules and questions got "
+            "what they asked for, and a killed broker lost no certified notification."
         )
 
     @property
     def speeds(self) -> list[tuple[str, str]]:
-        """Returns the speeds, each with its meaning."""
+        """Returns the speeds, each with its meaning; rates only of what runs for long enough."""
+        worked = self.worked
         match_seconds = sum(source.seconds for source in self.sources)
         return [
             ("Spark, start and end", f"{self.spark_start_seconds:.1f} s"),
             (
-                "Spark, reading and matching",
-                f"{match_seconds:.1f} s, {self.read / match_seconds:,.0f} records/s",
+                "Spark, reading and matching, its code still cold",
+                f"{match_seconds:.1f} s for {self.read:,} records",
             ),
             (
-                "publishing over TCP, deliveries included",
-                f"{self.publish_seconds:.1f} s, "
-                f"{self.published / self.publish_seconds:,.0f} notifications/s published, "
-                f"{self.delivered / self.publish_seconds:,.0f}/s delivered",
+                "publishing that over TCP, deliveries included",
+                f"{self.publish_seconds:.1f} s: {self.published:,} published, "
+                f"{self.delivered:,} delivered",
+            ),
+            (
+                f"publisher to subscriber over TCP, {MEASURED_S:g} s after {WARM_S:g} s",
+                f"{self.rate_per_s:,.0f} notifications/s, in batches",
             ),
             (
                 f"publish to delivery, broker idle, {self.latency.probes} one at a time",
                 f"median {self.latency.median_ms:.2f} ms, 99 % within {self.latency.p99_ms:.2f} ms",
             ),
             (
-                f"{self.searched.searches} searches among {self.searched.peers} peers",
-                f"passed on {self.searched.passed_on} times, "
-                f"{self.searched.flooded} times with flooding",
+                f"{worked.searched.searches} searches among {worked.searched.peers} peers",
+                f"passed on {worked.searched.passed_on} times, "
+                f"{worked.searched.flooded} times with flooding",
             ),
             ("the whole demo", f"{self.seconds:.1f} s"),
         ]
@@ -160,11 +178,8 @@ def results_of(
     wrong: Sequence[str],
     *,
     latency: Latency,
-    trades: int,
-    sites: int,
-    searched: Searched,
-    bulletins: int,
-    shared: int,
+    rate_per_s: float,
+    worked: Worked,
     seconds: float,
 ) -> Results:
     """Combines the results of the demo's parts."""
@@ -196,11 +211,8 @@ def results_of(
         inboxes=inboxes,
         faults=wrong,
         latency=latency,
-        trades=trades,
-        sites=sites,
-        searched=searched,
-        bulletins=bulletins,
-        shared=shared,
+        rate_per_s=rate_per_s,
+        worked=worked,
         publish_seconds=summary.publish_seconds,
         spark_start_seconds=summary.wall_s - summary.seconds,
         seconds=seconds,
@@ -210,11 +222,11 @@ def results_of(
 def tables(results: Results) -> list[Table]:
     """Returns the tables for the terminal."""
     sources = Table("source", "format", title="read by the pipeline on Spark", title_justify="left")
-    for heading in ("files", "read", "bad", "published", "records/s"):
+    for heading in ("files", "read", "bad", "published", "in s"):
         sources.add_column(heading, justify="right")
     for row in results.sources:
-        figures = (row.files, row.read, row.bad, row.published, round(row.read / row.seconds))
-        sources.add_row(row.name, row.format, *(f"{figure:,}" for figure in figures))
+        figures = (f"{count:,}" for count in (row.files, row.read, row.bad, row.published))
+        sources.add_row(row.name, row.format, *figures, f"{row.seconds:.1f}")
     subscribers = Table("desk and subscriber", title="delivered over TCP", title_justify="left")
     for heading in ("matched", "delivered", "in s"):
         subscribers.add_column(heading, justify="right", no_wrap=True)
@@ -222,10 +234,16 @@ def tables(results: Results) -> list[Table]:
         counts = (f"{each.matched:,}", f"{each.delivered:,}", f"{each.seconds:.2f}")
         subscriber = Text(f"{each.desk}: {each.name}\n").append(f"  {each.filters}", "dim")
         subscribers.add_row(subscriber, *counts)
+    asked = Table("three brokers, on quotes", title="a network", title_justify="left")
+    for heading in ("due", "received"):
+        asked.add_column(heading, justify="right")
+    for step in results.worked.steps:
+        shown = Text(f"{step.name}\n").append(f"  {step.asked}", "dim")
+        asked.add_row(shown, f"{step.expected:,}", f"{step.received:,}")
     speeds = Table("how fast", "", title_justify="left")
     for name, figure in results.speeds:
         speeds.add_row(name, figure)
-    return [sources, subscribers, speeds]
+    return [sources, subscribers, asked, speeds]
 
 
 def write_report(results: Results, path: Path) -> None:

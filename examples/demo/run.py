@@ -1,13 +1,16 @@
 """The demo: an airline's operations desk, a trading desk and a stock market, on real data.
 
-    make demo            # or: python -m examples.demo --out DIRECTORY
+    make demo                        # or: python -m examples.demo --out DIRECTORY
+    python -m examples.demo --serve  # ends in the console of the running network
 
     sources (CSV, XML, JSON) -> stream on Spark -> broker -> subscribers over TCP
 
 The steps are in `demo` below, one after another. Everything is real: the data (flights, weather and
-quotes of two packages), the broker and the pipeline (the commands `contrada serve` and `contrada
+quotes of two packages), three brokers and the pipeline (the commands `contrada serve` and `contrada
 pipeline run`), the subscribers (a TCP connection each). At the end all deliveries are compared with
 direct evaluation of every filter by plain readers.
+
+With `--serve` the brokers and desks stay, and quotes are published on and on, until Ctrl-C.
 
 Exit status: 0 when all deliveries are right, 1 after a wrong delivery or a failure, 130 by Ctrl-C.
 """
@@ -15,8 +18,9 @@ Exit status: 0 when all deliveries are right, 1 after a wrong delivery or a fail
 import asyncio
 import shutil
 import signal
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Final
@@ -40,8 +44,18 @@ from examples.airport_news.run import follow
 from examples.demo import processes
 from examples.demo.check import evaluate, faults
 from examples.demo.desks import INTERESTS, check_covered, listening, settled
-from examples.demo.report import Latency, Results, Searched, results_of, tables, write_report
+from examples.demo.network import LINKS, DemoNetwork, network
+from examples.demo.report import (
+    Latency,
+    Results,
+    Searched,
+    Worked,
+    results_of,
+    tables,
+    write_report,
+)
 from examples.demo.sources import write_sources
+from examples.demo.tour import read_quotes, steady_rate, tour
 from examples.file_search.peers import shared
 from examples.file_search.run import expected as expected_files
 from examples.file_search.run import search
@@ -62,16 +76,26 @@ PROBES: Final = 300
 """Notifications that are sent one at a time to measure the latency."""
 
 STEPS: Final = (
-    *("sources", "broker, subscribers", "stream", "direct evaluation", "deliveries"),
-    *("stock trade", "sites", "file search", "airport news", "partners"),
+    *("sources", "subscribers", "stream", "direct evaluation", "deliveries"),
+    *("stock trade", "sites", "file search", "airport news", "partners", "network"),
+)
+
+SERVED_PER_S: Final = 50
+"""Quotes per second with `--serve`."""
+
+COLUMNS: Final = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
 )
 
 EXIT_FAULT: Final = 1
 EXIT_INTERRUPTED: Final = 130
 
 
-async def demo(out: Path, progress: Progress) -> Results:
-    """Runs everything and returns the results. Raises the error of a failed part."""
+async def demo(out: Path, progress: Progress, brokers: DemoNetwork) -> Results:
+    """Runs everything over a network and returns the results. Raises the error of a failed part."""
     began = monotonic()
     writing, starting, piping, evaluating, delivering, *working = (
         progress.add_task(step, total=None, start=False) for step in STEPS
@@ -90,9 +114,9 @@ async def demo(out: Path, progress: Progress) -> Results:
         check_covered(interest, pipeline.subscriptions)
 
     async with AsyncExitStack() as running:
-        # 3. A broker, and the subscribers of the desks, each with a connection of its own.
+        # 3. The subscribers of the desks at a broker, each with a connection of its own.
         progress.start_task(starting)
-        address = await running.enter_async_context(processes.broker())
+        address = brokers.address("oslo")
         inboxes = []
         for interest in INTERESTS:
             service = await running.enter_async_context(connect(address))
@@ -118,9 +142,10 @@ async def demo(out: Path, progress: Progress) -> Results:
         # 5. The broker has all that was published: wait until it has delivered it.
         await settled(inboxes, expected.totals, quiet_s=QUIET_S, wait_s=DELIVERY_WAIT_S)
         latency = Latency.of(await probe(address))
+        rate_per_s = await steady_rate(address)
 
-        # 6. Markets, sites, peers and a feed work over the same broker, or brokers of their own.
-        worked = await work(address, progress, *working)
+    # 6. Markets, sites, peers, a feed and a network work over the same brokers, or their own.
+    worked = await work(brokers, sources.quotes, progress, *working)
 
     # 7. Is everything there, and nothing else? (All have ended: nothing more can come.)
     wrong = [*faults(expected, summary, inboxes), *worked.faults]
@@ -131,38 +156,26 @@ async def demo(out: Path, progress: Progress) -> Results:
         inboxes,
         wrong,
         latency=latency,
-        trades=worked.trades,
-        sites=worked.sites,
-        searched=worked.searched,
-        bulletins=worked.bulletins,
-        shared=worked.shared,
+        rate_per_s=rate_per_s,
+        worked=worked,
         seconds=monotonic() - began,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Worked:
-    """The results of the worked examples, and their faults."""
-
-    trades: int
-    sites: int
-    searched: Searched
-    bulletins: int
-    shared: int
-    faults: list[str]
-
-
 async def work(
-    address: str,
+    brokers: DemoNetwork,
+    quotes: Path,
     progress: Progress,
     trading: TaskID,
     selecting: TaskID,
     searching: TaskID,
     following: TaskID,
     sharing: TaskID,
+    touring: TaskID,
 ) -> Worked:
     """Runs the worked examples, each compared with a loop over all of its data."""
     wrong: list[str] = []
+    address = brokers.address("oslo")
     # A market, a broker and a bank trade, by types of events.
     progress.start_task(trading)
     async with connect(address) as service:
@@ -206,8 +219,15 @@ async def work(
     progress.update(sharing, total=mine.received.total(), completed=received)
     if had != mine:
         wrong.append(f"partners: {had}, expected {mine}")
+
+    # All kinds of subscriptions between brokers, a question, and a broker that is killed.
+    progress.start_task(touring)
+    steps = await tour(brokers, read_quotes(quotes))
+    due, got = (sum(getattr(it, name) for it in steps) for name in ("expected", "received"))
+    progress.update(touring, total=due, completed=got)
+    wrong += [f"{step.name}: {step}" for step in steps if not step.is_right]
     searched = Searched.of(chosen, flooded, len(shares))
-    return Worked(trades, sites, searched, bulletins, received, wrong)
+    return Worked(trades, sites, searched, bulletins, received, steps, wrong)
 
 
 async def probe(address: str) -> list[float]:
@@ -232,42 +252,71 @@ async def probe(address: str) -> list[float]:
     return seconds
 
 
-async def run_interruptibly(out: Path, progress: Progress) -> Results:
-    """Runs the demo; the first Ctrl-C (or SIGTERM) ends it in order, others do nothing."""
-    task = asyncio.ensure_future(demo(out, progress))
+async def keep_alive(brokers: DemoNetwork, quotes: Path) -> None:
+    """Publishes quotes for the desks, at all brokers, until it is cancelled."""
+    async with AsyncExitStack() as running:
+        publisher = await running.enter_async_context(connect(brokers.address("riga")))
+        for interest in INTERESTS:
+            service = await running.enter_async_context(connect(brokers.address("bern")))
+            events = await running.enter_async_context(service.subscribe(interest.subject))
+            reading = asyncio.create_task(read_all(events))
+            running.callback(reading.cancel)
+        for quote in cycle(read_quotes(quotes)):
+            await publisher.publish(quote)
+            await asyncio.sleep(1 / SERVED_PER_S)
+
+
+async def read_all(events: AsyncIterator[object]) -> None:
+    """Reads and forgets."""
+    async for _ in events:
+        pass
+
+
+async def run(out: Path, console: Console, *, serves: bool) -> bool:
+    """Runs the demo, and shows it; returns whether all is right.
+
+    The first Ctrl-C (or SIGTERM) ends it in order, others do nothing. Raises CancelledError then.
+    """
+    task = asyncio.current_task()
+    assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await task
+    async with network() as brokers:
+        with Progress(*COLUMNS, console=console) as progress:
+            results = await demo(out, progress, brokers)
+        show(results, out / "report.html", console)
+        if serves:
+            console.print(f"console: {brokers.console}", highlight=False, soft_wrap=True)
+            console.print("brokers: " + " ".join(map(brokers.address, LINKS)), highlight=False)
+            console.print("quotes are published until Ctrl-C")
+            await keep_alive(brokers, out / "sources" / "quotes.jsonl")
+    return not results.faults
 
 
-@click.command()
-@click.option("--out", default=OUT, type=click.Path(path_type=Path), help="Folder for the files.")
-def main(out: Path) -> None:
-    """Run the demo and write its report."""
-    console = Console()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    out = out.absolute()
-    try:
-        with Progress(*columns, console=console) as progress:
-            results = asyncio.run(run_interruptibly(out, progress))
-    except* ContradaError as failed:
-        for error in failed.exceptions:
-            console.print(f"demo: error: {error}", style="red", markup=False, soft_wrap=True)
-        raise SystemExit(EXIT_FAULT) from None
-    except* asyncio.CancelledError:
-        console.print("demo: interrupted; the broker, Spark and the subscribers have ended")
-        raise SystemExit(EXIT_INTERRUPTED) from None
+def show(results: Results, report: Path, console: Console) -> None:
+    """Prints the results, and writes their page."""
     for table in tables(results):
         console.print(table)
-    report = out / "report.html"
     write_report(results, report)
     for fault in results.faults:
         console.print(fault, style="red", markup=False, highlight=False)
     console.print(results.verdict, style="bold red" if results.faults else "bold green")
     console.print(f"report: {report}", highlight=False, soft_wrap=True)
-    raise SystemExit(EXIT_FAULT if results.faults else 0)
+
+
+@click.command()
+@click.option("--out", default=OUT, type=click.Path(path_type=Path), help="Folder for the files.")
+@click.option("--serve", is_flag=True, help="Keep the network, and print its console's address.")
+def main(out: Path, serve: bool) -> None:
+    """Run the demo and write its report."""
+    console = Console()
+    try:
+        is_right = asyncio.run(run(out.absolute(), console, serves=serve))
+    except* ContradaError as failed:
+        for error in failed.exceptions:
+            console.print(f"demo: error: {error}", style="red", markup=False, soft_wrap=True)
+        raise SystemExit(EXIT_FAULT) from None
+    except* asyncio.CancelledError:
+        console.print("demo: interrupted; the brokers, Spark and the subscribers have ended")
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    raise SystemExit(0 if is_right else EXIT_FAULT)

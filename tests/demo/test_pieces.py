@@ -15,14 +15,24 @@ from contrada.model import Notification
 from examples.demo.check import Expected, evaluate, faults, files_of
 from examples.demo.desks import INTERESTS, Inbox, Interest, check_covered, listening, settled
 from examples.demo.processes import PipelineSummary, SourceSummary
-from examples.demo.report import Latency, Results, Searched, results_of, tables, write_report
+from examples.demo.report import (
+    Latency,
+    Results,
+    Searched,
+    Worked,
+    results_of,
+    tables,
+    write_report,
+)
 from examples.demo.run import DESCRIPTION
 from examples.demo.sources import write_sources
+from examples.demo.tour import Step
 from tests.asynchronous import on_loop
 
 STORM = date(2013, 2, 8)
 QUOTES = 400
 NOBODY_WAITS_S = 0.05
+STEP = Step("a filter", "price < 1", 3, 3, is_right=True)
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +87,9 @@ async def delivered(pipeline: Pipeline, *, lose: int) -> tuple[Expected, list[In
         inboxes,
         wrong,
         latency=latency,
-        trades=23,
+        rate_per_s=90_000.0,
+        worked=Worked(23, 74, Searched(57, 6, 69, 336), 58, 317, [STEP], []),
         seconds=3.0,
-        sites=74,
-        searched=Searched(57, 6, 69, 336),
-        bulletins=58,
-        shared=317,
     )
     return expected, inboxes, results
 
@@ -98,7 +105,7 @@ def test_the_pieces_work_together(pipeline: Pipeline, tmp_path: Path) -> None:
         assert expected.read["flights"] > 900
         assert expected.deliveries["typed StockQuote"].total() == QUOTES
         assert all(inbox.deliveries for inbox in inboxes[:2])  # It was the day of the storm.
-        assert len(tables(results)) == 3
+        assert len(tables(results)) == 4
         write_report(results, tmp_path / "report.html")
 
     run()
