@@ -26,7 +26,10 @@ import pytest
 
 from tests.words import REPOSITORY
 
-WAIT_S: Final = 30.0
+WAIT_S: Final = 60.0
+
+RUN_PROGRAM: Final = "python example.py 2> errors.txt || cat errors.txt"
+"""The output of a program is its standard output: Spark writes a log beside it."""
 
 _BLOCK: Final = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
@@ -85,7 +88,7 @@ class PageRunner:
                 following = blocks[at + 1] if at + 1 < len(blocks) else Block("", "", "")
                 assert following.language == "text", "a program without its output"
                 (self.folder / "example.py").write_text(block.text, "utf-8")
-                self._finished("python example.py", following.text)
+                self._finished(RUN_PROGRAM, following.text)
             elif block.language == "text":
                 assert blocks[at - 1].language == "python", f"no command prints: {block.text}"
             else:

@@ -1,5 +1,6 @@
 """Tutorials and how-to guides: every block works, and prints the output shown."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ from tests.asynchronous import on_loop
 from tests.website.page_runner import PageRunner, blocks_of, pattern_of
 from tests.words import REPOSITORY
 
-PAGES = ("network", "tutorial_operator", "tutorial_security", "workers")
+needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra spark")
+
+PAGES = (
+    *("eventbridge", "migrating", "network", "tutorial_operator", "tutorial_security", "workers"),
+    pytest.param("tutorial_data", marks=[pytest.mark.spark, needs_spark]),
+)
 
 
 @pytest.mark.slow
