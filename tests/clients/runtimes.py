@@ -20,6 +20,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = REPOSITORY / "clients" / "typescript"
 DRIVER: Final = Path(__file__).with_name("node_runtime.mjs")
 TOOLS: Final = ("typescript@7.0.2", "ws@8.23.0", "@types/ws@8.18.1")
+NODE_MIN: Final = 20
 BUILD_S_MAX: Final = 300
 END_S_MAX: Final = 20
 
@@ -46,6 +47,9 @@ def build(folder: Path) -> Path:
     """Compiles the client in a folder; returns that of the package. Skips where there is no npm."""
     if NODE is None or NPM is None:
         pytest.skip("needs Node and npm")
+    version = run_tool(folder, NODE, "--version").stdout.strip()
+    if int(version.removeprefix("v").partition(".")[0]) < NODE_MIN:
+        pytest.skip(f"needs Node {NODE_MIN}, found {version}")
     package = folder / "node_modules" / "contrada"
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("node_modules", "dist"))
     (folder / "package.json").write_text('{"private": true, "type": "module"}', "utf-8")

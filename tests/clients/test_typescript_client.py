@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import subprocess
+import tomllib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.asynchronous import on_loop
 from tests.browsers import CHROMIUM
 from tests.clients.runtimes import (
     NODE,
+    REPOSITORY,
     RUNTIMES,
     SOURCE,
     Runtime,
@@ -361,9 +363,9 @@ def test_a_token_that_is_refused_later(name: str, package: Path, origin: str, pl
     go()
 
 
-def test_the_example_of_the_readme(package: Path, place: Place) -> None:
+def test_the_example_of_the_page(package: Path, place: Place) -> None:
     """A newcomer could not compile or run the first program of the page."""
-    page = (SOURCE / "README.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "typescript.md").read_text("utf-8")
     (example,) = re.findall(r"```ts\n(.*?)```", page, re.DOTALL)
     folder = package.parents[1]
     example = example.replace("http://127.0.0.1:8080", place.address)
@@ -507,3 +509,12 @@ def test_a_message_that_is_too_large(package: Path, place: Place) -> None:
 
     with place.broker():
         go()
+
+
+def test_the_package_has_the_version_of_the_project() -> None:
+    """A user would install a client of another broker."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    package = json.loads((SOURCE / "package.json").read_text("utf-8"))
+    assert package["version"] == project["version"]
+    page = (REPOSITORY / "docs" / "typescript.md").read_text("utf-8")
+    assert f"contrada-{project['version']}.tgz" in page
