@@ -108,6 +108,7 @@ class GroupCommitter:
         """Ends the thread, after the last group."""
         if self._writes is not None:
             self._writes.put(None)
+            self._writes = None
 
     def _end_empty(self) -> None:
         empty, self._empty = self._empty, None

@@ -76,8 +76,9 @@ class SqliteStore(TableStore):
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")  # an fsync for each transaction
             self._reader = stack.enter_context(_opened(file))
-            logs, notes = _log_rows(self._db, self.damaged), _note_rows(self._db, self.damaged)
-            self._load(logs, notes)
+            unreadable: dict[str, str] = {}
+            self._load(_log_rows(self._db, unreadable), _note_rows(self._db, unreadable))
+            self.damaged |= unreadable
             self._undeletable: set[int] = set()  # logs with a damaged page
             self._closing = Event()
             self._checking = Thread(target=self._check, args=(file,), daemon=True)
