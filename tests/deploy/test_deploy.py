@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from pathlib import Path
@@ -58,6 +59,9 @@ def test_commands_have_only_options_that_there_are() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", CONTAINER, re.MULTILINE)
     for place in " ".join(copied).split():
         assert (DEPLOY.parent / place).exists(), place
+    pyproject = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text("utf-8"))
+    (extras,) = re.findall(r'"\./build\[([^]]*)\]"', CONTAINER)
+    assert {*extras.split(",")} <= pyproject["project"]["optional-dependencies"].keys()
     assert int(re.findall(r"LimitNOFILE=(\d+)", UNIT)[0]) > BrokerLimits().connections_max
 
 
