@@ -16,7 +16,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from contrada.model import Notification
 from contrada.net.wire.tokens import new_token
 from tests.asynchronous import on_loop
-from tests.browsers import CHROMIUM
+from tests.browsers import CHROMIUM, needs_browser
 from tests.clients.runtimes import (
     NODE,
     REPOSITORY,
@@ -518,3 +518,23 @@ def test_the_package_has_the_version_of_the_project() -> None:
     assert package["version"] == project["version"]
     page = (REPOSITORY / "docs" / "typescript.md").read_text("utf-8")
     assert f"contrada-{project['version']}.tgz" in page
+
+
+@needs_browser
+def test_a_page_of_another_origin(package: Path, origin: str, tmp_path: Path) -> None:
+    """Any page that a person opens could read the broker of their machine."""
+
+    @on_loop
+    async def go() -> None:
+        async with runtime_of("chromium", package, origin) as runtime:
+            found = await runtime.run(
+                """({ url, token }) => contrada.connect(url, { token })
+                  .then(() => "", error => [error.name, error.mayHaveArrived])""",
+                {"url": place.address, "token": place.token},
+            )
+        # The greeting waits for the handshake: nothing was sent.
+        assert found == ["ConnectionError", False]
+
+    place = Place(tmp_path, "https://desk.example")
+    with place.broker():
+        go()

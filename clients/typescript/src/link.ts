@@ -137,9 +137,10 @@ export class Link {
     if (this.#lost) return;
     this.#lost = new ConnectionError(reason);
     clearInterval(this.#watch);
-    for (const { timer, reject } of this.#pending.splice(0)) {
+    for (const { request, timer, reject } of this.#pending.splice(0)) {
       clearTimeout(timer);
-      reject(new ConnectionError(`${reason}; a sent request may have been executed`, true));
+      const sent = new ConnectionError(`${reason}; the request may have been executed`, true);
+      reject(request === HELLO ? this.#lost : sent);
     }
     this.#idle?.();
     this.#socket.close(NORMAL);
