@@ -13,7 +13,15 @@ from tests.words import REPOSITORY
 needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra spark")
 
 PAGES = (
-    *("eventbridge", "migrating", "network", "tutorial_operator", "tutorial_security", "workers"),
+    *(
+        "eventbridge",
+        "ideas",
+        "migrating",
+        "network",
+        "tutorial_operator",
+        "tutorial_security",
+        "workers",
+    ),
     pytest.param("tutorial_data", marks=[pytest.mark.spark, needs_spark]),
 )
 
