@@ -385,7 +385,9 @@ class RabbitMq(System):
             "RABBITMQ_NODENAME": f"test{self.port}@localhost",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
         }
-        self._mapper = subprocess.Popen(["epmd", "-address", HOST, "-port", str(mapper)])
+        self._mapper = subprocess.Popen(
+            ["epmd", "-address", HOST, "-port", str(mapper)], stderr=subprocess.DEVNULL
+        )
         while not is_open(mapper):  # Else the server would start a mapper that outlives it.
             assert self._mapper.poll() is None
         with (self.folder / "log").open("ab") as log:
