@@ -15,6 +15,7 @@ import asyncio
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -55,6 +56,9 @@ RECORD_BYTES_MAX: Final = 64 * 2**20
 KAFKA_BATCH_BYTES: Final = 16_384
 """Bytes of records in one request, if there are several. Beyond it: the next one has the rest. It
 is below the limit of any usual topic, which would refuse all records of a larger request."""
+
+ERRORS_KEPT_MAX: Final = 64
+"""Errors of connections that are kept. Beyond it: the oldest are forgotten."""
 
 SESSION_S: Final = 6.0
 """Seconds until the group repeats records of a bridge that has crashed; Kafka allows no less."""
@@ -106,10 +110,11 @@ class KafkaPeer(BridgePeer):
                 check_topic(topic)
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
-        self._errors: list[KafkaError] = []
-        """Errors of connections since it was last emptied."""
         self._threads = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         """That of the consumer, and that of the producer."""
+        self._errors: list[deque[KafkaError]] = [deque(), deque()]
+        """Errors of the connections of each. The producer's count until it is open: later, the
+        server may end idle ones, and records tell of others."""
 
     async def open(self) -> None:
         try:
@@ -122,9 +127,8 @@ class KafkaPeer(BridgePeer):
     def _open_producer(self) -> None:
         """Connects, and checks the sources. Raises ConnectionFailedError."""
         wait_ms = int(self.settings.limits.bridge_wait_s * 1000)
-        self._errors.clear()
         self._producer = Producer(
-            self._configuration()
+            self._configuration(1)
             | {
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",  # The partitions of the clients in Java.
@@ -148,17 +152,16 @@ class KafkaPeer(BridgePeer):
                 return {*producer.list_topics(timeout=_OPEN_POLL_S).topics}
             except KafkaException:
                 producer.poll(0)  # It calls back with the errors.
-                is_down = any(each.code() in _DOWN for each in self._errors)
-                if is_down:
+                if any(each.code() in _DOWN for each in self._errors[1]):
                     # The first has the reason; that of all servers only counts them.
-                    raise KafkaException(self._errors[0]) from None
+                    raise KafkaException(self._errors[1][0]) from None
                 if time.monotonic() > end_s:
                     raise
 
     def _open_consumer(self) -> None:
         limits = self.settings.limits
         self._consumer = Consumer(
-            self._configuration()
+            self._configuration(0)
             | {
                 "group.id": self.settings.name,
                 "auto.offset.reset": "earliest",
@@ -170,15 +173,16 @@ class KafkaPeer(BridgePeer):
                 "socket.timeout.ms": int(limits.bridge_wait_s * 1000),
             }
         )
-        self._errors.clear()
         self._consumer.subscribe([*self.settings.sources])
 
-    def _configuration(self) -> dict[str, Any]:
+    def _configuration(self, place: int) -> dict[str, Any]:
         address, tls = self.settings.address, self.settings.tls
+        # The object of an earlier connection may still call back.
+        errors = self._errors[place] = deque(maxlen=ERRORS_KEPT_MAX)
         found: dict[str, Any] = {
             "bootstrap.servers": str(address).partition("://")[2],
             "client.id": self.settings.name,
-            "error_cb": self._errors.append,
+            "error_cb": errors.append,
             "log_level": 0,  # Its log would be lines of another form on standard error.
             "security.protocol": f"{'sasl_' if address.user else ''}"
             f"{'plaintext' if tls is None else 'ssl'}",
@@ -206,7 +210,7 @@ class KafkaPeer(BridgePeer):
         """Returns records that wait, at most a batch, or none after a while."""
         assert self._consumer is not None
         first = self._consumer.poll(_POLL_S)
-        if down := [each for each in self._errors if each.code() in _DOWN]:
+        if down := [each for each in self._errors[0] if each.code() in _DOWN]:
             raise self._loss(down[-1].str())
         if first is None:
             return []
