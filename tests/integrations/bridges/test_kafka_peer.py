@@ -1,6 +1,8 @@
 """What only Kafka has: keys and partitions, offsets of a group, and a library with threads."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,11 @@ from contrada.integrations.bridges.record_translation import (
     TextTemplate,
 )
 from contrada.model import Notification
+from contrada.net.wire.tls import Tls
 from tests.asynchronous import on_loop, until
-from tests.integrations.bridges.systems import IN, OUT, Kafka, needs
+from tests.integrations.bridges.systems import HOST, IN, OUT, Kafka, needs
 from tests.integrations.bridges.test_bridge import bridged, content, kept, running, some
+from tests.net.test_tls import Authority
 
 REAL = pytest.mark.parametrize("kind", [needs(Kafka)])
 
@@ -172,6 +176,50 @@ async def test_a_server_that_hangs_loses_nothing(
         system.resume()
         await until(lambda: bridge.counts["out"] == 2)
         assert [content(system, each)["out"] for each in await some(system, 2)][-1] == 2
+
+
+@asynccontextmanager
+async def tls_proxy(system: Kafka, tls: Tls) -> AsyncIterator[int]:
+    """Puts TLS in front of a cluster, which has none; gives the port."""
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        plain_reader, plain_writer = await asyncio.open_connection(HOST, system.port)
+        with suppress(OSError):  # The client ends its connections without a farewell.
+            await asyncio.gather(copy(reader, plain_writer), copy(plain_reader, writer))
+
+    context = tls.server_context(lambda _: None)
+    server = await asyncio.start_server(serve, HOST, 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@REAL
+@pytest.mark.slow
+@on_loop
+async def test_tls_is_spoken_and_never_left_out(kind: type[Kafka], tmp_path: Path) -> None:
+    """Any host on the network path could read the password, or say that there is no TLS."""
+    (tmp_path / "keys").mkdir()
+    authority = Authority(tmp_path / "keys")
+    trusting = Tls(authority=authority.path)
+    async with running(kind, tmp_path) as system, tls_proxy(system, authority.tls()) as secure:
+        for port, tls, reason in (
+            (secure, trusting, None),
+            (secure, Tls(), "SSL handshake failed"),
+            (system.port, trusting, "SSL handshake failed|timed out|Disconnected"),
+        ):
+            place = system.form.parse(f"kafkas://{HOST}:{port}")
+            peer = system.peer(PeerSettings(place, "b", [IN], tls, BridgeLimits(bridge_wait_s=3.0)))
+            if reason is None:
+                await peer.open()
+            else:
+                with pytest.raises(ConnectionFailedError, match=reason):
+                    await peer.open()
+            await peer.aclose()
 
 
 @REAL
