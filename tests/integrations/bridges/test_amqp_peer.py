@@ -146,7 +146,13 @@ async def test_refused_messages_do_not_block_others(kind: type[RabbitMq], tmp_pa
         # The end of the channel may have hidden the confirmation of the first.
         payloads = [each.payload for each in await system.seen()]
         assert [*dict.fromkeys(payloads)] == [b"1", b"2"]
-        assert await peer.send([PeerRecord(topic=OUT)]) == [None]
+        # A dead letter is for a queue, which is not bound to the exchange.
+        system.channel.queue_declare("plain", durable=True)
+        dead = PeerRecord(topic="plain", token=1)
+        lost, kept = await peer.send([PeerRecord(topic="plain"), dead])
+        assert "no queue takes" in str(lost)
+        assert kept is None
+        assert len(await system.seen("plain")) == 1
         await peer.aclose()
 
 
