@@ -40,7 +40,7 @@ def generated_pages() -> dict[str, str]:
 
 def commands() -> str:
     """Returns the help of each command and of its subcommands."""
-    context = click.Context(main, info_name="contrada")
+    context = click.Context(main, info_name="contrada", **main.context_settings)
     sections = (f"\n## {name}\n\n```text\n{text}\n```\n" for name, text in _help_texts(context))
     return COMMANDS_HEAD + "".join(sections)
 

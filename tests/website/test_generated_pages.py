@@ -21,6 +21,7 @@ def test_every_command_has_a_section_with_its_options() -> None:
             for below in command.commands if isinstance(command, click.Group) else ():
                 assert f"{name} {below}" in sections
     assert sections["sub"].startswith("Usage: contrada sub [OPTIONS]")
+    assert "\n  --help" not in PAGES["commands.md"], "help of commands outside their group"
 
 
 def test_metrics_have_type_labels_and_meaning() -> None:
