@@ -118,9 +118,7 @@ class AmqpPeer(BridgePeer):
             self._receiver.closing.add_done_callback(self._end)
             self._sender = await self._open_channel()
             if self.settings.exchange:
-                exchange = self.settings.exchange
-                declared = self._sender.exchange_declare(exchange, passive=True)
-                await self._unless_lost(declared)
+                await self._check_exchange(self.settings.exchange)
             if sources := self.settings.sources:
                 # The bound is that of each consumer.
                 most = max(1, limits.bridge_queued_max // len(sources))
@@ -134,11 +132,15 @@ class AmqpPeer(BridgePeer):
         assert self._connection is not None
         return await self._unless_lost(self._connection.channel(on_return_raises=True))
 
+    async def _check_exchange(self, name: str) -> None:
+        await self._unless_lost(self._sender.exchange_declare(name, passive=True))
+
     async def _consume(self, source: str) -> None:
         queue, channel = source, self._receiver
         exchange, has_exchange, key = source.partition("/")
         if has_exchange:
             queue = f"{self.settings.name}:{source}"
+            await self._check_exchange(exchange)  # Else a queue without a binding would be left.
             await self._unless_lost(channel.queue_declare(queue, durable=True))
             await self._unless_lost(channel.queue_bind(queue, exchange, key))
         see = partial(self._see, queue)
