@@ -523,6 +523,7 @@ def test_the_package_has_the_version_of_the_project() -> None:
 @needs_browser
 def test_a_page_of_another_origin(package: Path, origin: str, tmp_path: Path) -> None:
     """Any page that a person opens could read the broker of their machine."""
+    elsewhere = Place(tmp_path, "https://desk.example")
 
     @on_loop
     async def go() -> None:
@@ -530,11 +531,10 @@ def test_a_page_of_another_origin(package: Path, origin: str, tmp_path: Path) ->
             found = await runtime.run(
                 """({ url, token }) => contrada.connect(url, { token })
                   .then(() => "", error => [error.name, error.mayHaveArrived])""",
-                {"url": place.address, "token": place.token},
+                {"url": elsewhere.address, "token": elsewhere.token},
             )
         # The greeting waits for the handshake: nothing was sent.
         assert found == ["ConnectionError", False]
 
-    place = Place(tmp_path, "https://desk.example")
-    with place.broker():
+    with elsewhere.broker():
         go()
