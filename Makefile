@@ -219,6 +219,6 @@ lock: ## pin requirements/*.in anew, with hashes
 	$(COMPILE) --upgrade --output-file requirements/docs.txt requirements/docs.in
 
 clean: ## remove what was made, also .venv
-	rm -rf $(VENV) build dist out .mypy_cache .pytest_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) build dist out .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis \
 		.import_linter_cache spark-warehouse
 	find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +
