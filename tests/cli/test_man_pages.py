@@ -25,6 +25,7 @@ def test_each_command_has_a_page_with_its_options_and_subcommands() -> None:
     serve, user = (FILES[f"man/man1/contrada-{name}.1"] for name in ("serve", "user"))
     assert r"\fB\-\-tls\-certificate PEM\fR" in serve
     assert "[env var: CONTRADA_SERVE_TLS_CERTIFICATE]" in serve
+    assert "[env var: CONTRADA_SERVE_PORT; default: 7655; 0<=x<=65535]" in serve
     assert '.SH "CONTRADA USER ADD"' in user
     assert "130\nended by Ctrl" in FILES["man/man1/contrada.1"]
     assert '"contrada 1.2.3"' in serve

@@ -45,7 +45,7 @@ def write_shared_files(folder: Path, version: str) -> None:
 def shared_files(version: str) -> Iterator[tuple[str, str]]:
     """Yields the path of each file below share/, and its text."""
     main = contrada.cli.main
-    context = click.Context(main, info_name=NAME)
+    context = click.Context(main, info_name=NAME, **main.context_settings)
     yield f"man/man1/{NAME}.1", _page(context, version)
     for name in main.list_commands(context):
         command = main.get_command(context, name)
