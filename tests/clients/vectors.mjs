@@ -58,3 +58,11 @@ for (const delivery of vectors.deliveries) {
   for (const each of notifications ?? [notification]) assert.equal(each.envelope.publisher, "p");
 }
 assert.throws(() => decodeMessage('{"type": "dance"}'), /expected a message/);
+
+// A text of many escapes, beside an integer that is read digit by digit.
+for (const text of ["\n", '"', "\\", '\\"', "1234567890123456"].map(each => each.repeat(2e6))) {
+  const found = parseExact(`{"${"\\\\"}":-9007199254740993,"text":${JSON.stringify(text)},"n":[1.5,12345678901234567e3]}`);
+  assert.deepEqual(found["\\"], { $integer: "-9007199254740993" });
+  assert.ok(found.text === text);
+  assert.deepEqual(found.n, [1.5, 12345678901234567e3]);
+}

@@ -9,8 +9,8 @@ const TIME_MAX_US = 253_402_300_799_999_999n; // The end of the year 9999.
 const NUMBERS = new Map([["NaN", NaN], ["Infinity", Infinity], ["-Infinity", -Infinity]]);
 const LONE_SURROGATE = /\p{Surrogate}/u;
 const EXACT_DIGITS = 16; // Integers of fewer digits are exact in a number.
-// A text or a number of JSON; matching texts whole keeps the digits inside them apart.
-const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(\.\d+)?([eE][+-]?\d+)?/g;
+const LONG = /\d{16}/;
+const NUMBER = /-?\d+(\.\d+)?([eE][+-]?\d+)?/g;
 const INTEGER = "$integer";
 
 /** A moment to the microsecond, in UTC: a `Date` has milliseconds only. */
@@ -141,12 +141,34 @@ export function encodeAttributes(attributes: object): string {
   return `{${members.join(",")}}`;
 }
 
+/** Returns the position after a text of JSON that begins with the quote at `begin`. */
+function endOfText(text: string, begin: number): number {
+  for (let end = begin; ;) {
+    end = text.indexOf('"', end + 1);
+    if (end < 0) return text.length;
+    let slash = end;
+    while (text[slash - 1] === "\\") slash--;
+    if ((end - slash) % 2 === 0) return end + 1;
+  }
+}
+
+function markInteger(token: string, fraction?: string, exponent?: string): string {
+  const isLong = token.length >= EXACT_DIGITS && !fraction && !exponent;
+  return isLong ? `{"${INTEGER}":"${token}"}` : token;
+}
+
 /** Parses JSON in which long integers are exact: `decodeInteger` reads them. */
 export function parseExact(text: string): unknown {
-  return JSON.parse(text.replace(TOKEN, (token, fraction, exponent) => {
-    const isLong = token.length >= EXACT_DIGITS && token[0] !== '"' && !fraction && !exponent;
-    return isLong ? `{"${INTEGER}":"${token}"}` : token;
-  }));
+  if (!LONG.test(text)) return JSON.parse(text);
+  // Digits inside of texts stay. One expression for texts would overflow the stack at many escapes.
+  const parts: string[] = [];
+  for (let at = 0; at < text.length;) {
+    const found = text.indexOf('"', at), begin = found < 0 ? text.length : found;
+    const end = found < 0 ? begin : endOfText(text, begin);
+    parts.push(text.slice(at, begin).replace(NUMBER, markInteger), text.slice(begin, end));
+    at = end;
+  }
+  return JSON.parse(parts.join(""));
 }
 
 /** Returns a number of `parseExact`, as `bigint` where a number would round it. */
