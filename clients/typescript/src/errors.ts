@@ -33,8 +33,8 @@ export class LimitError extends ContradaError {
 /**
  * A refusal of the broker. `status` is that of HTTP: 400 a malformed request, 401 an unknown token,
  * 403 a missing permission, 409 the state of a durable subscription, 429 a quota, 503 a broker
- * without room. `value` is the refused filter, name or token's user; `details` has other members of
- * the answer, such as `published` and `refused`, the indices of refused notifications.
+ * without room. `value` is the refused filter, durable name or position; `details` has other members
+ * of the answer, such as `published` and `refused`, the indices of refused notifications.
  */
 export class RefusedError extends ContradaError {
   override readonly name = "RefusedError";
