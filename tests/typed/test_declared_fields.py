@@ -15,6 +15,7 @@ from contrada.errors import InvalidObventError, LimitError
 from contrada.model import Filter, Notification
 from contrada.typed import Alias, Obvent, obvent
 from contrada.typed.shapes import shape_of
+from tests.typed.made_classes import made_class
 from tests.typed.test_obvent_codec import IN_MODULE, without
 
 
@@ -219,7 +220,7 @@ class StructBox(msgspec.Struct, Generic[T]):
 )
 def test_generic_classes_hold_objects_of_classes(annotation: Any, value: Any) -> None:
     """They would be refused, or their content be read as maps."""
-    kind: Any = make_dataclass("Held", [("box", annotation)], bases=(Obvent,), namespace=IN_MODULE)
+    kind = made_class("Held", {"box": annotation}, IN_MODULE)
     got = kind.from_notification(kind(value).to_notification())
     assert got == kind(value)
     assert type(got.box) is type(value)

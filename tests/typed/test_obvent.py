@@ -12,6 +12,7 @@ from contrada.errors import InvalidObventError
 from contrada.model import Envelope, Filter, Notification, mark_name
 from contrada.typed import Obvent, type_name_of
 from contrada.typed.type_names import NAMES
+from tests.typed.made_classes import made_class
 
 
 @dataclass
@@ -263,7 +264,7 @@ class Narrow(Base, name="thesis.Narrow"):
 def test_a_subtype_that_widens_a_field_is_refused(name: str, annotation: Any, said: str) -> None:
     """Filters lifted for its ancestor would miss objects that the predicate accepts."""
     with pytest.raises(InvalidObventError, match=said):
-        make_dataclass("Wider", [(name, annotation)], bases=(Base,), namespace={NAMES: ("W",)})
+        made_class("Wider", {name: annotation}, {NAMES: ("W",)}, Base)
 
 
 @dataclass

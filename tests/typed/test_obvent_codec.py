@@ -28,6 +28,7 @@ from contrada.typed.obvent_schema import schema_of
 from contrada.typed.predicates import lift
 from contrada.typed.remote_calls import Reference
 from contrada.typed.shapes import shape_of
+from tests.typed.made_classes import made_class
 
 IN_MODULE = {"__module__": __name__}
 
@@ -398,7 +399,7 @@ def test_values_that_change_on_the_wire_are_refused(change: dict[str, Any]) -> N
 def test_maps_that_are_not_made_of_pairs_are_refused(kind: Any) -> None:
     """Pairs would be counted as items, and the map never be read."""
     with pytest.raises(InvalidObventError, match="declare a dict"):
-        make_dataclass("Counting", [("counts", kind)], bases=(Obvent,), namespace=IN_MODULE)
+        made_class("Counting", {"counts": kind}, IN_MODULE)
 
 
 @dataclass

@@ -169,7 +169,9 @@ def name_of(annotation: Any) -> str:
     """Returns a type as text."""
     if annotation in (None, type(None)):
         return "None"
-    return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    name = None if is_union else getattr(annotation, "__name__", None)
+    return name or str(annotation).replace("typing.", "")
 
 
 def shape_of(annotation: Any, type_name: str = "") -> Shape:

@@ -183,6 +183,7 @@ HIDING = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:'return' in a 'finally'")  # Since Python 3.14.
 @pytest.mark.parametrize("body", HIDING)
 def test_handlers_do_not_hide_unrecorded_values(body: str) -> None:
     """Code that handles errors would count as an answer, and obvents be missed."""
