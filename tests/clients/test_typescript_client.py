@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from websockets import Subprotocol
 from websockets.asyncio.server import ServerConnection, serve
@@ -537,4 +538,34 @@ def test_a_page_of_another_origin(package: Path, origin: str, tmp_path: Path) ->
         assert found == ["ConnectionError", False]
 
     with elsewhere.broker():
+        go()
+
+
+def test_a_subscription_that_the_broker_ends(package: Path, place: Place) -> None:
+    """A reader would wait for ever, or create a subscription again that was removed."""
+
+    @on_loop
+    async def go() -> None:
+        async with connected("node and ws", package, "", place) as runtime:
+            await runtime.run("""async () => {
+              globalThis.orders = await client.subscribe("order any", { durable: "orders" });
+              globalThis.other = await client.subscribe("order any");
+            }""")
+            async with httpx.AsyncClient(
+                base_url=place.address, headers={"authorization": f"Bearer {place.token}"}
+            ) as http:
+                ended = await http.delete("/queues", params={"name": "orders"})
+            assert ended.status_code == 204
+            found = await runtime.run("""async () => {
+              const end = await orders.next().catch(error => [error.status, error.message]);
+              await client.publish({ order: 1 });
+              return [end, (await other.next()).attributes, states];
+            }""")
+        assert found == [
+            [409, "\"orders\": 'orders': the subscription has ended (409)"],
+            {"order": 1},
+            ["connected"],
+        ]
+
+    with place.broker():
         go()

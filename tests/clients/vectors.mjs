@@ -57,6 +57,8 @@ for (const delivery of vectors.deliveries) {
   assert.equal(position ?? 0, delivery.position ?? 0);
   for (const each of notifications ?? [notification]) assert.equal(each.envelope.publisher, "p");
 }
+const lost = decodeMessage('{"type": "dropped", "id": "s1", "dropped": {"queue full": 3}}');
+assert.deepEqual(lost, { type: "dropped", id: "s1", dropped: { "queue full": 3 } });
 assert.throws(() => decodeMessage('{"type": "dance"}'), /expected a message/);
 
 // A text of many escapes, beside an integer that is read digit by digit.
