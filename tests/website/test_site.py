@@ -26,12 +26,12 @@ async def test_search_needs_no_server() -> None:
         await page.wait_for_url("**/applications.html*")
 
 
+@pytest.mark.parametrize("name", ["index", "syntax"])
 @on_loop
-async def test_the_start_is_for_everyone() -> None:
-    """A reader with a screen reader or a keyboard alone could not use the start page."""
+async def test_pages_are_for_everyone(name: str) -> None:
+    """A reader with a screen reader or a keyboard alone could not use the site."""
     # axe requests the style sheets once more, which files do not allow.
-    begin = (SITE / "index.html").as_uri()
-    async with page_of(begin, expected="CORS policy|ERR_FAILED") as page:
+    async with page_of((SITE / f"{name}.html").as_uri(), expected="CORS policy|ERR_FAILED") as page:
         assert await serious_findings(page) == []
 
 
