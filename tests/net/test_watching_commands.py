@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import termios
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,9 @@ class Screen:
 
     def wait_for(self, expected: str) -> None:
         """Returns when a text is shown that was not shown before the last one that was awaited."""
+        end_s = time.monotonic() + WAIT_S  # It is drawn anew all the time.
         while expected not in self._text:
+            assert time.monotonic() < end_s, self._text[-2_000:]
             assert select.select([self._terminal], [], [], WAIT_S)[0], self._text[-2_000:]
             self._text += os.read(self._terminal, 2**16).decode(errors="replace")
         self._text = self._text.partition(expected)[2]
