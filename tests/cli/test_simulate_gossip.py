@@ -1,6 +1,7 @@
 """`contrada simulate gossip`: figures of the thesis, as tables, charts and lines of JSON."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,13 @@ from click.testing import CliRunner
 from contrada.cli import main
 from contrada.cli.simulate_gossip import COLUMNS
 
+needs_matplotlib = pytest.mark.skipif(
+    find_spec("matplotlib") is None, reason="needs matplotlib, which draws the figures"
+)
 SMALL = ("--runs", "2", "--branching", "6", "--engine", "embedded", "--jobs", "1")
 
 
+@needs_matplotlib
 def test_figures_are_drawn(tmp_path: Path) -> None:
     """The figures could not be reproduced."""
     chosen = ("--figure", "6.7", "--figure", "6.12", "--out", str(tmp_path))
@@ -60,6 +65,7 @@ def test_what_cannot_be_is_refused(options: tuple[str, str], told: str) -> None:
 
 
 @pytest.mark.slow
+@needs_matplotlib
 def test_a_folder_that_cannot_be_is_refused_before_anything_is_run(tmp_path: Path) -> None:
     """Minutes of runs would be lost to a slip in the name of a folder."""
     taken = tmp_path / "taken"

@@ -27,6 +27,8 @@ from contrada.routing.accumulators import (
 )
 from tests.strategies import values
 
+pytest.importorskip("datasketches")  # It has no wheels for Python 3.14.
+
 NOTHING = Notification({})
 MAX = sys.float_info.max
 

@@ -24,6 +24,8 @@ from contrada.routing.aggregation import (
 )
 from tests.strategies import pooled_values
 
+pytest.importorskip("datasketches")  # It has no wheels for Python 3.14.
+
 ALL = Combination(
     (
         Aggregate(AggregateKind.COUNT),

@@ -43,7 +43,7 @@ def test_records_are_read_by_their_first_character(records: str, read: list[str]
 
 @pytest.mark.parametrize(
     ("records", "error"),
-    [('{"a": 1,}', "expected property name"), ("[1]", "expected a JSON object"), ("<r>", "r")],
+    [('{"a": 1 2}', "expected ',' delimiter"), ("[1]", "expected a JSON object"), ("<r>", "r")],
 )
 def test_an_unreadable_record_is_reported_beside_the_others(records: str, error: str) -> None:
     """A user would search for the malformed line, or miss the other records."""

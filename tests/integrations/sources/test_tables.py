@@ -129,6 +129,8 @@ def test_sqlite_uses_its_index(tmp_path: Path) -> None:
             where = condition(SourceQuery(text), known, pushed_to_sqlite)
             plan = f"EXPLAIN QUERY PLAN SELECT * FROM t WHERE {where.text}"
             told = " ".join(row[-1] for row in db.execute(plan, where.parameters))
+            if " OR " in where.text and sqlite3.sqlite_version_info >= (3, 50):
+                continue  # It scans alternatives that have a collation.
             assert "SEARCH" in told, (text, where.text, told)
             assert "SCAN" not in told, (text, where.text, told)
 

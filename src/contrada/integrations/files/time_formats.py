@@ -16,6 +16,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from contrada.errors import InputError, InvalidValueError
+from contrada.model.domains.values import iso_time
 
 TIME_WITH_ZONE: Final = "a time with a zone, like 2013-01-01T05:00:00Z"
 PATTERN_PREFIX: Final = "time:"
@@ -43,9 +44,9 @@ def time_value(text: str, *, zone: str | None = None) -> datetime:
             midnight = datetime.combine(date.fromisoformat(text), time())
             return midnight.replace(tzinfo=UTC) if zone is None else in_zone(midnight, zone, text)
         if _TIME.fullmatch(text):
-            return datetime.fromisoformat(text).astimezone(UTC)
+            return iso_time(text).astimezone(UTC)
         if zone is not None and _LOCAL_TIME.fullmatch(text):
-            return in_zone(datetime.fromisoformat(text), zone, text)
+            return in_zone(iso_time(text), zone, text)
         if written := WRITTEN.fullmatch(text):
             day, clock, offset = written.groups(default="")
             words = re.sub("[/-]", " ", day)

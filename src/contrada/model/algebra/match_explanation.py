@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -30,6 +29,7 @@ from contrada.model.domains.values import (
     TEXT,
     TIME,
     Key,
+    iso_time,
     key_of,
     value_of,
 )
@@ -152,7 +152,7 @@ def readings(text: str) -> Iterator[Key]:
     """Yields the keys of the numbers, the truth value and the time that a text may be read as."""
     if text.lower() in _TRUTH:
         yield (BOOL, _TRUTH[text.lower()])
-    for convert in (int, float, datetime.fromisoformat):
+    for convert in (int, float, iso_time):
         with suppress(ValueError, InvalidValueError):  # It is no such value.
             yield key_of(convert(text))
 

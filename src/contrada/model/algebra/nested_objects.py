@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from contrada.errors import InvalidNotificationError, InvalidValueError, LimitError
-from contrada.model.domains.values import NAME_BYTES_MAX, Value, normal, time_us_of
+from contrada.model.domains.values import NAME_BYTES_MAX, Value, iso_time, normal, time_us_of
 
 OBJECT_DEPTH_MAX: Final = 64
 """Nesting depth of objects of a notification. Beyond it: LimitError; a line is a bad record."""
@@ -171,7 +171,7 @@ def _typed(name: str, member: Mapping[str, Any]) -> Value:
 
 
 def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
+    time = iso_time(text)
     time_us_of(time)
     return time
 

@@ -10,6 +10,7 @@ Source: PODC 2000 §2 (types and values of attributes); CU-CS-946-03 §2 (byte s
 
 import math
 import numbers
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -49,6 +50,7 @@ RESERVED: Final = f"{' '.join(ENVELOPE_NAMES)} and {MARK_PREFIX}… are reserved
 """The reason that refuses such a name to a user."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
+_HOUR_24: Final = re.compile(r"\d{4}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?).24", re.DOTALL)
 TIME_MIN_US: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 TIME_MAX_US: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICROSECOND
 
@@ -147,6 +149,13 @@ def time_us_of(value: datetime) -> int:
     if not TIME_MIN_US <= time_us <= TIME_MAX_US:
         raise InvalidValueError(value, "a time must lie in the years 1 to 9999 of UTC")
     return time_us
+
+
+def iso_time(text: str) -> datetime:
+    """Returns a time in ISO 8601, with a zone or without. Raises ValueError."""
+    if _HOUR_24.match(text):  # Python 3.14 reads it, as the next day; earlier versions refuse it.
+        raise ValueError(f"Invalid isoformat string: {text!r}")
+    return datetime.fromisoformat(text)
 
 
 def datetime_of(time_us: int) -> datetime:

@@ -29,7 +29,7 @@ from contrada.model.algebra.expression import And, Formula, Member, Or, negation
 from contrada.model.algebra.filter import Filter, FilterSet, filter_set
 from contrada.model.algebra.pattern import Pattern
 from contrada.model.algebra.value_set import ABSENT, NOTHING, PRESENT, ValueSet, intersection, union
-from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name
+from contrada.model.domains.values import INT_MAX, INT_MIN, UNITS_US, Value, check_name, iso_time
 from contrada.model.syntax.hints import NEGATED, TIME, hint_for, hint_for_operator
 
 CONDITIONS_NESTED_MAX: Final = 100
@@ -294,7 +294,7 @@ def _number(token: Token) -> int | float:
 
 def _time(token: Token) -> datetime:
     try:
-        time = datetime.fromisoformat(token[1:])
+        time = iso_time(token[1:])
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:

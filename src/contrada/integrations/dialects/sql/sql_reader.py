@@ -14,7 +14,7 @@ Source: ISO/IEC 9075-2, 6.39 (boolean value expression), 8.2 (comparison predica
 import math
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cache, partial
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -30,7 +30,7 @@ from contrada.model.algebra.expression import MIRRORED
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import ABSENT, NOTHING, ValueSet
 from contrada.model.domains import line, values
-from contrada.model.domains.values import Value, check_name, key_of
+from contrada.model.domains.values import Value, check_name, iso_time, key_of
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 
 DIALECT: Final = "sql"
@@ -268,7 +268,7 @@ class TruthReader(Transformer[Token, Any]):
             # More of a second than microseconds would be cut off.
             if _FINER.search(text) or (kind.lower() == "date" and not _DATE.fullmatch(text)):
                 raise refusal(TIME, str(token))
-            time = datetime.fromisoformat(text)
+            time = iso_time(text)
             zoned = time.tzinfo is not None and "without" not in kind.lower()
             zoned_time = time if zoned else time.replace(tzinfo=UTC)
             key_of(zoned_time)
