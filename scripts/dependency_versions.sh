@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly RESOLUTION=$1 UV=${UV:-build/uv/bin/uv}
-readonly EXTRAS=(amqp evtx feeds files gossip http jwt kafka mqtt postgres query redis signing tracing)
+readonly EXTRAS=(amqp evtx feeds files gossip http jwt kafka mqtt nats postgres query redis signing tracing)
 readonly TESTS=(tests/{cli,delivery,gossip,integrations,matching,model,net,patterns,routing,service,typed})
 readonly TOOLS=(attrs detect-secrets feedparser hypothesis jinja2 lxml-stubs mypy 'psycopg[binary]' pydantic pytest
     pytest-timeout pytest-xdist ruff trustme types-pyyaml)
