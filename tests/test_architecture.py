@@ -14,6 +14,9 @@ DOCS: Final = SOURCE.parents[1] / "docs"
 PLACE: Final = re.compile(r"`([\w/]+\.(?:py|lark))(?::([\w.]+))?`")
 
 
+BESIDE_SOURCE = ("tests/", "native/", "hatch_build", "website/")
+
+
 @cache
 def definitions(module: Path) -> dict[str, ast.stmt]:
     """The top definitions of a module, with methods as `Class.method`."""
@@ -36,8 +39,6 @@ def test_places_named_exist(page: str) -> None:
     places = PLACE.findall((DOCS / page).read_text("utf-8"))
     assert places
     for file, name in places:
-        root = (
-            SOURCE.parents[1] if file.startswith(("tests/", "native/", "hatch_build")) else SOURCE
-        )
+        root = SOURCE.parents[1] if file.startswith(BESIDE_SOURCE) else SOURCE
         assert (root / file).is_file(), file
         assert not name or name in definitions(root / file), f"{file}:{name}"
