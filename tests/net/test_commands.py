@@ -128,6 +128,28 @@ def test_pub_sets_lifetime_and_priority(broker_address: str) -> None:
         assert (refused.returncode, option in refused.stderr) == (2, True)
 
 
+@pytest.mark.slow
+def test_pub_publishes_with_a_delivery_guarantee(tmp_path: Path) -> None:
+    """A script could fill no queue without loss, or a typing error would count as best effort."""
+    with serving("--port", "0", "--store", str(tmp_path / "events.db")) as (_, address):
+        with connect_sync(address) as service:
+            with service.subscribe("n any", durable="desk"):
+                pass
+            options = ("pub", "--to", address, "--delivery", "certified fifo")
+            assert contrada(*options, "n=1", "--ttl", "600").returncode == 0
+            assert contrada(*options, "--json", "-", text='{"n": 2}\n{"n": 3}\n').returncode == 0
+            records = service.queues.peek("desk").records
+            envelopes = [each.item.envelope for each in records]
+        assert [each["n"] for each in records] == [1, 2, 3]
+        assert {each.delivery for each in envelopes} == {"certified fifo"}
+        assert [each.ttl_us for each in envelopes] == [600_000_000, None, None]
+        refused = contrada("pub", "--to", address, "--delivery", "certain", "n=4")
+        assert (refused.returncode, "expected best-effort, or reliable" in refused.stderr) == (
+            2,
+            True,
+        )
+
+
 @pytest.mark.parametrize(
     "command",
     [("sub", "desk = 77", "--json"), ("adv", "desk any"), ("xml", "receive", "desk = 77")],

@@ -22,6 +22,7 @@ from contrada.cli.publication_source import (
     size_of_stream,
 )
 from contrada.cli.table_output import progress_of_bytes
+from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import ConnectionFailedError
 from contrada.integrations.files import (
     BadRecord,
@@ -37,7 +38,7 @@ from contrada.integrations.files.read_options import plain_format
 from contrada.integrations.files.record import Make
 from contrada.integrations.files.subscription_files import STANDARD_INPUT
 from contrada.model import Notification
-from contrada.service import Service, ServiceStatistics, with_transmission
+from contrada.service import Service, ServiceStatistics, with_delivery, with_transmission
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 from contrada.service.security.signatures import Signer
 
@@ -68,6 +69,11 @@ EVENTS_AT_ONCE: Final = 256
 @options.typed(
     "--priority", click.IntRange(0, PRIORITY_MAX), None, "Priority in queues; higher first."
 )
+@options.text(
+    "--delivery",
+    "CLASS",
+    "Delivery guarantee, such as `certified` or `reliable fifo`; default: best-effort.",
+)
 @read_flags.cell_options
 @read_flags.naming_options
 @approach_options
@@ -82,6 +88,7 @@ def pub(
     keep: bool,
     ttl: float | None,
     priority: int | None,
+    delivery: str | None,
     approach: Approach,
     **given: Any,
 ) -> None:
@@ -103,6 +110,7 @@ def pub(
     contrada pub --csv flights.csv --types tailnum=text,time_hour=time --absent NA
     contrada pub --to contradas://desk.example --tls-authority ours.pem symbol=DIS
     contrada pub alarm=fire --ttl 30 --priority 9
+    contrada pub order=DIS amount=100 --delivery certified
     contrada pub --publisher desk --sign desk.pem symbol=DIS price=61.5
     tail -f beats.ndjson | contrada pub --json - --rename @timestamp=at --types at=time
     tail -f /var/log/nginx/access.log | contrada pub --log access -
@@ -116,8 +124,7 @@ def pub(
     reading = read_flags.reading_of(**given)
     if not sources and reading != ReadOptions():
         raise click.UsageError("options of reading are for files")
-    is_timed = ttl is not None or priority is not None
-    timed = partial(with_transmission, ttl_s=ttl, priority=priority) if is_timed else None
+    timed = _envelope_maker(ttl, priority, delivery)
     is_live = sources == [STANDARD_INPUT] and size_of_stream(sys.stdin.buffer) is None
     service = connect(to, approach, publisher=_identity(publisher, sign), reconnect=is_live)
     if not sources:
@@ -129,6 +136,16 @@ def pub(
         counts = run(publishing, is_endless=is_live)
     for reason, lost in counts.dropped.items():
         click.echo(f"{lost} dropped: {reason}", err=True)
+
+
+def _envelope_maker(ttl: float | None, priority: int | None, delivery: str | None) -> Timed:
+    """Returns the change of each notification by the options, if there is one."""
+    if delivery is None:
+        if ttl is None and priority is None:
+            return None
+        return partial(with_transmission, ttl_s=ttl, priority=priority)
+    delivery_class(delivery)  # A wrong one is refused before anything is read.
+    return lambda it: with_delivery(with_transmission(it, ttl, priority), delivery)
 
 
 def _identity(publisher: str | None, sign: str | None) -> str | Signer | None:
