@@ -222,6 +222,10 @@ class ConnectionFailedError(ServiceError):
         self.reason, self.may_be_published = reason, may_be_published
 
 
+class PeerLostError(ConnectionFailedError):
+    """The other system of a bridge is lost, or cannot be reached; another attempt may succeed."""
+
+
 class ProtocolError(ServiceError):
     """The other side broke the protocol. Carries `reason`."""
 

@@ -60,8 +60,10 @@ async def test_all_brokers_of_a_network_are_checked() -> None:
         whats = [f"{name} at {of.address}" for name, of in zip(names, brokers, strict=True)]
     assert status == 0
     assert {each["what"] for each in found} >= {*whats}
-    (warning,) = (each for each in found if each["level"] == "warning")
-    assert (warning["what"], warning["found"]) == (whats[2], "1 refused: not contrada")
+    warnings = [(each["what"], each["found"]) for each in found if each["level"] == "warning"]
+    # Safe answers are those of this process, also of other tests.
+    own = [each for each in warnings if "safe answers" not in each[1]]
+    assert own == [(whats[2], "1 refused: not contrada")]
     assert found[-1]["found"] == f"3 brokers: {', '.join(map(repr, names))}"
     assert "versions" not in found[-1]["found"]
 

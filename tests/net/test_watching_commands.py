@@ -403,7 +403,9 @@ def test_inspect_explains_the_route_of_a_notification() -> None:
         at_north, at_south = (
             inspected(each, "--notification", '{"a": 1, "b": "x"}') for each in (north, south)
         )
-        assert at_north["links"] == [{"name": "south", "role": "peer", "cost": 1, "unused": ""}]
+        (link,) = at_north["links"]
+        named = ("name", "role", "cost", "unused")
+        assert [link[each] for each in named] == ["south", "peer", 1, ""]
         assert at_north["neighbours"] == ["south"]
         assert at_north["matching"] == [{"text": "a = 1", "parties": ["neighbour south"]}]
         assert at_south["neighbours"] == []

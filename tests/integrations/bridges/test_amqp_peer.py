@@ -12,14 +12,9 @@ from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from contrada.errors import ConnectionFailedError, InvalidValueError
+from contrada.errors import ConnectionFailedError, InvalidValueError, PeerLostError
 from contrada.integrations.bridges.amqp_peer import AMQP_ADDRESS, AmqpPeer, _record, properties_of
-from contrada.integrations.bridges.bridge_peer import (
-    BridgeLimits,
-    BridgePeer,
-    PeerLostError,
-    PeerSettings,
-)
+from contrada.integrations.bridges.bridge_peer import BridgeLimits, BridgePeer, PeerSettings
 from contrada.integrations.bridges.record_translation import (
     PeerRecord,
     RecordTranslation,

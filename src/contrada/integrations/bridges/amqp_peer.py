@@ -36,11 +36,16 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from yarl import URL
 
-from contrada.errors import ConnectionFailedError, ContradaError, InvalidValueError, ServiceError
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    InvalidValueError,
+    PeerLostError,
+    ServiceError,
+)
 from contrada.integrations.bridges.bridge_peer import (
     AddressForm,
     BridgePeer,
-    PeerLostError,
     PeerSettings,
     reason_of,
 )

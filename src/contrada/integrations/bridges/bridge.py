@@ -19,12 +19,7 @@ from typing import Any, Final, TypeVar
 
 from contrada import errors
 from contrada.delivery.retention import Retention
-from contrada.integrations.bridges.bridge_peer import (
-    BridgeLimits,
-    BridgePeer,
-    PeerAddress,
-    PeerLostError,
-)
+from contrada.integrations.bridges.bridge_peer import BridgeLimits, BridgePeer, PeerAddress
 from contrada.integrations.bridges.record_translation import REASON, PeerRecord, RecordTranslation
 from contrada.model import Filter, FilterSet, Notification
 from contrada.service import DurableRecord, DurableSubscription, Service
@@ -120,7 +115,7 @@ class Bridge:
             works += [] if events is None else [self._relay_out(events)]
             try:
                 await first_of(*works)
-            except PeerLostError as error:
+            except errors.PeerLostError as error:
                 _LOG.warning("%(address)s: %(reason)s", _about(error))
             if clock() - began_s > USUAL_BACKOFF.steady_s:
                 backoff.reset()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from contrada.errors import AddressError, ConnectionFailedError, ContradaError
+from contrada.errors import AddressError, ContradaError, PeerLostError
 from contrada.integrations.bridges.record_translation import PeerRecord
 from contrada.net.wire.address import check_host
 from contrada.net.wire.endpoint import describe_os_error
@@ -103,10 +103,6 @@ class AddressForm:
             raise AddressError(text, self.expected)
         check_host(host)
         return host, given or port
-
-
-class PeerLostError(ConnectionFailedError):
-    """The connection to the other system is lost, or could not be opened; another may succeed."""
 
 
 @dataclass(frozen=True, slots=True)

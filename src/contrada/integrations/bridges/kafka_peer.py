@@ -32,11 +32,16 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from contrada.errors import ConnectionFailedError, ContradaError, InvalidValueError, ServiceError
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    InvalidValueError,
+    PeerLostError,
+    ServiceError,
+)
 from contrada.integrations.bridges.bridge_peer import (
     AddressForm,
     BridgePeer,
-    PeerLostError,
     PeerSettings,
     lost_after,
 )

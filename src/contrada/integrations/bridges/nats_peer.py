@@ -23,11 +23,16 @@ from nats.js import api
 from nats.js import errors as stream_errors
 from nats.js.client import JetStreamContext
 
-from contrada.errors import ConnectionFailedError, ContradaError, InvalidValueError, ServiceError
+from contrada.errors import (
+    ConnectionFailedError,
+    ContradaError,
+    InvalidValueError,
+    PeerLostError,
+    ServiceError,
+)
 from contrada.integrations.bridges.bridge_peer import (
     AddressForm,
     BridgePeer,
-    PeerLostError,
     PeerSettings,
     lost_after,
     reason_of,

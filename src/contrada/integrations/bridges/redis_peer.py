@@ -24,14 +24,10 @@ from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     InvalidValueError,
+    PeerLostError,
     ServiceError,
 )
-from contrada.integrations.bridges.bridge_peer import (
-    AddressForm,
-    BridgePeer,
-    PeerLostError,
-    PeerSettings,
-)
+from contrada.integrations.bridges.bridge_peer import AddressForm, BridgePeer, PeerSettings
 from contrada.integrations.bridges.record_translation import OWN_PREFIX, PeerRecord, text_of
 from contrada.integrations.files.read_options import untyped_value
 from contrada.model.algebra.nested_objects import JSON_TYPE
