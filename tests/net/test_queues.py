@@ -262,6 +262,21 @@ async def test_records_of_a_reader_that_hangs_are_released(serve: Serve, path: P
             await until(lambda: not log.holders)
         assert await service.queues.release("desk") == 0
         assert (await service.queues.state("desk")).unread == 0
+
+
+@on_loop
+async def test_a_reader_that_waits_gets_the_records_that_it_lost(serve: Serve, path: Path) -> None:
+    """A reader that had read all of them would wait for ever, also for later records."""
+    async with serve(path) as service:
+        await filled(service, "desk", 2)
+        async with service.subscribe(durable="desk", auto_acknowledge=False) as reader:
+            positions = [(await reader.next(20)).position for _ in range(2)]
+            waiting = asyncio.create_task(reader.next(20))
+            log = host_of(service).server.logs.log_of("desk")
+            await until(lambda: log.attempts[positions[1]] == 1)  # The server knows that it read.
+            assert await service.queues.release("desk") == 2
+            got = [await waiting, await reader.next(20)]
+            assert [(it.position, it.attempt) for it in got] == [(it, 2) for it in positions]
         with pytest.raises(DeliveryError, match="no durable subscription 'other'"):
             await service.queues.release("other")
 

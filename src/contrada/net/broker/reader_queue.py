@@ -58,6 +58,7 @@ class ReaderQueue:
         self._asked = 0  # records requested from the delivery server and not delivered
         self._portion = _AHEAD_AT_FIRST
         self._bytes = 0
+        self._is_withdrawn = False  # until the client reads again
         self.is_closed = False
         """Whether the delivery server has closed the reader."""
 
@@ -70,6 +71,7 @@ class ReaderQueue:
             return
         if not isinstance(message, Records):
             self.is_closed = isinstance(message, Closed)
+            self._is_withdrawn |= isinstance(message, Withdraw)
             self._append(message, ENTRY_BYTES)
         elif message.records:
             permit = self._connection.permit
@@ -98,7 +100,9 @@ class ReaderQueue:
     def grant(self, credit: int, read: int) -> None:
         """Adds credit for records. The client has read so many of those that were sent."""
         self._granted = min(self._granted + max(credit, 0), OUT_MAX)
-        is_news, self._read = read > self._read, max(read, self._read)
+        # A client that had read all has no new count: its grant tells only that it reads on.
+        is_news = read > self._read or self._is_withdrawn
+        self._read, self._is_withdrawn = max(read, self._read), False
         self._ask(is_news=is_news)
 
     def _ask(self, *, is_news: bool = False) -> None:
