@@ -491,6 +491,29 @@ def test_closing_while_the_broker_is_away(package: Path, place: Place) -> None:
     go()
 
 
+def test_closing_during_work(package: Path, place: Place) -> None:
+    """A handler that closes its subscription would throw, or a second close never be done."""
+
+    @on_loop
+    async def go() -> None:
+        async with runtime_of("node and ws", package, "") as runtime:
+            await runtime.run(CONNECT, {"url": place.address, "token": place.token})
+            found = await runtime.run("""async () => {
+              const orders = await client.subscribe("order any", { durable: "orders" });
+              await client.publish({ order: 1 }, { delivery: "certified" });
+              await orders.handle(() => orders.close());
+              const again = await client.subscribe("order any", { durable: "orders" });
+              const record = await again.next();
+              const answer = client.publish({ order: 2 });
+              await Promise.all([client.close(), client.close(), answer]);
+              return [record.notification.attributes.order, record.attempt, await record.ack()];
+            }""")
+        assert found == [1, 2, False]
+
+    with place.broker():
+        go()
+
+
 def test_a_message_that_is_too_large(package: Path, place: Place) -> None:
     """A publisher would not read why its connection ended, or lose its subscriptions."""
 

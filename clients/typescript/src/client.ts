@@ -232,11 +232,13 @@ export class Client {
     if (delivery.type !== "event") throw new InvalidValueError(id, "a durable subscription has no matches");
     const { notification, position, attempt } = delivery;
     const settle = async (request: Request) => {
+      if (!this.#registered.has(id)) return false;
       try {
         await link.request(request);
         return true;
       } catch (error) {
-        if (!(error instanceof ConnectionError)) throw error;
+        // Closed meanwhile, it has no subscription at the broker any more.
+        if (this.#registered.has(id) && !(error instanceof ConnectionError)) throw error;
         return false;
       }
     };

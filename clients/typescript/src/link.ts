@@ -52,6 +52,7 @@ export class Link {
   #heard = performance.now();
   #lost: ConnectionError | undefined;
   #idle: (() => void) | undefined;
+  #answered: Promise<void> | undefined;
 
   private constructor(
     socket: WebSocket,
@@ -127,8 +128,9 @@ export class Link {
   /** Ends the connection after the answers to all requests. */
   async close(): Promise<void> {
     if (this.#pending.length && !this.#lost) {
-      await new Promise<void>(resolve => this.#idle = resolve);
+      this.#answered ??= new Promise<void>(resolve => this.#idle = resolve);
     }
+    await this.#answered;
     this.lose("the client is closed");
   }
 

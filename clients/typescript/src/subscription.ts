@@ -129,9 +129,9 @@ export class Subscription<T> implements AsyncIterable<T> {
     this.#onLoss(loss);
   }
 
-  /** @internal Drops queued records, which the broker delivers again. */
-  forget(): void {
-    this.#queue = [];
+  /** @internal Drops queued records, which the broker delivers again; all without a choice. */
+  forget(isGone: (item: T) => boolean = () => true): void {
+    this.#queue = this.#queue.filter(item => !isGone(item));
   }
 
   /** @internal */
@@ -161,7 +161,7 @@ export interface DurableRecord<N> {
   readonly attempt: number;
   /**
    * Acknowledges it; returns true when that is on stable storage, false if the connection of this
-   * record is lost: it is delivered again. So do `nack` and `extend`.
+   * record is lost, or the subscription closed: it is delivered again. So do `nack` and `extend`.
    */
   ack(): Promise<boolean>;
   /** Has it delivered again, to any reader, after `delayS` seconds or the delay of the retention. */
@@ -175,6 +175,12 @@ export interface DurableRecord<N> {
  * `handle`, once its function has returned. Unacknowledged ones are delivered again.
  */
 export class DurableSubscription<N> extends Subscription<DurableRecord<N>> {
+  /** @internal A record that comes again, after its time-out, replaces the queued one. */
+  override receive(record: DurableRecord<N>): void {
+    if (record.attempt > 1) this.forget(({ position }) => position === record.position);
+    super.receive(record);
+  }
+
   /** As for a plain subscription; a record whose call fails is returned to the log by `nack`. */
   override async handle(
     call: (item: DurableRecord<N>) => unknown, options: HandleOptions<DurableRecord<N>> = {},

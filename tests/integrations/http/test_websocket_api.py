@@ -91,6 +91,7 @@ def id_of(said: str) -> str:
         ('{"type": "dance"}', "dance"),
         ('{"type": "dance", "id": "d"}', "dance"),
         ('{"type": "subscribe", "id": "s", "filter": "a > 1", "flter": "b"}', "flter"),
+        ('{"type": "subscribe", "id": "s", "durable": "d", "when_full": "block"}', "when_full"),
         ('{"type": "unsubscribe", "id": 7}', "str"),
         ('{"type": "subscribe", "id": "s"}', "filter"),
         ('{"type": "subscribe", "id": "s", "filter": "a >"}', "line 1"),

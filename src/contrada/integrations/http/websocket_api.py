@@ -326,6 +326,9 @@ def _options_of(message: _WebSocketSubscribe) -> dict[str, Any]:
             reason = "prefetch: expected a durable subscription, since others have no records"
             raise errors.InvalidValueError(prefetch, reason)
         return {"when_full": parse_policy(message.when_full)}
+    if message.when_full is not None:
+        reason = "when_full: expected a subscription that is not durable, since that loses nothing"
+        raise errors.InvalidValueError(message.when_full, reason)
     options: dict[str, Any] = {"durable": message.durable, "auto_acknowledge": False}
     if prefetch is not None:
         if not 1 <= prefetch <= PREFETCH_MAX:
