@@ -1,12 +1,15 @@
 """`contrada mqtt`: the former name of `contrada bridge mqtt`."""
 
 import os
+import re
 
 import click
 
 from contrada.cli.bridge import PASSWORD_VARIABLE, bridge
 
 FORMER_VARIABLE = "CONTRADA_MQTT_PASSWORD"
+
+_FORMER = re.compile(r"^--mqtt-")
 
 
 @click.command(
@@ -23,7 +26,7 @@ def mqtt(ctx: click.Context, options: tuple[str, ...]) -> None:
     click.echo("contrada mqtt is contrada bridge mqtt now", err=True)
     if FORMER_VARIABLE in os.environ:
         os.environ.setdefault(PASSWORD_VARIABLE, os.environ[FORMER_VARIABLE])
-    renamed = [each.replace("--mqtt-", "--peer-", 1) for each in options]
+    renamed = [_FORMER.sub("--peer-", each) for each in options]
     parent = ctx.parent
     with bridge.make_context("bridge", ["mqtt", "--stats", *renamed], parent) as inner:
         bridge.invoke(inner)

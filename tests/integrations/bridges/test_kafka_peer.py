@@ -75,6 +75,13 @@ def test_a_record_becomes_a_notification() -> None:
     }
 
 
+@pytest.mark.parametrize("time_ms", [1_764_000_000_000_000, 2**62])
+def test_a_time_beyond_the_calendar_is_left_out(time_ms: int) -> None:
+    """A producer that stamps microseconds would end the bridge, after each start again."""
+    message = Message(topic="t", partition=0, offset=1, value=b"x", timestamp=(1, time_ms))
+    assert record_from(message).facts == {"partition": 0, "offset": 1}
+
+
 def test_a_notification_becomes_a_record() -> None:
     """Records of one key would lie in several partitions, in any order."""
     of = Notification({"n": 7, "l": ["x", "y"]}, body=b"!", content_type="i/p")

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from contrada.cli import main
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
 from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT
@@ -431,6 +433,13 @@ async def test_a_bridge_speaks_tls_to_mqtt(tmp_path: Path) -> None:
         await session.aclose()
         with pytest.raises(ConnectionFailedError, match="is not trusted"):
             await MqttSession(place, "b", [], limits=ONE, tls=Tls().client_context()).open()
+
+
+def test_the_former_name_changes_options_alone() -> None:
+    """Messages would have another topic than the one in a script, or another filter."""
+    command = ["mqtt", "--broker", "mqtt://a", "--out", "a = 1"]
+    found = CliRunner().invoke(main, [*command, "--topic", "a/--mqtt-b/+"])
+    assert "'a/--mqtt-b/+': expected a topic" in found.stderr
 
 
 @pytest.mark.parametrize("name", [["bridge", "mqtt", "--stats"], ["mqtt"]], ids=["now", "former"])

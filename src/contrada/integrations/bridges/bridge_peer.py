@@ -7,10 +7,11 @@ again.
 """
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from contrada.errors import AddressError, ContradaError, PeerLostError
@@ -20,6 +21,9 @@ from contrada.net.wire.endpoint import describe_os_error
 from contrada.net.wire.tls import Tls
 
 T = TypeVar("T")
+
+_PASSWORD: Final = re.compile(r"\A((?:[^:@]*://)?[^:@]*):.*@", re.DOTALL)
+"""The begin of an address with a password, which ends at the last `@`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,11 @@ class PeerAddress:
         return f"{self.scheme}://{hosts}{f'/{self.path}' if self.path else ''}"
 
 
+def without_password(text: str) -> str:
+    """Returns an address for errors, also a malformed one: a password may contain `/`."""
+    return _PASSWORD.sub(r"\1:…@", text)
+
+
 @dataclass(frozen=True, slots=True)
 class AddressForm:
     """The addresses of a kind: `schemes` are those without and with TLS, and `port` the default of
@@ -81,26 +90,25 @@ class AddressForm:
         place, _, path = rest.partition("/")
         who, _, places = place.rpartition("@")
         user, has_password, _ = who.partition(":")
+        shown = without_password(text)
         if has_password:
-            raise AddressError(
-                f"{scheme}://{user}:…@{places}", f"{self.expected}: others could read it"
-            )
+            raise AddressError(shown, f"{self.expected}: others could read it")
         names = places.split(",")
         good = scheme in self.schemes and text.isprintable() and not set(path) & set("?#")
         if not good or (len(names) > 1 and not self.is_cluster) or (path and not self.has_path):
-            raise AddressError(text, self.expected)
+            raise AddressError(shown, self.expected)
         is_tls = scheme == self.schemes[1]
-        hosts = tuple(self._host(each, text, self.ports[is_tls]) for each in names)
+        hosts = tuple(self._host(each, shown, self.ports[is_tls]) for each in names)
         return PeerAddress(scheme, hosts, is_tls, unquote(user), password, unquote(path))
 
-    def _host(self, name: str, text: str, port: int) -> tuple[str, int]:
+    def _host(self, name: str, shown: str, port: int) -> tuple[str, int]:
         try:
             parts = urlsplit(f"//{name}")
             host, given = parts.hostname, parts.port
         except ValueError:
-            raise AddressError(text, self.expected) from None
+            raise AddressError(shown, self.expected) from None
         if not host or given == 0:
-            raise AddressError(text, self.expected)
+            raise AddressError(shown, self.expected)
         check_host(host)
         return host, given or port
 

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -333,7 +334,9 @@ def record_from(message: Message) -> PeerRecord:
     if (key := _text(message.key())) is not None:
         facts["key"] = key
     if kind != TIMESTAMP_NOT_AVAILABLE:
-        facts["time"] = datetime.fromtimestamp(time_ms / 1000, UTC)
+        # Any number of a producer, such as microseconds: an error would end the bridge, each time.
+        with suppress(ValueError, OverflowError, OSError):
+            facts["time"] = datetime.fromtimestamp(time_ms / 1000, UTC)
     return PeerRecord(
         topic=message.topic() or "",
         payload=message.value() or b"",

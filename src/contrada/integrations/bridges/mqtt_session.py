@@ -31,6 +31,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from contrada.errors import AddressError, ConnectionFailedError, ServiceError
+from contrada.integrations.bridges.bridge_peer import without_password
 from contrada.integrations.bridges.mqtt_messages import MqttMessage, check_topics
 from contrada.net.wire.address import check_host
 from contrada.net.wire.endpoint import describe_os_error
@@ -85,17 +86,17 @@ class MqttAddress:
 
 def parse_mqtt_address(text: str, password: str = "") -> MqttAddress:
     """Parses an address. Raises AddressError."""
+    shown = without_password(text)
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise AddressError(text, _EXPECTED) from None
+        raise AddressError(shown, _EXPECTED) from None
     extra = parts.path.strip("/") or parts.query or parts.fragment
     if parts.password is not None:
-        shown = text.replace(f":{parts.password}@", ":…@")
         raise AddressError(shown, f"{_EXPECTED}: others could read it")
     if parts.scheme not in _PORTS or not host or extra or port == 0 or not text.isprintable():
-        raise AddressError(text, _EXPECTED)
+        raise AddressError(shown, _EXPECTED)
     check_host(host)
     port = port or _PORTS[parts.scheme]
     return MqttAddress(host, port, parts.scheme == "mqtts", parts.username or "", password)
