@@ -58,17 +58,17 @@ class SentEvents(Response):
         self.cut = scope["extensions"][CUT]
         writing = asyncio.ensure_future(self._write(send))
         try:
-            # The end of the answer is received as a disconnect, too.
-            while (await receive())["type"] != "http.disconnect":
-                pass
+            async with self._opened:
+                try:
+                    # The end of the answer is received as a disconnect, too.
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
+                finally:
+                    writing.cancel()
+                    await asyncio.wait([writing])
         finally:
             self._counts.streams -= 1
-            writing.cancel()
-            try:
-                await asyncio.wait([writing])
-            finally:
-                await self._opened.aclose()
-                self.ended.set()
+            self.ended.set()
 
     async def _write(self, send: Send) -> None:
         details: dict[str, Any] = {}
