@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Runs the core's tests with the lowest or the newest versions of what the package requires: $1 is
 # `lowest-direct` or `highest`, each further argument a version of Python. Each pair has a room below
-# build/versions; the wheel is installed there. Spark has scripts/spark_versions.sh of its own.
+# build/versions; the wheel is installed there. psycopg needs the system's libpq. Spark has
+# scripts/spark_versions.sh of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly RESOLUTION=$1 UV=${UV:-build/uv/bin/uv}
 readonly EXTRAS=(amqp evtx feeds files gossip http jwt kafka mqtt nats postgres query redis signing tracing)
 readonly TESTS=(tests/{cli,delivery,gossip,integrations,matching,model,net,patterns,routing,service,typed})
-readonly TOOLS=(attrs detect-secrets feedparser hypothesis jinja2 lxml-stubs mypy 'psycopg[binary]' pydantic pytest
-    pytest-timeout pytest-xdist ruff trustme types-pyyaml)
+readonly TOOLS=(attrs cython detect-secrets feedparser filelock hatchling hypothesis jinja2 lxml-stubs mypy
+    pydantic pytest pytest-timeout pytest-xdist ruff setuptools trustme types-pyyaml)
 shift
 export CONTRADA_GROUP=core  # Tests whose libraries are missing skip.
 

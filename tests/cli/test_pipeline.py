@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ name = "a"
 format = "csv"
 paths = ["a.csv"]
 """
+
+
+needs_pyspark = pytest.mark.skipif(find_spec("pyspark") is None, reason="PySpark is not installed")
 
 
 @pytest.fixture
@@ -44,6 +48,7 @@ def contrada(*arguments: str, prelude: str = "", path: str = "") -> tuple[int, s
     return run.returncode, run.stdout, run.stderr
 
 
+@needs_pyspark
 @pytest.mark.slow
 def test_without_java(description: Path) -> None:
     """A missing Java would show as a stack trace of another library."""
@@ -54,6 +59,7 @@ def test_without_java(description: Path) -> None:
     assert errors.count("\n") == 1
 
 
+@needs_pyspark
 @pytest.mark.slow
 def test_small_local_files_need_no_java(description: Path) -> None:
     """A small run would wait for a JVM, or not say that it has none."""
@@ -72,6 +78,7 @@ def test_without_pyspark(description: Path) -> None:
     assert errors.count("\n") == 1
 
 
+@needs_pyspark
 def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, description: Path) -> None:
     """Spark would fail to start, without a reason."""
     monkeypatch.setattr(spark_session, "_java", lambda: "/usr/bin/java")
@@ -82,6 +89,7 @@ def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, description: Pa
     assert "Java 17 (found /usr/bin/java, 11) is missing" in result.stderr
 
 
+@needs_pyspark
 @pytest.mark.parametrize(
     ("arguments", "old", "new", "message"),
     [

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import contrada
 from contrada.model import native
 from contrada.model.native import INTERPRETED_VARIABLE, load_native, source_digest
 
@@ -52,10 +53,11 @@ def test_all_compiled_modules_are_in_the_hash(monkeypatch: pytest.MonkeyPatch) -
     text = (ROOT / "native" / "source.py").read_text("utf-8")
     compiled = set(re.findall(r'^ .*"(contrada\.matching\.kernels\.\w+)"', text, re.MULTILINE))
     compiled |= set(re.findall(r'"(contrada\.model\.algebra\.\w+)"', text))
+    installed = Path(contrada.__file__).parents[1]
     read: set[str] = set()
 
     def reading(path: Path) -> bytes:
-        read.add(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
+        read.add(".".join(path.relative_to(installed).with_suffix("").parts))
         return b""
 
     monkeypatch.setattr(Path, "read_bytes", reading)
