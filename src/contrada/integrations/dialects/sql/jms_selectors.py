@@ -32,7 +32,7 @@ from contrada.integrations.dialects.sql.sql_reader import (
 )
 from contrada.model.algebra import sets
 from contrada.model.algebra.filter import FilterSet
-from contrada.model.algebra.value_set import PRESENT, ValueSet
+from contrada.model.algebra.value_set import ABSENT, ValueSet
 from contrada.model.rule import RefusedRule, Rule
 
 __all__ = ["filters", "read", "read_rules"]
@@ -48,14 +48,15 @@ _HEADERS: Final = frozenset(
     f"JMS{each}"
     for each in ("DeliveryMode", "Priority", "MessageID", "Timestamp", "CorrelationID", "Type")
 )
-_NULLS: Final = ~PRESENT | sets.eq(None)
 _NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
 
 
 @v_args(inline=True)
 class _SelectorReader(MessageFilterReader):
+    nulls = ABSENT | sets.eq(None)  # NaN is a number.
+
     def others(self, accepted: ValueSet, domain: ValueSet) -> ValueSet:
-        return ~_NULLS - accepted
+        return ~self.nulls - accepted
 
     def compare(self, first: Any, how: str, second: Any) -> Truth:
         values = [each.value for each in (first, second) if isinstance(each, SqlLiteral)]
@@ -90,16 +91,6 @@ class _SelectorReader(MessageFilterReader):
         ):
             raise refusal(STRINGS, texts)
         return super().among(value, *others)
-
-    def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
-        if how.lower() != "like":
-            raise refusal(SYNTAX, str(how))
-        return super().like(value, how, pattern, escape)
-
-    def state(self, read: Any, state: Token) -> Truth:
-        if state.lower() != "null" or not isinstance(read, ColumnReference):
-            raise refusal(SYNTAX, f"IS {state}")
-        return lies_in(read, _NULLS, ~_NULLS)
 
     def column(self, token: Token) -> ColumnReference:
         if not _IDENTIFIER.fullmatch(token):

@@ -42,16 +42,6 @@ class _ServiceBusReader(MessageFilterReader):
     def between(self, *found: Any) -> Truth:
         raise refusal(SYNTAX, "BETWEEN")
 
-    def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
-        if how.lower() != "like":
-            raise refusal(SYNTAX, str(how))
-        return super().like(value, how, pattern, escape)
-
-    def state(self, read: Any, state: Token) -> Truth:
-        if state.lower() != "null" or not isinstance(read, ColumnReference):
-            raise refusal(SYNTAX, f"IS {state}")
-        return super().state(read, state)
-
     def column(self, token: Token) -> ColumnReference:
         scope, dot, name = token.partition(".") if not token.startswith('"') else ("", "", "")
         if dot and (scope.lower() not in ("sys", "user") or "." in name.split('"')[0]):

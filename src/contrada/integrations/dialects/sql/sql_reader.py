@@ -79,7 +79,6 @@ class SqlLiteral(NamedTuple):
 Operand: TypeAlias = ColumnReference | SqlLiteral
 
 _NULL: Final = SqlLiteral(None)
-NULLS: Final = ABSENT | sets.eq(None) | sets.eq(math.nan)
 _UNKNOWN: Final = kleene.constant(None)
 DOMAINS: Final = {
     tag: ValueSet(line.domain(tag)) - sets.eq(math.nan)
@@ -138,6 +137,9 @@ def _reader() -> Lark:
 class TruthReader(Transformer[Token, Any]):
     """Builds truths, bottom up, while lark parses. Dialects with other tests override them."""
 
+    nulls = ABSENT | sets.eq(None) | sets.eq(math.nan)
+    """The values, and the absence, that are NULL."""
+
     def others(self, accepted: ValueSet, domain: ValueSet) -> ValueSet:
         """Returns the values for which a test is false and not unknown."""
         return domain - accepted
@@ -195,7 +197,7 @@ class TruthReader(Transformer[Token, Any]):
         """Returns the truth of IS NULL, TRUE, FALSE or UNKNOWN."""
         word = state.lower()
         if word == "null" and not isinstance(read, Truth):
-            return lies_in(read, NULLS, ~NULLS)
+            return lies_in(read, self.nulls, ~self.nulls)
         held = _truth(read)
         if word in ("null", "unknown"):
             return kleene.certain(held.defined).inverse()
@@ -205,7 +207,7 @@ class TruthReader(Transformer[Token, Any]):
         """Equal, or both NULL; never unknown."""
         a, b = operand_of(first), operand_of(second)
         if _NULL in (a, b):
-            return lies_in(b if a == _NULL else a, NULLS, ~NULLS)
+            return lies_in(b if a == _NULL else a, self.nulls, ~self.nulls)
         return kleene.certain(self.compare(a, "=", b).true)
 
     def exists(self, column: ColumnReference) -> Truth:
@@ -281,8 +283,19 @@ class TruthReader(Transformer[Token, Any]):
         return SqlLiteral({"null": None, "true": True, "false": False}[token.lower()])
 
 
+@v_args(inline=True)
 class MessageFilterReader(TruthReader):
-    """Builds the truth of filters of messages, which have fewer kinds of constants than SQL."""
+    """Builds the truth of filters of messages, which have fewer tests and constants than SQL."""
+
+    def like(self, value: Any, how: Token, pattern: Any, escape: Any) -> Truth:
+        if how.lower() != "like":
+            raise refusal(SYNTAX, str(how))
+        return super().like(value, how, pattern, escape)
+
+    def state(self, read: Any, state: Token) -> Truth:
+        if state.lower() != "null" or not isinstance(read, ColumnReference):
+            raise refusal(SYNTAX, f"IS {state}")
+        return super().state(read, state)
 
     def not_distinct(self, *found: Any) -> Truth:
         raise refusal(SYNTAX, "IS DISTINCT FROM")
