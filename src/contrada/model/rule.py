@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.model.algebra.filter import FilterSet
@@ -145,7 +145,10 @@ def only_rule(dialect: str, rules: Iterator[Rule | RefusedRule]) -> Rule:
     return rule
 
 
-def read_or_refuse(name: str, read: Callable[[], Rule]) -> Rule | RefusedRule:
+AnyRule = TypeVar("AnyRule", Rule, CorrelationRule)
+
+
+def read_or_refuse(name: str, read: Callable[[], AnyRule]) -> AnyRule | RefusedRule:
     """Calls `read`; an error gives a refused rule of this name."""
     try:
         return read()

@@ -70,6 +70,7 @@ def test_damaged_rules_are_read_or_refused(case: tuple[str, str]) -> None:
         ("jms", "(" * 60 + "a" + ")" * 60),
         ("servicebus", "a = 1 OR " * 100_000 + "a = 1"),
         ("rabbitmq", "[" * 200 + "]" * 200),
+        ("alertmanager", "route: {receiver: a, routes: [" + "{match: {a: b}}, " * 1_000 + "]}"),
         ("falco", "a.b = 1 or " * 10_000 + "a.b = 1"),
         ("falco", "- macro: m\n  condition: m\n- rule: r\n  condition: m"),
         (

@@ -10,12 +10,13 @@ Aliases share the object of their anchor, so a small text can represent a huge d
 nodes count each time, up to `ALIASED_NODES_MAX` in the whole text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NoReturn, TypeAlias, cast
 
 import yaml
 
-from contrada.errors import LimitError, RefusedRuleError
+from contrada.errors import ContradaError, LimitError, RefusedRuleError
+from contrada.model.rule import RefusedRule, Rule
 
 DOCUMENTS_CHARACTERS_MAX: Final = 16_000_000
 """Characters of a YAML text. Beyond it: the text is refused."""
@@ -67,6 +68,29 @@ def documents(
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f"line {mark.line + 1}"
         raise RefusedRuleError(dialect, NOT_YAML, found, place) from None
+
+
+def rules_of_documents(
+    dialect: str, text: str, read: Callable[[Document], Iterator[Rule | RefusedRule]], no_rules: str
+) -> Iterator[Rule | RefusedRule]:
+    """Yields the rules that `read` finds in each document of a text. An error refuses the rest; a
+    text with no rule is refused with the reason `no_rules`.
+    """
+    is_empty = True
+    try:
+        for document in documents(dialect, text):
+            if isinstance(document, RefusedRuleError):
+                rules: Iterator[Rule | RefusedRule] = iter((RefusedRule("", document),))
+            else:
+                rules = read(document)
+            for rule in rules:
+                is_empty = False
+                yield rule
+    except ContradaError as error:
+        yield RefusedRule("", error)
+        return
+    if is_empty:
+        yield RefusedRule("", RefusedRuleError(dialect, no_rules))
 
 
 def only_document(dialect: str, text: str, reason: str) -> Document:

@@ -10,19 +10,24 @@ Source: Prometheus 3's documentation, Alertmanager: configuration, matchers, sil
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
-from contrada.errors import ContradaError, RefusedRuleError
+from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.integrations.dialects.prometheus.promql import label_of, label_values, text_of
-from contrada.integrations.dialects.yaml_documents import documents
-from contrada.model.algebra.expression import And, Formula, Member, negation
+from contrada.integrations.dialects.yaml_documents import rules_of_documents
+from contrada.model.algebra.expression import TRUE, And, Formula, Member, negation
 from contrada.model.algebra.filter import FilterSet, filter_set
-from contrada.model.rule import Note, RefusedRule, Rule, only_rule, require_text
+from contrada.model.rule import Note, RefusedRule, Rule, only_rule, read_or_refuse, require_text
 
 __all__ = ["filters", "read", "read_rules"]
 
 DIALECT: Final = "alertmanager"
+
+ROUTES_MAX: Final = 1_000
+"""Routes of a configuration of Alertmanager, whose conditions exclude each other. Beyond it: the
+configuration is refused."""
 
 NO_RULES: Final = "no route, silence or inhibition"
 MATCHER: Final = "a matcher that cannot be read"
@@ -48,24 +53,11 @@ def filters(text: str) -> FilterSet:
 
 
 def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
-    """Yields the rules of a configuration in YAML, or of silences in JSON as `amtool silence query
-    -o json` prints them. Cost: linear, plus the filters; see `model.algebra.filter.filter_set`.
+    """Returns the rules of a configuration in YAML, or of silences in JSON as `amtool silence query
+    -o json` prints them. Cost: linear, and of routes the square of those beside each other; plus
+    the filters, see `model.algebra.filter.filter_set`.
     """
-    found = 0
-    try:
-        for document in documents(DIALECT, text):
-            if isinstance(document, RefusedRuleError):
-                found += 1
-                yield RefusedRule("", document)
-                continue
-            for each in _rules_of(document):
-                found += 1
-                yield each
-    except ContradaError as error:
-        yield RefusedRule("", error)
-        return
-    if not found:
-        yield RefusedRule("", RefusedRuleError(DIALECT, NO_RULES))
+    return map(_own, rules_of_documents(DIALECT, text, _rules_of, NO_RULES))
 
 
 def _rules_of(document: Any) -> Iterator[Rule | RefusedRule]:
@@ -73,31 +65,40 @@ def _rules_of(document: Any) -> Iterator[Rule | RefusedRule]:
         if isinstance(each, dict) and isinstance(each.get("matchers"), list):
             name = str(each.get("id", ""))
             about = {"title": each["comment"]} if isinstance(each.get("comment"), str) else {}
-            yield _rule(name, lambda of=each: _silence(of["matchers"]), about=about)
+            yield _rule(name, partial(_silence, each["matchers"]), about=about)
     if not isinstance(document, dict):
         return
     if isinstance(document.get("route"), dict):
-        yield from _routes(document["route"], And(()), "")
+        if (routes := _count_routes(document["route"])) > ROUTES_MAX:
+            raise LimitError("ROUTES_MAX", ROUTES_MAX, routes)
+        yield from _routes(document["route"], TRUE, "")
     for number, each in enumerate(_listed(document.get("inhibit_rules")), start=1):
         equal = each.get("equal") if isinstance(each, dict) else None
         notes = (Note(EQUAL, ", ".join(map(str, equal))),) if isinstance(equal, list) else ()
         for side in ("source", "target"):
             name = f"inhibition {number} {side}"
-            yield _rule(name, lambda of=each, at=side: _matchers(of, f"{at}_"), notes=notes)
+            yield _rule(name, partial(_matchers, each, f"{side}_"), notes=notes)
 
 
-def _rule(name: str, condition: Any, **parts: Any) -> Rule | RefusedRule:
-    try:
-        return Rule(name, filter_set(condition()), **parts)
-    except ContradaError as error:
-        return RefusedRule(name, _own(error))
+def _rule(name: str, condition: Callable[[], Formula], **parts: Any) -> Rule | RefusedRule:
+    return read_or_refuse(name, lambda: Rule(name, filter_set(condition()), **parts))
 
 
-def _own(error: ContradaError) -> ContradaError:
+def _own(rule: Rule | RefusedRule) -> Rule | RefusedRule:
     """Returns a refusal of a matcher, which queries of Prometheus share, as one of Alertmanager."""
-    if isinstance(error, RefusedRuleError):
-        return RefusedRuleError(DIALECT, error.reason, error.found, error.place)
-    return error
+    if isinstance(rule, RefusedRule) and isinstance(rule.error, RefusedRuleError):
+        error = rule.error
+        own = RefusedRuleError(DIALECT, error.reason, error.found, error.place)
+        return RefusedRule(rule.name, own)
+    return rule
+
+
+def _count_routes(route: dict[Any, Any]) -> int:
+    return 1 + sum(map(_count_routes, _below(route)))
+
+
+def _below(route: dict[Any, Any]) -> list[dict[Any, Any]]:
+    return [each for each in _listed(route.get("routes")) if isinstance(each, dict)]
 
 
 def _routes(route: dict[Any, Any], around: Formula, receiver: str) -> Iterator[Rule | RefusedRule]:
@@ -109,19 +110,19 @@ def _routes(route: dict[Any, Any], around: Formula, receiver: str) -> Iterator[R
         if not receiver:
             raise RefusedRuleError(DIALECT, RECEIVER)
         mine = And((around, _matchers(route, "")))
-        below = [each for each in _listed(route.get("routes")) if isinstance(each, dict)]
-        conditions = [_matchers(each, "") for each in below]
+        below = _below(route)
+        others = [negation(_matchers(each, "")) for each in below]
     except ContradaError as error:
-        yield RefusedRule(receiver, _own(error))
+        yield RefusedRule(receiver, error)
         return
     times = [key for key in ("mute_time_intervals", "active_time_intervals") if key in route]
-    left = And((mine, *(negation(each) for each in conditions)))
-    yield _rule(receiver, lambda: left, notes=tuple(Note(TIMES, each) for each in times))
-    taken: list[Formula] = []
-    for each, condition in zip(below, conditions, strict=True):
-        yield from _routes(each, And((mine, *map(negation, taken))), receiver)
+    notes = tuple(Note(TIMES, each) for each in times)
+    yield _rule(receiver, partial(And, (mine, *others)), notes=notes)
+    left: list[Formula] = [mine]
+    for each, other in zip(below, others, strict=True):
+        yield from _routes(each, And(tuple(left)), receiver)
         if each.get("continue") is not True:
-            taken.append(condition)
+            left.append(other)
 
 
 def _matchers(of: Any, prefix: str) -> Formula:

@@ -19,10 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
-from contrada import errors
 from contrada.errors import InvalidFilterError, InvalidNameError, LimitError, RefusedRuleError
 from contrada.integrations.dialects import dialect_grammar
-from contrada.integrations.dialects.yaml_documents import Document, documents
+from contrada.integrations.dialects.yaml_documents import Document, rules_of_documents
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import MIRRORED, And, Formula, Member, Or, negation
 from contrada.model.algebra.filter import FilterSet, filter_set
@@ -373,27 +372,18 @@ _NAMES: Final = ("alert", "record", "name")
 
 
 def read_rules(text: str, *, rows: bool = False) -> Iterator[Rule | RefusedRule]:
-    """Yields the rules of a YAML file: every map with a query in `expr` or `query`.
+    """Returns the rules of a YAML file: every map with a query in `expr` or `query`.
 
     `alert`, `record` or `name` is the name of a rule, the annotation `summary` its title, the label
     `severity` its level. `for` is ignored: filters match whenever the query has a result. For
     `rows` see `filters`.
     """
-    found = 0
-    try:
-        for document in documents(DIALECT, text):
-            if isinstance(document, RefusedRuleError):
-                found += 1
-                yield RefusedRule("", document)
-                continue
-            for name, query, about in _queries(document):
-                found += 1
-                yield read_or_refuse(name, partial(read, query, name, rows=rows, about=about))
-    except errors.ContradaError as error:
-        yield RefusedRule("", error)
-        return
-    if not found:
-        yield RefusedRule("", RefusedRuleError(DIALECT, NO_RULES))
+
+    def rules_in(document: Document) -> Iterator[Rule | RefusedRule]:
+        for name, query, about in _queries(document):
+            yield read_or_refuse(name, partial(read, query, name, rows=rows, about=about))
+
+    return rules_of_documents(DIALECT, text, rules_in, NO_RULES)
 
 
 def read(

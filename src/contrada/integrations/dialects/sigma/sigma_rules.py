@@ -94,7 +94,8 @@ def read_all(
             elif document is None or related.has_consumed(document):
                 continue
             elif is_correlation(document):
-                yield _correlation(document, related, read, pipelines)
+                correlation = partial(_correlation, document, related, read, pipelines)
+                yield read_or_refuse(name_of(document), correlation)
             else:
                 yield read_or_refuse(name_of(document), partial(read, document))
     except ContradaError as error:
@@ -144,16 +145,12 @@ def _correlation(
     related: _RelatedRules,
     read: Callable[[Any], Rule],
     pipelines: Sequence[ProcessingPipeline],
-) -> CorrelationRule | RefusedRule:
-    name = name_of(document)
-    try:
-        given = {each: related.named(each) for each in related_names(document)}
-        sources = [LogSource.of(each.get("logsource") or {}) for each in given.values()]
-        filters = {each: read(rule).exact_filters(DIALECT) for each, rule in given.items()}
-        found = read_correlation(document, filters, sources, pipelines)
-        return CorrelationRule(name, *found, about(document))
-    except ContradaError as error:
-        return RefusedRule(name, error)
+) -> CorrelationRule:
+    given = {each: related.named(each) for each in related_names(document)}
+    sources = [LogSource.of(each.get("logsource") or {}) for each in given.values()]
+    filters = {each: read(rule).exact_filters(DIALECT) for each, rule in given.items()}
+    found = read_correlation(document, filters, sources, pipelines)
+    return CorrelationRule(name_of(document), *found, about(document))
 
 
 def read(
