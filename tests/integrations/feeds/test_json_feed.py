@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError, InputError, LimitError, ParseError
+from contrada.integrations.feeds.feed_formats import only, read_feed
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
-from contrada.integrations.feeds.json_feed import is_json, only_items, read_json_feed
+from contrada.integrations.feeds.json_feed import is_json
 from contrada.integrations.files import BadRecord, ReadOptions, Record
 from tests.asynchronous import on_loop
 
@@ -64,7 +65,7 @@ async def test_new_and_changed_items_are_given(tmp_path: Path) -> None:
         "1",
     ]
     again, edited = (
-        [each.version for each in read_json_feed(data, "s", "items").entries]
+        [each.version for each in read_feed(data, "s", "items").entries]
         for data in (feed_of(ITEMS[1]), feed_of(unchanged))
     )
     assert again == edited
@@ -74,26 +75,26 @@ async def test_new_and_changed_items_are_given(tmp_path: Path) -> None:
 
 def test_a_feed_is_known_by_its_address_or_home() -> None:
     """A feed at a new place would be another one."""
-    assert read_json_feed(feed_of(), "s").identity == ABOUT["feed_url"]
+    assert read_feed(feed_of(), "s").identity == ABOUT["feed_url"]
     home = {"feed_url": None, "home_page_url": "https://example.org/"}
-    assert read_json_feed(feed_of(**home), "s").identity == "https://example.org/ T"
-    assert read_json_feed(feed_of(feed_url=None), "s").identity == "s"
+    assert read_feed(feed_of(**home), "s").identity == "https://example.org/ T"
+    assert read_feed(feed_of(feed_url=None), "s").identity == "s"
     marked = b"\xef\xbb\xbf" + feed_of(*ITEMS)
     assert is_json(marked)
-    assert len(read_json_feed(marked, "s").entries) == 3
+    assert len(read_feed(marked, "s").entries) == 3
     assert not is_json(b"<rss/>")
 
 
 def test_any_json_with_its_entries_named() -> None:
     """Only feeds of one format could be followed."""
     data = json.dumps({"a": {"b": [{"k": {"id": 1}, "v": 1}, {"k": {"id": 2}}]}}).encode()
-    feed = read_json_feed(data, "s", "a.b", "k.id")
-    moved = read_json_feed(data.replace(b'"v": 1', b'"v": 2'), "s", "a.b", "k.id")
+    feed = read_feed(data, "s", "a.b", "k.id")
+    moved = read_feed(data.replace(b'"v": 1', b'"v": 2'), "s", "a.b", "k.id")
     assert [each.identity for each in feed.entries] == [each.identity for each in moved.entries]
     assert feed.entries[0].version != moved.entries[0].version
-    assert json.loads(only_items(feed, feed.entries[1:])) == {"a": {"b": [{"k": {"id": 2}}]}}
-    whole = read_json_feed(b"[1, 2]", "s", ".")
-    assert json.loads(only_items(whole, whole.entries)) == [1, 2]
+    assert json.loads(only(feed, feed.entries[1:])) == {"a": {"b": [{"k": {"id": 2}}]}}
+    whole = read_feed(b"[1, 2]", "s", ".")
+    assert json.loads(only(whole, whole.entries)) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_any_json_with_its_entries_named() -> None:
 def test_other_json_is_refused(data: bytes, error: type[ContradaError], reason: str) -> None:
     """A wrong address would look like a feed without news."""
     with pytest.raises(error) as found:
-        read_json_feed(data, "s", entries_max=2)
+        read_feed(data, "s", entries_max=2)
     assert reason in str(found.value)
 
 
@@ -143,11 +144,11 @@ VALUES = st.recursive(
 def test_any_json_is_a_feed_or_refused(items: list[Any], piece: bytes, at: int) -> None:
     """A hostile feed would end the polls of all feeds."""
     data = feed_of(*items)
-    feed = read_json_feed(data, "s")
-    again = read_json_feed(only_items(feed, feed.entries), "s", "items")
+    feed = read_feed(data, "s")
+    again = read_feed(only(feed, feed.entries), "s", "items")
     assert len(again.entries) == len(items)
     with suppress(ContradaError):
-        read_json_feed(data[:at] + piece + data[at:], "s")
+        read_feed(data[:at] + piece + data[at:], "s")
 
 
 @on_loop

@@ -26,6 +26,7 @@ from contrada.integrations.documents.damaged_document import DamagedPiece, witho
 from contrada.integrations.feeds.feed_document import FeedDocument, FeedEntry, digest
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_links import resolve_links
+from contrada.integrations.feeds.json_feed import JSON, is_json, only_items, read_json_feed
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
 _ABOUT: Final = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}about"
@@ -55,12 +56,14 @@ def read_feed(
 ) -> FeedDocument:
     """Returns the feed of a document.
 
-    `entries` names the elements that are its entries, with their prefix; the default depends on the
-    format. `identity` is the path, from an entry on, of the element or attribute that identifies
-    it, such as `head.guid`. With `edits` every change of content counts. Intact entries of a
-    document that is not well formed are read, as by `Renderer`. Cost: proportional to the document.
-    Raises ParseError, LimitError, and InputError for an unknown format.
+    `entries` names the elements that are its entries, with their prefix, or the array in JSON; the
+    default depends on the format. `identity` is the path, from an entry on, of the element,
+    attribute or value that identifies it, such as `head.guid`. With `edits` every change of content
+    counts. Intact entries of XML that is not well formed are read, as by `Renderer`. Cost:
+    proportional to the document. Raises ParseError, LimitError, InputError for an unknown format.
     """
+    if is_json(data):
+        return read_json_feed(data, source, entries, identity, edits, entries_max)
     root, faults = _without_preface(data, entries)
     format_name, entries_name, nodes = _entries(root, source, entries)
     found: list[FeedEntry] = []
@@ -129,9 +132,11 @@ def _whole(data: bytes, entries: str | None) -> tuple[etree._Element, tuple[Dama
 
 
 def only(feed: FeedDocument, chosen: Iterable[FeedEntry], address: str = "") -> bytes:
-    """Returns the document with only these entries, and absolute links; `address` is where it was
-    read. The feed is unusable afterwards.
+    """Returns the document with only these entries, and in XML with absolute links; `address` is
+    where it was read. The feed is unusable afterwards.
     """
+    if feed.format_name == JSON:
+        return only_items(feed, chosen)
     kept = {id(each) for each in chosen}
     for each in feed.entries:
         parent = each.node.getparent()

@@ -20,7 +20,7 @@ from contrada.integrations.feeds.feed_formats import only, read_feed
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_states import EntryState, FeedStates, Validators
 from contrada.integrations.feeds.fetcher import Fetched, Fetcher, shown_source
-from contrada.integrations.feeds.json_feed import is_json, only_items, read_json_feed
+from contrada.integrations.feeds.json_feed import is_json
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, bad_record
 
@@ -128,10 +128,9 @@ class FeedPoller:
         try:
             # A stylesheet makes other elements of the entries.
             entries = None if self._options.stylesheet else self._options.entries
-            in_json = is_json(fetched.data)
-            if in_json:
-                Renderer(self._options, "json")  # Raises for options of XML.
-            feed = (read_json_feed if in_json else read_feed)(
+            format_name = "json" if is_json(fetched.data) else "xml"
+            Renderer(self._options, format_name)  # Raises for options of XML.
+            feed = read_feed(
                 fetched.data,
                 shown,
                 entries,
@@ -152,10 +151,8 @@ class FeedPoller:
         is_chosen = (state is not EntryState.UNCHANGED for state in judged)
         if chosen := list(compress(feed.entries, is_chosen)):
             entries = self._options.entries if self._options.stylesheet else feed.entries_name
-            renderer = Renderer(
-                replace(self._options, entries=entries), "json" if in_json else "xml"
-            )
-            left = only_items(feed, chosen) if in_json else only(feed, chosen, fetched.address)
+            renderer = Renderer(replace(self._options, entries=entries), format_name)
+            left = only(feed, chosen, fetched.address)
             feed, chosen = remembered(feed), []
             records += renderer.render(left, shown)
         new, changed, unchanged = (judged.count(state) for state in EntryState)

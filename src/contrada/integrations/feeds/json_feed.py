@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from contrada.errors import InputError, LimitError, ParseError
 from contrada.integrations.feeds.feed_document import FeedDocument, FeedEntry, digest
-from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.files.json_objects import WHOLE_DOCUMENT, decode_value
 from contrada.integrations.files.lines import printable
 from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX
+
+JSON: Final = "json"
+"""The format's name."""
 
 ITEMS: Final = "items"
 """The array of entries in a JSON Feed."""
@@ -33,11 +35,10 @@ def is_json(data: bytes) -> bool:
 def read_json_feed(
     data: bytes,
     source: str,
-    entries: str | None = None,
-    identity: str | None = None,
-    *,
-    edits: bool = False,
-    entries_max: int = FeedLimits().feed_entries_max,
+    entries: str | None,
+    identity: str | None,
+    edits: bool,
+    entries_max: int,
 ) -> FeedDocument:
     """Returns the feed of a JSON document. Parameters, cost and errors: as `read_feed`."""
     text = printable(data.removeprefix(_MARK).decode("utf-8", "surrogateescape"))
@@ -57,7 +58,7 @@ def read_json_feed(
     if not own and (home := _text_at(root, "home_page_url")):
         own = f"{home} {_text_at(root, 'title')}"
     name = entries or ITEMS
-    return FeedDocument("json", own or source, name, tuple(found), root)
+    return FeedDocument(JSON, own or source, name, tuple(found), root)
 
 
 def only_items(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
