@@ -31,6 +31,8 @@ def test_unknown_suffix() -> None:
     """Else a file would be read as something that it is not."""
     with pytest.raises(InputError, match=r"'.txt', expected one of .csv"):
         format_of(Path("a.txt"))
+    with pytest.raises(InputError, match=r"'\.GZ'"):
+        format_of(Path("a.csv.GZ"))  # Only lower-case suffixes are unpacked.
 
 
 @pytest.mark.parametrize("format_name", ["csv", "json", "xml"])

@@ -271,7 +271,7 @@ _NO_NUMBER: Final = 'JSON (which has no such number; write {"$number": "NaN"})'
 _DECODER: Final = strict(_int, no_number=_NO_NUMBER)
 
 
-_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+_PLAIN: Final = frozenset((str, int, float, bool))
 _BODY: Final = "$body"
 _BODY_MEMBERS: Final = ({"$text", "$type"}, {"$bytes", "$type"})
 

@@ -254,7 +254,7 @@ def unpacked(path: DataFile) -> Iterator[Any]:
 
 def unpacked_name(name: str) -> str:
     """Returns the name of a file without a suffix of compression."""
-    return name[: name.rindex(".")] if name.lower().endswith(PACKED) else name
+    return name[: name.rindex(".")] if name.endswith(PACKED) else name
 
 
 def _unpacking(stream: BinaryIO, suffix: str) -> Any:

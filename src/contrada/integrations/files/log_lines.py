@@ -36,7 +36,7 @@ LOG_LINE_SHOWN_MAX: Final = 60
 
 _QUOTED: Final = r'"(?P<{}>(?:[^"\\]|\\.)*+)"'
 _ACCESS: Final = re.compile(
-    r"(?P<host>\S+) (?P<ident>\S+) (?P<user>.+?) \[(?P<time>[^\]]+)\] "
+    r"(?P<host>\S+) (?P<ident>\S+) (?P<user>.+?) \[(?P<time>[^\[\]]+)\] "
     + _QUOTED.format("request")
     + r" (?P<status>\S+) (?P<bytes>\S+)"
     + f"(?: {_QUOTED.format('referer')} {_QUOTED.format('agent')})?(?: (?P<rest>.*))?"
