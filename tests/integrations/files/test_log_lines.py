@@ -169,7 +169,7 @@ def test_lines_of_another_form_are_bad(tmp_path: Path, form: str, line: str, rea
 
 @pytest.mark.timeout(20)
 def test_a_hostile_line_ends_soon() -> None:
-    """A long name of a user would take minutes, since each bracket would be searched for its end."""
+    """A long name of a user would take minutes, as each bracket would be searched for its end."""
     found = record_of(log_reader("access", ReadOptions()), "f", 1, "a b c" + " [" * 200_000)
     assert isinstance(found, BadRecord)
 
