@@ -149,6 +149,8 @@ def test_a_pattern_of_times_is_declared(tmp_path: Path) -> None:
         ReadOptions(types=types).converter("local")("25.01.2016 10:35")
     with pytest.raises(InputError, match="found 'time:%', expected directives of strptime"):
         ReadOptions(types={"t": "time:%"})
+    with pytest.raises(InputError, match="found %Z in 'time:%H %Z', expected %z or no zone"):
+        ReadOptions(types={"t": "time:%H %Z"})
 
 
 @given_text(st.from_regex(WRITTEN, fullmatch=True) | st.text(max_size=30))

@@ -66,7 +66,9 @@ def pattern_value(text: str, *, pattern: str, zone: str | None = None) -> dateti
 
 
 def check_pattern(name: str, declared: str) -> None:
-    """Raises InputError for a declared pattern that `strptime` cannot read."""
+    """Raises InputError for a declared pattern that `strptime` cannot read, and for one with the
+    name of a zone, which `strptime` reads but ignores.
+    """
     pattern = declared.removeprefix(PATTERN_PREFIX)
     example = datetime(2000, 1, 1, tzinfo=UTC).strftime(pattern)
     try:
@@ -74,6 +76,9 @@ def check_pattern(name: str, declared: str) -> None:
     except (ValueError, re.error):
         reason = f"attribute {name!r}: found {declared!r}, expected directives of strptime"
         raise InputError("types", f"{reason}, such as time:%d.%m.%Y %H:%M") from None
+    if "%Z" in pattern.replace("%%", ""):
+        reason = f"attribute {name!r}: found %Z in {declared!r}, expected %z or no zone"
+        raise InputError("types", reason)
 
 
 def _with_zone(found: datetime, zone: str | None, text: str) -> datetime:
