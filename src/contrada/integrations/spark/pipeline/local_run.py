@@ -251,6 +251,6 @@ def _write_parts(
         format="parquet",
         partitioning=ds.partitioning(kinds, flavor="hive"),
         basename_template="part-{i}.parquet",
-        max_partitions=PAIRS_BYTES,
+        max_partitions=2**31 - 1,  # As many as there are.
         existing_data_behavior="delete_matching",
     )
