@@ -1,7 +1,6 @@
 """Feeds as documents: formats, entries, and identities."""
 
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -237,10 +236,9 @@ def test_a_channel_is_the_same_by_its_link_to_itself_alone() -> None:
     assert read_feed(data.encode(), "s").identity == "http://me"
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize("begin", [b"<![CDATA[", b"<!--"])
 def test_sections_without_an_end_cost_no_more_than_others(begin: bytes) -> None:
     """A hostile server would hold the poller for minutes: each would be searched to the end."""
-    start = time.process_time()
     with pytest.raises(ParseError):
-        read_feed(b"<rss>" + begin * 20_000 + b"</rss>", "f")
-    assert time.process_time() - start < 1  # It was 9 s for the first one.
+        read_feed(b"<rss>" + begin * 100_000 + b"</rss>", "f")

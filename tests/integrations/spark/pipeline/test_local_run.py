@@ -143,15 +143,16 @@ def one(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def ended(*_: object) -> None:
+    """A step that an interruption ends."""
+    raise RuntimeError("ended")
+
+
 def test_a_run_resumes_here(
     spark: SparkSession, one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that was interrupted on Spark would begin anew."""
     pipeline = read_pipeline(one / "p.toml")
-
-    def ended(*_: object) -> None:
-        raise RuntimeError("ended")
-
     with monkeypatch.context() as patch:
         patch.setattr(running.SparkRun, "write", ended)
         with pytest.raises(RuntimeError, match="ended"):
@@ -165,10 +166,6 @@ def test_outcomes_of_a_killed_run_are_replaced(
 ) -> None:
     """The matches of a source would be doubled if Spark was killed after it wrote them."""
     pipeline = read_pipeline(one / "p.toml")
-
-    def ended(*_: object) -> None:
-        raise RuntimeError("ended")
-
     with monkeypatch.context() as patch:
         patch.setattr(results, "counts_of", ended)
         with pytest.raises(RuntimeError, match="ended"):
