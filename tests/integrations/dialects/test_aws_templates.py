@@ -109,11 +109,12 @@ def test_filter_policies_of_sns_are_read(text: str) -> None:
 
 
 def test_a_pattern_in_yaml_is_read() -> None:
-    """A pattern as guides show it would be no JSON."""
+    """A pattern as guides show it would be no JSON, or a second one be left out in silence."""
     (found,) = eventbridge.read_rules("source: [aws.ec2]\n")
     assert isinstance(found, Rule)
-    (refused,) = eventbridge.read_rules("source: !!python/name:os.system x\n")
-    assert isinstance(refused, RefusedRule)
+    for text in ("source: !!python/name:os.system x\n", "source: [a]\n---\nsource: [b]\n"):
+        (refused,) = eventbridge.read_rules(text)
+        assert isinstance(refused, RefusedRule)
 
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.text(max_size=3)

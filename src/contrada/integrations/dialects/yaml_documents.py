@@ -93,12 +93,13 @@ def rules_of_documents(
         yield RefusedRule("", RefusedRuleError(dialect, no_rules))
 
 
-def only_document(dialect: str, text: str, reason: str) -> Document:
+def only_document(dialect: str, text: str, reason: str, *, is_template: bool = False) -> Document:
     """Returns the only document of a text that is not null.
 
     Raises as `documents`, and RefusedRuleError with the reason for none or several.
     """
-    found = [each for each in documents(dialect, text) if each is not None]
+    every = documents(dialect, text, is_template=is_template)
+    found = [each for each in every if each is not None]
     for each in found:
         if isinstance(each, RefusedRuleError):
             raise each

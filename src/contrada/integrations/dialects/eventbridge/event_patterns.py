@@ -36,7 +36,7 @@ from contrada.integrations.dialects.eventbridge.aws_templates import (
 from contrada.integrations.dialects.eventbridge.eventbridge_events import notifications
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
 from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
-from contrada.integrations.dialects.yaml_documents import documents
+from contrada.integrations.dialects.yaml_documents import only_document
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.domains.values import check_user_name
@@ -116,10 +116,7 @@ def _decode_file(text: str) -> Any:
     """Returns the value of JSON, or of the one document of YAML."""
     if text.lstrip()[:1] in ("{", "[", ""):
         return _decode(text)
-    first = next(documents(refusals.DIALECT, text, is_template=True), None)
-    if isinstance(first, RefusedRuleError):
-        raise first
-    return first
+    return only_document(refusals.DIALECT, text, refusals.NO_OBJECT, is_template=True)
 
 
 def _read_entry(
