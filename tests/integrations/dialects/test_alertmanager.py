@@ -101,6 +101,8 @@ def test_silences_are_read() -> None:
         ("{receiver: a, match: [x]}", alertmanager.MATCHER),
         ("{receiver: a, matchers: ['a=~\"(b)\\\\1\"']}", "a regular expression that is not linear"),
         ("{matchers: [a=b]}", alertmanager.RECEIVER),
+        ("{receiver: a, routes: {receiver: b}}", alertmanager.ROUTES),
+        ("{receiver: a, routes: [b]}", alertmanager.ROUTES),
         ("{receiver: a, routes: [{matchers: ['{']}]}", alertmanager.MATCHER),
     ],
 )

@@ -1,4 +1,4 @@
-"""Helpers for dialects with a lark grammar: loading, parsing, strings, and reasons for refusals."""
+"""Helpers for dialects with a lark grammar: parsing, conditions, strings, reasons for refusals."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -6,10 +6,11 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
-from lark import Lark, Transformer, UnexpectedInput
+from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import VisitError
 
 from contrada.errors import LimitError, RefusedRuleError
+from contrada.model.algebra.expression import And, Formula, Or, negation
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
 
 DIALECT_CHARACTERS_MAX: Final = 100_000
@@ -18,6 +19,24 @@ DIALECT_CHARACTERS_MAX: Final = 100_000
 DIALECT_NESTING_MAX: Final = 50
 """Levels of parentheses in such a filter or condition, and in its macros. Beyond it: the rule is
 refused."""
+
+
+@v_args(inline=True)
+class ConditionReader(Transformer[Token, Any]):
+    """Builds conditions, bottom up, while lark parses."""
+
+    def any_of(self, *parts: Formula) -> Formula:
+        """Returns the condition of OR."""
+        return Or(parts)
+
+    def all_of(self, *parts: Formula) -> Formula:
+        """Returns the condition of AND."""
+        return And(parts)
+
+    def inverse(self, *parts: Any) -> Formula:
+        """Negates once at most: a long chain of `not` before a long condition would be costly."""
+        condition: Formula = parts[-1]
+        return condition if len(parts) % 2 else negation(condition)
 
 
 def parser_of(module: str, file: str, reader: Transformer[Any, Any], **options: Any) -> Lark:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any, Final
 
-from lark import Lark, Token, Transformer, v_args
+from lark import Lark, Token, v_args
 
 from contrada.errors import (
     ContradaError,
@@ -26,7 +26,7 @@ from contrada.integrations.dialects import dialect_grammar
 from contrada.integrations.dialects.json_text import exact_number
 from contrada.integrations.dialects.yaml_documents import documents
 from contrada.model.algebra import sets
-from contrada.model.algebra.expression import And, Formula, Member, Or, negation
+from contrada.model.algebra.expression import Formula, Member
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import NOTHING, PRESENT, ValueSet, union
 from contrada.model.domains.values import check_user_name
@@ -157,23 +157,10 @@ def _check_unchanged(of: dict[Any, Any]) -> None:
 
 
 @v_args(inline=True)
-class _FalcoReader(Transformer[Token, Any]):
-    """Builds conditions, bottom up, while lark parses."""
-
+class _FalcoReader(dialect_grammar.ConditionReader):
     def __init__(self, known: _Definitions) -> None:
         super().__init__()
         self._known = known
-
-    def any_of(self, *parts: Formula) -> Formula:
-        return Or(parts)
-
-    def all_of(self, *parts: Formula) -> Formula:
-        return And(parts)
-
-    def inverse(self, *parts: Any) -> Formula:
-        """Negates once at most: a long chain of `not` before a long condition would be costly."""
-        condition: Formula = parts[-1]
-        return condition if len(parts) % 2 else negation(condition)
 
     def macro(self, name: Token) -> Formula:
         return self._known.macro(str(name))

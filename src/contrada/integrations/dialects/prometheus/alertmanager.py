@@ -31,6 +31,7 @@ configuration is refused."""
 
 NO_RULES: Final = "no route, silence or inhibition"
 MATCHER: Final = "a matcher that cannot be read"
+ROUTES: Final = "routes that are no list of maps"
 RECEIVER: Final = "a route without a receiver"
 EQUAL: Final = "labels that must be equal in both alerts"
 TIMES: Final = "times at which a route is muted or active"
@@ -98,7 +99,10 @@ def _count_routes(route: dict[Any, Any]) -> int:
 
 
 def _below(route: dict[Any, Any]) -> list[dict[Any, Any]]:
-    return [each for each in _listed(route.get("routes")) if isinstance(each, dict)]
+    routes = route.get("routes") or []
+    if not isinstance(routes, list) or not all(isinstance(each, dict) for each in routes):
+        raise RefusedRuleError(DIALECT, ROUTES, routes)
+    return routes
 
 
 def _routes(route: dict[Any, Any], around: Formula, receiver: str) -> Iterator[Rule | RefusedRule]:

@@ -8,14 +8,14 @@ Source: Google Cloud Pub/Sub documentation, "Filter messages from a subscription
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from lark import Lark, Token, Transformer, v_args
+from lark import Lark, Token, v_args
 
 from contrada.errors import InvalidNameError, RefusedRuleError
 from contrada.integrations.dialects import dialect_grammar
 from contrada.model.algebra import sets
-from contrada.model.algebra.expression import And, Formula, Member, Or, negation
+from contrada.model.algebra.expression import Formula, Member, negation
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import PRESENT
 from contrada.model.domains.values import check_user_name
@@ -29,20 +29,7 @@ STRING: Final = "a string that is no text"
 
 
 @v_args(inline=True)
-class _FilterReader(Transformer[Token, Any]):
-    """Builds conditions, bottom up, while lark parses."""
-
-    def all_of(self, *parts: Formula) -> Formula:
-        return And(parts)
-
-    def any_of(self, *parts: Formula) -> Formula:
-        return Or(parts)
-
-    def inverse(self, *parts: Any) -> Formula:
-        """Negates once at most: a long chain of `not` before a long condition would be costly."""
-        condition: Formula = parts[-1]
-        return condition if len(parts) % 2 else negation(condition)
-
+class _FilterReader(dialect_grammar.ConditionReader):
     def present(self, key: str) -> Formula:
         return Member(key, PRESENT)
 
