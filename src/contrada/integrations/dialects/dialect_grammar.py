@@ -22,7 +22,7 @@ refused."""
 
 
 @v_args(inline=True)
-class ConditionReader(Transformer[Token, Any]):
+class FormulaReader(Transformer[Token, Any]):
     """Builds conditions, bottom up, while lark parses."""
 
     def any_of(self, *parts: Formula) -> Formula:

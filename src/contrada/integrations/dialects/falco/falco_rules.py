@@ -157,7 +157,7 @@ def _check_unchanged(of: dict[Any, Any]) -> None:
 
 
 @v_args(inline=True)
-class _FalcoReader(dialect_grammar.ConditionReader):
+class _FalcoReader(dialect_grammar.FormulaReader):
     def __init__(self, known: _Definitions) -> None:
         super().__init__()
         self._known = known

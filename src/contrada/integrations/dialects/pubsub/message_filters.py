@@ -29,7 +29,7 @@ STRING: Final = "a string that is no text"
 
 
 @v_args(inline=True)
-class _FilterReader(dialect_grammar.ConditionReader):
+class _FilterReader(dialect_grammar.FormulaReader):
     def present(self, key: str) -> Formula:
         return Member(key, PRESENT)
 
