@@ -73,6 +73,8 @@ def test_inhibitions_have_two_sides() -> None:
     assert str(target.filters) == 'severity in ("info", "warning")'
     (note,) = target.notes
     assert (note.reason, note.found) == (alertmanager.EQUAL, "alertname, cluster")
+    refused = alertmanager.read_rules("inhibit_rules: [critical]")
+    assert [getattr(each, "reason", "") for each in refused] == 2 * [alertmanager.MATCHER]
     (note,) = found["night"].notes
     assert note == (alertmanager.TIMES, "mute_time_intervals")
 
