@@ -1,6 +1,7 @@
 """`LogHandler`: records of `logging` as notifications, without an end, a wait or a silent loss."""
 
 import logging
+import queue
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -98,6 +99,30 @@ def test_records_left_at_the_end_are_counted(service: SyncService, log: logging.
     blocked.goes_on.set()
     handler._thread.join(60)
     assert (handler.published, handler._thread.is_alive()) == (1, False)
+
+
+class ClosedMeanwhile(queue.SimpleQueue[Any]):
+    """A queue whose handler another thread closes while a record is about to be queued."""
+
+    def __init__(self, handler: LogHandler) -> None:
+        self.closing = threading.Thread(target=handler.close)
+
+    def qsize(self) -> int:
+        """Returns when the handler is closed, unless that waits for the record."""
+        self.closing.start()
+        self.closing.join(0.05)
+        return super().qsize()
+
+
+def test_a_record_beside_the_end_is_not_lost(service: SyncService, log: logging.Logger) -> None:
+    """A record queued behind the end would be neither published nor counted."""
+    handler = LogHandler(service, close_wait_s=0.01)
+    read, handler._waiting = handler._waiting, ClosedMeanwhile(handler)
+    log.addHandler(handler)
+    log.info("beside the end")
+    handler._waiting.closing.join(60)
+    read.put(None)  # The thread reads the first queue still.
+    assert (handler.published, handler.dropped) == (0, {"closed": 1})
 
 
 def test_own_records_are_not_published(service: SyncService) -> None:

@@ -97,13 +97,13 @@ class LogHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - of the caller's own message, its arguments and extras
             self._drop("invalid")
             return
-        if self._is_closed:
-            self._drop("closed")
-            return
-        if self._waiting.qsize() >= self._records_max:  # `handle` lets one thread in at a time.
-            self._drop("full")
-            return
-        self._waiting.put(notification)
+        with self._lock:  # Else a record could be queued behind the end, and not be counted.
+            if self._is_closed:
+                self._drop("closed")
+            elif self._waiting.qsize() >= self._records_max:
+                self._drop("full")
+            else:
+                self._waiting.put(notification)
 
     def close(self) -> None:
         """Publishes the queued records, within `close_wait_s`; a second call does nothing."""
