@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -121,6 +122,18 @@ def test_former_names_still_work() -> None:
         with pytest.warns(DeprecationWarning, match=f"contrada.{old} is contrada"):
             found = importlib.import_module(f"contrada.{old}")
         assert found is sys.modules[f"contrada.{new}".rstrip(".")]
+
+
+def test_a_stale_folder_does_not_hide_the_new_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an upgrade in place, a left-over `records/__pycache__` would be an empty package."""
+    (tmp_path / "records").mkdir()
+    monkeypatch.setattr(contrada, "__path__", [str(tmp_path), *contrada.__path__])
+    monkeypatch.delitem(sys.modules, "contrada.records", raising=False)
+    with pytest.warns(DeprecationWarning, match=r"contrada\.records is contrada"):
+        found = importlib.import_module("contrada.records")
+    assert found is sys.modules["contrada.integrations.files"]
 
 
 @pytest.mark.parametrize("package", renamed_modules.RENAMED_NAMES)

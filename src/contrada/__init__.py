@@ -159,7 +159,7 @@ __all__ += ["Handle", "Obvent", "ObventPattern", "Prioritized", "Proxy", "Publis
 __all__ += ["Reliable", "Structural", "ThreadPolicy", "TotalOrder", "Tuple", "Unreliable", "obvent"]
 __all__ += ["published_by", "qos_of"]
 
-sys.meta_path.append(RenamedModules())
+sys.meta_path.insert(0, RenamedModules())  # Before a stale folder of a former package.
 
 
 def __getattr__(name: str) -> Any:
