@@ -196,11 +196,10 @@ class App:
             for each in self._subscribers:
                 try:
                     subscription = each.subscription(service)
-                    await subscription.open()
+                    await stack.enter_async_context(subscription)
                 except Exception as error:
                     error.add_note(f"the subscriber {each.name!r} of an app")
                     raise
-                stack.push_async_callback(subscription.aclose)
                 gates.append(_Gate(each, subscription))
             self._gates, self._tasks = gates, []
             for gate in gates:

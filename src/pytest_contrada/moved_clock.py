@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 from threading import Event
-from types import TracebackType
 from typing import Final, Self
 
 from contrada.errors import InvalidValueError
@@ -94,12 +93,7 @@ class MovedClock:
         time.monotonic_ns = lambda: monotonic_ns() + round(self._moved_s * 1e9)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.BaseEventLoop.time, time.time_ns, time.monotonic_ns = (  # type: ignore[method-assign]
             self._real
         )

@@ -1,21 +1,20 @@
 """`RunningBroker`: a broker on an event loop in a thread of its own."""
 
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from contrada.connections import connect_sync
 from contrada.delivery.store import Store
 from contrada.net.broker.broker import Broker
-from contrada.service.interface import Service
+from contrada.service.async_resource import AsyncResource
 from contrada.service.service_thread import ServiceThread
 
 if TYPE_CHECKING:
     from contrada.service.sync import SyncService
 
 
-class _Opened:
-    """What a `ServiceThread` opens and closes of a service."""
+class _OpenedBroker(AsyncResource):
+    """A broker, as a `ServiceThread` opens and closes it."""
 
     def __init__(self, store: str | Path | Store | None) -> None:
         self.broker = Broker(port=0, store=store)
@@ -34,8 +33,8 @@ class RunningBroker:
 
     def __init__(self, store: str | Path | Store | None = None) -> None:
         """`store` is as in `ct.connect`. Raises StoreError, ServiceError when it starts."""
-        self._opened = _Opened(store)
-        self._thread = ServiceThread(cast(Service, self._opened))
+        self._opened = _OpenedBroker(store)
+        self._thread = ServiceThread(self._opened)
 
     @property
     def address(self) -> str:
@@ -50,10 +49,5 @@ class RunningBroker:
         self._thread.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.close()

@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 from weakref import WeakSet
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.service.interface import Service
+from contrada.service.async_resource import AsyncResource
 from contrada.service.service_limits import ServiceLimits
 
 T = TypeVar("T")
@@ -27,8 +27,8 @@ class ServiceThread:
     A service that is still open when the interpreter exits is closed then.
     """
 
-    def __init__(self, service: Service) -> None:
-        """`service` must not be open yet; from now on it belongs to this object."""
+    def __init__(self, service: AsyncResource) -> None:
+        """`service`, or a broker, must not be open yet; from now on it belongs to this object."""
         self._service = service
         limits: ServiceLimits = getattr(service, "service_limits", ServiceLimits())
         self._wait_s = limits.thread_wait_s

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from contrada.errors import ServiceClosedError, ServiceError
 from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.callbacks import checked_concurrency
-from contrada.service.interface import ConnectionState, DurableSubscription, Subscription
+from contrada.service.interface import ConnectionState, DurableSubscription, Service, Subscription
 from contrada.service.loop_guards import (
     check_items,
     checked_timeout,
@@ -39,6 +39,12 @@ service to take these."""
 
 class SyncServiceBase(ServiceThread):
     """The methods of `SyncService` that read iterables on the caller's thread."""
+
+    _service: Service
+
+    def __init__(self, service: Service) -> None:
+        """`service` must not be open yet; from now on it belongs to this object."""
+        super().__init__(service)
 
     def publish_batch(self, items: Iterable[Item], *, delivery: str | None = None) -> int:
         """Publishes many items, in order; returns their number. See `Service.publish_batch`.
