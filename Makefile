@@ -35,7 +35,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all spark-versions versions verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage hooks bench benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all spark-versions versions verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage hooks bench bench-compare benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -139,8 +139,11 @@ hooks: $(STAMP) ## run ruff and mypy before each commit from now on
 	$(BIN)/$(INSTALL) -r requirements/hooks.txt
 	@$(BIN)/pre-commit install
 
-bench: $(STAMP) ## measure; ONLY=name picks, BEFORE=revision pairs with it
-	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)") $(if $(BEFORE),--before "$(BEFORE)")
+bench: $(STAMP) ## measure; ONLY=name picks
+	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")
+
+bench-compare: $(STAMP) ## compare revision OLD with NEW, or with this tree, in turns; ONLY=name picks
+	@$(WITH_JAVA) $(BIN)/python -m bench.compare "$(OLD)" $(NEW) $(if $(ONLY),--only "$(ONLY)")
 
 benchmarks: $(STAMP) ## measure, ONLY=names picks, and make docs/benchmarks.md and bench/results.jsonl of that run
 	@scripts/ensure_peers.sh

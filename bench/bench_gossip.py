@@ -8,8 +8,8 @@ import itertools
 from time import process_time
 from typing import Final
 
-from bench.before import measured
 from bench.harness import Measurement, figure, time_per_call
+from bench.programs import measured
 from contrada.gossip.parameters import Parameters
 from contrada.lab.analysis import refined_equations
 from contrada.lab.analysis.markov_chain import reach, spread
@@ -57,7 +57,7 @@ def million() -> Measurement:
 
 @figure(name="gossip/10m", unit="s", workload="one dissemination at n = 10,077,696", at_most=60)
 def ten_million() -> Measurement:
-    return measured("run_s", "-c", ALONE, pairs=3)
+    return measured("run_s", "-c", ALONE, runs=3)
 
 
 @figure(
@@ -67,7 +67,7 @@ def ten_million() -> Measurement:
     at_most=8,
 )
 def ten_million_memory() -> Measurement:
-    return measured("peak_bytes", "-c", ALONE, pairs=1, unit=1e9)
+    return measured("peak_bytes", "-c", ALONE, runs=1, unit=1e9)
 
 
 @figure(

@@ -1,15 +1,15 @@
-"""The cost of publishing and reading, each beside the same figure of an earlier revision.
+"""The cost of publishing and reading.
 
-`make bench ONLY=ways/ BEFORE=<git revision>` pairs them (see `bench.before`). All is time of the
-processor or memory, as the processes themselves count it (see `bench.trips`): of a broker, its
-publisher and its subscriber each alone. A sample is one run of all processes.
+`make bench-compare OLD=<git revision> ONLY=ways/` compares them with an earlier revision. All is
+time of the processor or memory, as the processes themselves count it (see `bench.trips`): of a
+broker, its publisher and its subscriber each alone. A sample is one run of all processes.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from bench.before import PAIRS, measured
 from bench.harness import Figure, Measurement, figure
+from bench.programs import RUNS, measured
 
 KB: Final = 1e3
 MB: Final = 1e6
@@ -36,9 +36,9 @@ def way(
     return figure(name=f"ways/{name}", unit=unit, workload=workload, at_most=at_most)
 
 
-def trip(kind: str, name: str, *, pairs: int = PAIRS, unit: float = 1.0) -> Measurement:
+def trip(kind: str, name: str, *, runs: int = RUNS, unit: float = 1.0) -> Measurement:
     """A number of a trip."""
-    return measured(name, "-m", "bench.trips", *kind.split(), pairs=pairs, unit=unit)
+    return measured(name, "-m", "bench.trips", *kind.split(), runs=runs, unit=unit)
 
 
 @way("embedded-unmatched", "publish: embedded, the same mappings to a filter of none", "us", 4)
@@ -123,14 +123,14 @@ def installed() -> Measurement:
 
 @way("opening", OPENING, "s", 10)
 def opening() -> Measurement:
-    return trip("subscriptions", "open_s", pairs=1)
+    return trip("subscriptions", "open_s", runs=1)
 
 
 @way("opened", f"memory: {OPENING}", "MB", 250)
 def opened() -> Measurement:
-    return trip("subscriptions", "bytes", pairs=1, unit=MB)
+    return trip("subscriptions", "bytes", runs=1, unit=MB)
 
 
 @way("import", "import contrada, its bytecode cached", "ms", 120)
 def importing() -> Measurement:
-    return measured("import_s", "-c", IMPORTING, pairs=9)
+    return measured("import_s", "-c", IMPORTING, runs=9)

@@ -1,4 +1,4 @@
-"""The runner of all measurements: `python -m bench.run [--only NAME] [--before REVISION] [--page]`.
+"""The runner of all measurements: `python -m bench.run [--only NAME] [--page]`.
 
 Standard output has one JSON line per figure and nothing else; progress and the table at the end are
 on standard error. Exit status 1 after a failed figure or a missed limit, 2 for an unknown name.
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bench
-from bench import before, benchmarks_page, machine
+from bench import benchmarks_page, machine
 from bench.harness import Figure, Result, run_figure
 
 MODULE_PREFIX = "bench_"
@@ -117,14 +117,9 @@ def _limit_text(result: Result) -> str:
 
 @click.command()
 @click.option("--only", default="", help="Only figures or modules with these beginnings.")
-@click.option(
-    "--before", "revision", default="", help="Compare with this git revision where possible."
-)
 @click.option("--page", "is_page", is_flag=True, help="Write docs/benchmarks.md from the results.")
-def main(only: str, revision: str, is_page: bool) -> None:
+def main(only: str, is_page: bool) -> None:
     """Run the measurements."""
-    if is_page and revision:
-        raise click.UsageError("--page is of this tree and its peers: without --before")
     modules = figures_by_module()
     figures = select(modules, only)
     if is_page:
@@ -132,11 +127,6 @@ def main(only: str, revision: str, is_page: bool) -> None:
     if only and not figures:
         known = sorted({*modules, *(figure.name for group in modules.values() for figure in group)})
         raise click.BadParameter(f"no figure {only!r}; there are: {', '.join(known) or 'none yet'}")
-    if revision:
-        try:
-            before.pair_with(revision)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
     progress = Console(stderr=True)
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS

@@ -1,8 +1,7 @@
-"""The cost of publishing and reading in one revision, measured inside that revision.
+"""The cost of publishing and reading, measured inside the processes.
 
 `python -m bench.trips TRIP` prints one JSON object: seconds of the processor and bytes by name.
-The search path decides the revision (see `bench.before`), so it uses only public names that an
-earlier one has too: `contrada.connect`, `contrada.Index` and the command.
+It uses only public names: `contrada.connect`, `contrada.Index` and the command.
 
 Invariants: everything that is published arrives, once and in order, and nothing is dropped, or the
 trip fails. The cost of reading includes an attribute of each notification. Figures are
@@ -355,14 +354,6 @@ def over_tcp(manner: str) -> dict[str, float]:
     }
 
 
-def prepare() -> dict[str, float]:
-    """Compiles the kernels where they never were, so that no figure holds that."""
-    index: ct.Index[int] = ct.Index()
-    index.add(1, ct.Filter(WANTED))
-    assert list(index.match(ct.Notification(items(1)[0]))) == [1]
-    return {}
-
-
 def main() -> None:
     """Play the role or make the trip that the command line names."""
     match sys.argv[1:]:
@@ -372,8 +363,6 @@ def main() -> None:
             asyncio.run(subscriber_role(address))
         case ["publisher", address, manner]:
             asyncio.run(publisher_role(address, manner))
-        case ["prepare"]:
-            _say(prepare())
         case ["embedded"]:
             _say(asyncio.run(embedded()))
         case ["subscriptions"]:
