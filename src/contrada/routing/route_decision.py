@@ -14,15 +14,8 @@ from contrada.model.algebra.product import product_covers
 from contrada.routing.admission import Admission
 from contrada.routing.interest_forwarder import InterestForwarder
 from contrada.routing.links.topology import Topology
-from contrada.routing.router_messages import (
-    Client,
-    Neighbour,
-    NextHop,
-    Publish,
-    Reason,
-    RefusedError,
-)
-from contrada.routing.tables.next_hop_cache import ITSELF
+from contrada.routing.router_messages import Client, Neighbour, Publish, Reason, RefusedError
+from contrada.routing.tables.next_hop_cache import ITSELF, NextHopCache
 from contrada.routing.tables.poset import Node
 
 ARRIVED_THERE: Final = "it arrived over this link"
@@ -57,6 +50,7 @@ def decide_route(
     topology: Topology,
     admission: Admission,
     forwarding: InterestForwarder,
+    next_hops: NextHopCache,
     notification: Notification,
     origin: Neighbour | None,
     source: str,
@@ -67,11 +61,8 @@ def decide_route(
     """
     numbers = forwarding.subscriptions.index.match(notification)
     matching = sorted(map(forwarding.subscriptions.poset.node, numbers))
-    wanting = {
-        party for node in matching for party in node.subscribers if isinstance(party, NextHop)
-    }
-    next_hops = None if forwarding.floods else wanting
-    onward = {*topology.next_neighbours(ITSELF, source, next_hops)}
+    wanting = next_hops.find(numbers).next_hops
+    onward = {*topology.next_neighbours(ITSELF, source, None if forwarding.floods else wanting)}
     interested = {each.neighbour for each in wanting}
     links: list[LinkDecision] = []
     for neighbour in sorted(topology):

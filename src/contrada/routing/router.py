@@ -420,9 +420,8 @@ class Router:
         self, notification: Notification, origin: Neighbour | None = None, source: str = ""
     ) -> RouteDecision:
         """Returns where a notification would be sent, without publishing; see `decide_route`."""
-        return decide_route(
-            self._topology, self._admission, self._forwarding, notification, origin, source
-        )
+        tables = self._topology, self._admission, self._forwarding, self._next_hops
+        return decide_route(*tables, notification, origin, source)
 
     @property
     def due_us(self) -> int | None:
