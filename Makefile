@@ -67,7 +67,7 @@ demo: $(STAMP) ## run the main job on real data; writes out/report.html; SERVE=1
 test: check ## lint, types, import contract and the quick tests; at most 8 minutes on two cores
 	@$(WITH_JAVA) $(PYTEST) -q --hypothesis-profile=quick -m "not slow and not long"
 
-test-all: check ## the same and all slow tests, with all examples; half an hour on two cores
+test-all: check ## the same and all slow tests, with all examples; 21 minutes on two cores
 	@$(WITH_JAVA) $(PYTEST) -m "not long"
 
 # The oldest that is supported, and the newest of each minor version before the pinned one.

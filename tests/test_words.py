@@ -16,8 +16,6 @@ PLACES = {
     "README": [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"],
 }
 
-README_WORDS_MAX = 1_500
-
 
 @pytest.mark.parametrize("place", PLACES)
 def test_sentences_name_things(place: str) -> None:
@@ -62,8 +60,3 @@ def test_module_names_are_nouns_and_differ() -> None:
     names = Counter(path.stem for path in modules("src") if path.stem[:2] != "__")
     assert [name for name, count in names.items() if count > 2] == []
     assert [name for name in names if name.endswith("ing")] == []
-
-
-def test_the_readme_is_short() -> None:
-    """A newcomer would not reach the start."""
-    assert len(Path(REPOSITORY / "README.md").read_text("utf-8").split()) <= README_WORDS_MAX
