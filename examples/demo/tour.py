@@ -11,7 +11,7 @@ is killed after half of them and started again. Plain loops over the quotes say 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ import contrada as ct
 from contrada.integrations.dialects import sigma
 from examples.demo.desks import StockQuote
 from examples.demo.network import DemoNetwork
+from examples.demo.processes import DemoError
 
 YEAR: Final = "2008"
 CERTIFIED: Final = 200
@@ -146,11 +147,11 @@ async def ask(network: DemoNetwork, quotes: Sequence[StockQuote]) -> Step:
         owner.offer("symbol any and close > 0", ct.RecordSource(rows), name="market"),
     ):
         got: dict[Any, Any] = {}
-        async with asyncio.timeout(WAIT_S):
-            while got != due:  # The offer reaches the other brokers first.
-                totals = asker.compute("max(close)", "symbol any", by="symbol")
-                got = {each["symbol"]: each["max(close)"] async for each in totals}
-                await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                while got != due:  # The offer reaches the other brokers first.
+                    totals = asker.compute("max(close)", "symbol any", by="symbol")
+                    got = {each["symbol"]: each["max(close)"] async for each in totals}
     return Step("a question", "max(close) by symbol", len(due), len(got), got == due)
 
 
@@ -170,12 +171,12 @@ async def survive(network: DemoNetwork) -> Step:
                 if number == CERTIFIED // 2:
                     half.set()
 
-        async with asyncio.timeout(3 * WAIT_S):
-            publishing = asyncio.create_task(publish())
-            await half.wait()
-            await network.kill("riga")
-            await network.start("riga")
-            await publishing
+        with suppress(TimeoutError):
+            async with asyncio.timeout(3 * WAIT_S), asyncio.TaskGroup() as tasks:
+                tasks.create_task(publish())
+                await half.wait()
+                await network.kill("riga")
+                await network.start("riga")
         found = await _received((it async for it in orders if it.item["order"] != EARLY), CERTIFIED)
         got = [each.item["order"] for each in found]
     asked = "certified orders; their broker is killed after half of them"
@@ -185,12 +186,24 @@ async def survive(network: DemoNetwork) -> Step:
 async def _arrived(
     publisher: ct.Service, events: AsyncIterator[Any], item: dict[str, int], delivery: str
 ) -> None:
-    """Publishes an item until a subscription gets it, so its broker is known at the publisher's."""
-    arriving = asyncio.ensure_future(anext(events))
-    while not arriving.done():
-        await publisher.publish(item, delivery=delivery)
-        await asyncio.wait((arriving,), timeout=0.02)
-    arriving.result()
+    """Publishes an item until a subscription gets it, so its broker is known at the publisher's.
+
+    Raises DemoError if it does not.
+    """
+
+    async def publish() -> None:
+        while True:
+            await publisher.publish(item, delivery=delivery)
+            await asyncio.sleep(0.02)
+
+    publishing = asyncio.create_task(publish())
+    try:
+        await asyncio.wait_for(anext(events), WAIT_S)
+    except TimeoutError:
+        raise DemoError(f"{item} was not delivered within {WAIT_S:g} s") from None
+    finally:
+        publishing.cancel()
+        await asyncio.wait((publishing,))
 
 
 async def _received(events: AsyncIterator[Any], count: int) -> list[Any]:
@@ -220,17 +233,21 @@ async def steady_rate(address: str) -> float:
 
         reading = asyncio.create_task(read())
         batch = [{"rate": number, "symbol": "DIS"} for number in range(BATCH)]
-        sent, began = 0, perf_counter()
-        since: tuple[int, float] | None = None
-        while (now := perf_counter()) < began + WARM_S + MEASURED_S:
-            if since is None and now >= began + WARM_S:
-                since = received, now
-            await publisher.publish_batch(batch)
-            sent += BATCH
-            while sent - received > AHEAD_MAX:
-                await asyncio.sleep(0.001)
-        assert since is not None
-        rate = (received - since[0]) / (now - since[1])
+        sent = 0
+
+        async def publish_for(seconds: float) -> None:
+            nonlocal sent
+            end = perf_counter() + seconds
+            while perf_counter() < end:
+                await publisher.publish_batch(batch)
+                sent += BATCH
+                while sent - received > AHEAD_MAX:
+                    await asyncio.sleep(0.001)
+
+        await publish_for(WARM_S)
+        before, began = received, perf_counter()
+        await publish_for(MEASURED_S)
+        rate = (received - before) / (perf_counter() - began)
         reading.cancel()
         await asyncio.wait((reading,))
     return rate
