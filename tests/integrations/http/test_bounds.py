@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
-from contrada.integrations.http import GatewayLimits, event_ingest, gateway, request_filters
+from contrada.integrations.http import (
+    Gateway,
+    GatewayLimits,
+    event_ingest,
+    gateway,
+    request_filters,
+)
+from contrada.integrations.http.http_port import BoundedConnection
 from contrada.integrations.http.request_filters import PARSED_AT_ONCE_CHARACTERS
 from contrada.model import FilterSet, Notification
 from tests.asynchronous import on_loop, until
@@ -58,7 +65,8 @@ async def test_a_dripping_head_is_cut() -> None:
                     await asyncio.sleep(0.01)
 
             dripping = asyncio.ensure_future(drip())
-            assert await answered((reader, writer)) == b""
+            # The system discards the answer where bytes arrive that nobody reads.
+            assert (await answered((reader, writer)))[:12] in (b"", b"HTTP/1.1 408")
             dripping.cancel()
         await until(lambda: it.gateway._port.connections == 0)
 
@@ -78,8 +86,94 @@ async def test_a_second_head_is_timed_too() -> None:
                 await asyncio.sleep(0.01)
 
         dripping = asyncio.ensure_future(drip())
-        assert await answered(stream) == b""
+        assert (await answered(stream))[:12] in (b"", b"HTTP/1.1 408")
         dripping.cancel()
+
+
+@pytest.mark.parametrize(("begin", "reason"), [(b"", b""), (b"GET / HT", b"HTTP/1.1 408")])
+def test_a_late_head_is_ended_with_its_reason(begin: bytes, reason: bytes) -> None:
+    """A client would not learn why its connection was closed; or read an answer to nothing."""
+
+    @on_loop
+    async def ask() -> None:
+        async with serving(limits=GatewayLimits(head_wait_s=0.01)) as it:
+            assert (await answered(await connected(it), begin))[:12] == reason
+
+    ask()
+
+
+@on_loop
+async def test_a_client_that_sends_no_more_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that ends its sending side behind a request, as `nc -N` does, would get nothing."""
+    is_asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer_late(*_: Any) -> Response:
+        is_asked.set()
+        await go_on.wait()
+        return Response("late")
+
+    monkeypatch.setattr(Gateway, "_healthz", answer_late)
+    async with serving() as it:
+        reader, writer = await connected(it)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await is_asked.wait()
+        (connection,) = it.gateway._port._connections
+        writer.write_eof()
+        await until(lambda: connection._is_ending)
+        go_on.set()
+        found = await reader.read()
+        await left(writer)
+        assert found.startswith(b"HTTP/1.1 200")
+        assert found.endswith(b"late")
+        await until(lambda: it.gateway._port.connections == 0)
+
+
+@on_loop
+async def test_a_body_that_is_cut_off_ends_its_request() -> None:
+    """Its bytes would be held for as long as a body may take."""
+    async with serving() as it:
+        _, writer = await connected(it)
+        writer.write(POSTED + b"content-length: 100\r\n\r\n{")
+        await until(lambda: it.gateway._bodies.held_bytes == 1)
+        writer.write_eof()
+        await until(lambda: it.gateway._port.connections == 0)
+        assert it.gateway._bodies.held_bytes == 0
+        writer.close()
+
+
+@on_loop
+async def test_a_stopping_port_sends_the_rest_of_its_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that is slower than the loop would get a part of the answer."""
+    size = 60_000  # As much as a transport takes before its writer waits.
+    whole = GatewayLimits(sent_bytes_max=4_096)
+
+    async def answer_much(*_: Any) -> Response:
+        return Response(b"x" * size)
+
+    monkeypatch.setattr(Gateway, "_healthz", answer_much)
+    async with serving(limits=whole) as it:
+        host, _, number = it.gateway.address.removeprefix("http://").partition(":")
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.connect((host, int(number)))
+            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await until(lambda: unsent(it) > 0)
+            stopping = asyncio.create_task(it.gateway.stop())
+            await until(lambda: all(each._transport.is_closing() for each in open_ones(it)))
+            found = await asyncio.to_thread(client.makefile("rb").read)
+            await stopping
+        assert found.count(b"x") == size
+
+
+def open_ones(it: Served) -> list[BoundedConnection]:
+    return [*it.gateway._port._connections]
+
+
+def unsent(it: Served) -> int:
+    """Returns the bytes that wait in the transports."""
+    return sum(each._transport.get_write_buffer_size() for each in open_ones(it))
 
 
 @on_loop

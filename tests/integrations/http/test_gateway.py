@@ -258,6 +258,18 @@ def test_a_foreign_host_name_is_refused_on_loopback(host: str) -> None:
 
 
 @on_loop
+async def test_no_redirect_names_the_host_of_a_request() -> None:
+    """A page of another host could send a browser to itself by the address of this port."""
+    async with serving() as it:
+        foreign = {"host": "evil.example"}
+        for path, status in (("/openapi.json/", 404), ("/metrics/", 404), ("/console", 421)):
+            answer = await it.http.get(path, headers=foreign)
+            assert (path, answer.status_code) == (path, status)
+            assert "evil.example" not in answer.headers.get("location", "")
+        assert (await it.http.get("/console")).headers["location"] == "/console/"
+
+
+@on_loop
 async def test_a_gateway_of_a_remote_broker() -> None:
     """A gateway would need its broker in the same process."""
     async with Broker(port=0) as broker:

@@ -214,6 +214,37 @@ async def test_a_message_of_many_frames_ends_the_websocket() -> None:
 
 
 @on_loop
+async def test_pings_are_no_part_of_a_message() -> None:
+    """A page that only listens would be cut after some days: its pongs would count."""
+    limits = GatewayLimits(websocket_message_bytes_max=1_000)
+    async with serving(limits=limits) as it, talking(it) as socket:
+        for _ in range(100):
+            await (await socket.ping(b"x" * 100))
+        assert (await say(socket, type="publish", id="p", events=[]))["type"] == "ack"
+
+
+@on_loop
+async def test_pongs_for_a_client_that_does_not_read_are_bounded() -> None:
+    """A client that only sends pings would fill the memory with the answers to them."""
+    async with serving() as it, talking(it) as client:
+        transport = client.transport
+        transport.pause_reading()
+        (connection,) = it.gateway._port._connections
+        frame = b"\x89\xfd" + bytes(4) + b"x" * 125
+        while transport.get_write_buffer_size() < 2**20:  # Until the port reads no more.
+            transport.write(frame * 1_000)
+            await until(
+                lambda: (
+                    transport.get_write_buffer_size() == 0 or not connection._transport.is_reading()
+                )
+            )
+        assert connection._transport.get_write_buffer_size() < 2**20
+        transport.resume_reading()
+        await until(lambda: transport.get_write_buffer_size() == 0)
+        assert (await say(client, type="publish", id="p", events=[]))["type"] == "ack"
+
+
+@on_loop
 async def test_invalid_positions_are_refused(tmp_path: Path) -> None:
     """One number would end the WebSocket with all its subscriptions."""
     async with serving(tmp_path / "b.db") as it, talking(it) as socket:

@@ -190,6 +190,7 @@ class Gateway:
             "/subscriptions": {"POST": self._begin_push, "GET": self._list_pushes},
             "/subscriptions/{id}": {"GET": self._show_push, "DELETE": self._end_push},
             "/": {"GET": self._to_console},
+            "/console": {"GET": self._to_console},
             "/console/": {"GET": self._console},
             "/console/types": {"GET": self._list_types},
             "/console/network": {"POST": self._on_network(self._network.show)},
@@ -221,11 +222,14 @@ class Gateway:
         if self._arrivals is not None:
             websockets.append(WebSocketRoute(PATH_DEFAULT, self._arrivals.arrive))
         websockets.append(WebSocketRoute("/{path:path}", _deny_websocket))
-        return Starlette(
+        app = Starlette(
             routes=[*routes, *websockets],
             exception_handlers={HTTPException: _not_found},
             middleware=[cors] if self._origins else [],
         )
+        # The redirect would name the host of the request, which nothing has checked.
+        app.router.redirect_slashes = False
+        return app
 
     def _counted(self, path: str, methods: dict[str, RequestHandler]) -> RequestHandler:
         """Returns the handler of a path, which answers errors and counts requests."""

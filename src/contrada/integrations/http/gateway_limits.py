@@ -14,7 +14,8 @@ class GatewayLimits:
     http_connections_max: int = 10_000
     """Connections of an HTTP port. Beyond it: 503, and the connection is closed."""
     head_wait_s: float = 20.0
-    """Seconds for a head, and for a pause between requests. Beyond it: the connection is closed."""
+    """Seconds for a head, and for a pause between requests. Beyond it: 408 to an incomplete head,
+    and the connection is closed."""
     head_bytes_max: int = 32 * 1024
     """Bytes of the head of a request or a chunk, and of trailers. Beyond it: 431 or 400, and the
     connection is closed."""
@@ -25,7 +26,8 @@ class GatewayLimits:
     unsent_wait_s: float = 90.0
     """Seconds for a client to read its answers. Beyond it: the connection is cut."""
     http_stop_wait_s: float = 5.0
-    """Seconds that a stopping port waits for running requests. Beyond it: cancelled."""
+    """Seconds that a stopping port waits for running requests, and for clients to read their
+    answers. Beyond it: cancelled, or cut."""
 
     # Bodies
     http_body_bytes_max: int = 4 * 2**20

@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from email.utils import formatdate
 from math import ceil
 from typing import Any, Final, cast
@@ -38,6 +39,7 @@ _REFUSED: Final = b"HTTP/1.1 %b\r\nconnection: close\r\ncontent-length: 0\r\n\r\
 _FULL: Final = _REFUSED % b"503 Service Unavailable\r\nretry-after: 5"
 _TOO_LARGE: Final = _REFUSED % b"431 Request Header Fields Too Large"
 _BAD_REQUEST: Final = _REFUSED % b"400 Bad Request"
+_LATE: Final = _REFUSED % b"408 Request Timeout"
 
 _HEAD: Final = "head"
 _UNSENT: Final = "unsent"
@@ -53,7 +55,7 @@ class BoundedConnection(asyncio.Protocol):
     def __init__(self, port: "HttpPort") -> None:
         self._port = port
         self._limits = port.limits
-        self._protocol: asyncio.Protocol | None = None
+        self._protocol: Any = None
         """uvicorn's protocol, of WebSocket after an upgrade; None for a refused connection."""
         self._is_websocket = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -67,6 +69,10 @@ class BoundedConnection(asyncio.Protocol):
         self._bytes_behind: int | None = None
         """Received bytes since uvicorn stopped reading; None while it reads."""
         self._has_begun = False
+        self._is_in_head = False
+        """Whether bytes of a head have arrived that is not complete."""
+        self._has_begun_answer = False
+        """Whether a part of the answer to the running request is sent."""
         self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -80,7 +86,7 @@ class BoundedConnection(asyncio.Protocol):
         self._port.add(self)
         self._protocol = self._port.protocol_of(self)
         self._protocol.connection_made(cast(asyncio.Transport, _WatchedTransport(self, transport)))
-        self._start(_HEAD, self._limits.head_wait_s, self.close)
+        self._start(_HEAD, self._limits.head_wait_s, self._end_late_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops the timers and the running request."""
@@ -100,6 +106,7 @@ class BoundedConnection(asyncio.Protocol):
             if not (data[:1].isupper() or data[:1] in b"\r\n"):
                 self.refuse(_BAD_REQUEST)
                 return
+        self._is_in_head = not self._requests
         if self._bytes_behind is not None:
             self._bytes_behind += len(data)
             if self._bytes_behind > self._limits.head_bytes_max:
@@ -109,18 +116,32 @@ class BoundedConnection(asyncio.Protocol):
         except h11.LocalProtocolError:  # A malformed body behind the begin of the answer.
             self._transport.abort()
             return
-        if self._is_websocket:  # uvicorn bounds no number of empty frames.
+        # uvicorn bounds no number of empty frames; it keeps those of an incomplete message. Without
+        # one, these bytes are pings and pongs, which a quiet client sends for as long as it lives.
+        if self._is_websocket and self._protocol.frames:
             self._message_bytes += len(data)
             if self._message_bytes > 2 * self._limits.websocket_message_bytes_max:
                 self._transport.abort()
 
     def eof_received(self) -> bool | None:
-        """Ends the connection."""
-        return None if self._protocol is None else self._protocol.eof_received()
+        """Ends the connection, after the answer to a whole request that has not begun.
+
+        A client that sends no more may wait for that answer. The client of a stream, which never
+        ends, has left. TLS knows no connection that is open in one direction.
+        """
+        is_one_way = self._is_websocket or self._transport.get_extra_info("sslcontext")
+        if is_one_way or self._has_begun_answer or not self._requests:
+            return None
+        if self._protocol.cycle.more_body:  # It is cut off.
+            return None
+        self._is_ending = True
+        return True
 
     def pause_writing(self) -> None:
-        """Starts the time for the client to read."""
+        """Starts the time for the client to read; the pongs to further pings would pile up."""
         self._start(_UNSENT, self._limits.unsent_wait_s, self.cut)
+        if self._is_websocket:
+            self._transport.pause_reading()
         if self._protocol is not None:
             self._protocol.pause_writing()
 
@@ -128,6 +149,8 @@ class BoundedConnection(asyncio.Protocol):
         """Stops the time for the client to read."""
         if not self._transport.is_closing():
             self._stop(_UNSENT)
+            if self._is_websocket:
+                self._transport.resume_reading()
         if self._protocol is not None:
             self._protocol.resume_writing()
 
@@ -158,15 +181,27 @@ class BoundedConnection(asyncio.Protocol):
     def begin_request(self) -> None:
         """Stops the time for the head."""
         self._requests += 1
+        self._is_in_head = self._has_begun_answer = False
         self._stop(_HEAD)
 
     def end_request(self) -> None:
         """Starts the time for the next head."""
         self._requests -= 1
         if not self._requests and not self._is_websocket and not self.lost.is_set():
-            self._start(_HEAD, self._limits.head_wait_s, self.close)
+            self._start(_HEAD, self._limits.head_wait_s, self._end_late_head)
             if self._is_ending:
                 self.close()
+
+    def begin_answer(self) -> None:
+        """Notes that a part of the answer is sent."""
+        self._has_begun_answer = True
+
+    def _end_late_head(self) -> None:
+        """Closes the connection, with the reason if a part of the head is there."""
+        if self._is_in_head:
+            self.refuse(_LATE)
+        else:
+            self.close()
 
     def message_received(self) -> None:
         """Counts the bytes of the next WebSocket message."""
@@ -241,6 +276,7 @@ class _BoundedRequest:
         elif message["type"] == "websocket.http.response.start":
             self.is_refused_websocket = True
         await self._send(message)
+        self._connection.begin_answer()
 
 
 class HttpPort:
@@ -309,13 +345,11 @@ class HttpPort:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         self._ticker = asyncio.get_running_loop().call_later(1.0, self._tick)
 
-    def protocol_of(self, connection: BoundedConnection) -> asyncio.Protocol:
+    def protocol_of(self, connection: BoundedConnection) -> Any:
         """Returns uvicorn's protocol for a connection, whose requests lead to it."""
         state = {_CONNECTION: connection}
         made: Any = self._config.http_protocol_class
-        return cast(
-            asyncio.Protocol, made(config=self._config, server_state=self._state, app_state=state)
-        )
+        return made(config=self._config, server_state=self._state, app_state=state)
 
     async def _run(self, scope: Message, receive: Receive, send: Send) -> None:
         """Runs the application for a request or a WebSocket, with the bounds of its head."""
@@ -374,17 +408,24 @@ class HttpPort:
             connection.end()
 
     async def stop(self) -> None:
-        """Waits a bounded time for running requests, then cancels the rest."""
+        """Waits a bounded time for running requests and for clients to read their answers; then
+        cancels the former, and cuts the latter.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self.limits.http_stop_wait_s
         if self._ticker is not None:
             self._ticker.cancel()
         await self.close()
         if tasks := list(self._running):
-            _, late = await asyncio.wait(tasks, timeout=self.limits.http_stop_wait_s)
+            _, late = await asyncio.wait(tasks, timeout=end_s - loop.time())
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         for connection in list(self._connections):
             connection.close()
-        await asyncio.sleep(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(end_s):
+                for connection in list(self._connections):
+                    await connection.lost.wait()
         for connection in list(self._connections):  # Clients that do not read.
             connection.cut()

@@ -181,6 +181,10 @@ def _console(summary: str, body: Schema, media: str = _JSON, **more: Any) -> Ope
     return Operation(summary=summary, bodies=bodies, answers={media: schema}, **more)
 
 
+_TO_CONSOLE: Final = Operation(
+    summary="Redirect to the console.", status=HTTPStatus.TEMPORARY_REDIRECT, is_open=True
+)
+
 OPERATIONS: Final[dict[str, dict[str, Operation]]] = {
     "/events": {
         "POST": Operation(
@@ -372,11 +376,8 @@ OPERATIONS: Final[dict[str, dict[str, Operation]]] = {
     "/openapi.json": {
         "GET": Operation(summary="This document.", answers={_JSON: _ANY}, is_open=True)
     },
-    "/": {
-        "GET": Operation(
-            summary="Redirect to the console.", status=HTTPStatus.TEMPORARY_REDIRECT, is_open=True
-        )
-    },
+    "/": {"GET": _TO_CONSOLE},
+    "/console": {"GET": _TO_CONSOLE},
     "/console/": {
         "GET": Operation(summary="The console.", answers={"text/html": _text()}, is_open=True)
     },
