@@ -10,14 +10,20 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests import shared_data as shared
 
 TESTS = Path(__file__).parent
 
-# Derandomized: a run that fails, fails again. No deadline: machines differ and are shared.
-settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+# Derandomized: a run that fails, fails again. No time limits: machines differ and are shared.
+settings.register_profile(
+    "default",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    print_blob=True,
+)
 settings.register_profile("quick", settings.get_profile("default"), max_examples=25)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=100_000)
 settings.load_profile("default")

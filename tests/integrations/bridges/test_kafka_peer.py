@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -190,14 +190,14 @@ async def tls_proxy(system: Kafka, tls: Tls) -> AsyncIterator[int]:
     """Puts TLS in front of a cluster, which has none; gives the port."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65_536):
-            writer.write(data)
-        writer.close()
+        # A client may reset its connection; each end closes the other, however it ends.
+        with suppress(OSError), closing(writer):
+            while data := await reader.read(65_536):
+                writer.write(data)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         plain_reader, plain_writer = await asyncio.open_connection(HOST, system.port)
-        with suppress(OSError):  # The client ends its connections without a farewell.
-            await asyncio.gather(copy(reader, plain_writer), copy(plain_reader, writer))
+        await asyncio.gather(copy(reader, plain_writer), copy(plain_reader, writer))
 
     context = tls.server_context(lambda _: None)
     server = await asyncio.start_server(serve, HOST, 0, ssl=context)
