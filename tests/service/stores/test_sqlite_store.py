@@ -107,6 +107,32 @@ def test_a_name_that_is_no_text_is_found(path: Path) -> None:
         assert store.damaged == {"\ufffda": "the log's head has another checksum"}
 
 
+def test_a_damaged_log_keeps_its_mark(path: Path) -> None:
+    """A sound note of the same name would hide that the log cannot be read."""
+    with closing(SqliteStore(path)) as store:
+        store.append("a/1", [b"x"], 5)
+        store.note("a/1", b"sound")
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE logs SET sum = sum + 1")
+    with closing(SqliteStore(path)) as store:
+        assert store.damaged == {"a/1": "the log's head has another checksum"}
+
+
+def test_an_emptied_file_with_changes_beside_it_is_refused(path: Path, store: SqliteStore) -> None:
+    """A broker would begin a new store, and SQLite delete the last changes of the old one."""
+    store.append("a", [b"x"], 5)
+    store.sync()
+    killed = path.with_name("killed.db")
+    changes = path.with_name("killed.db-wal")
+    changes.write_bytes(path.with_name("store.db-wal").read_bytes())
+    killed.touch()
+    with pytest.raises(StoreError, match=r"killed\.db: it is empty, but killed\.db-wal has "):
+        SqliteStore(killed)
+    assert changes.stat().st_size > 0
+    changes.unlink()
+    SqliteStore(killed).close()
+
+
 def test_free_pages_return_to_the_disk_in_small_steps(path: Path) -> None:
     """A store would keep the size of its longest backlog for ever."""
     with closing(SqliteStore(path)) as store:

@@ -66,6 +66,12 @@ class SqliteStore(TableStore):
             # and the store itself cannot be locked, since reading has a connection of its own.
             beside = file.with_name(f"{file.name}.lock")
             stack.enter_context(_opened(beside)).execute("BEGIN EXCLUSIVE")
+            changes = file.with_name(f"{file.name}-wal")
+            if _size(file) == 0 and _size(changes):  # SQLite would delete them.
+                raise StoreError(
+                    f"{self.path}: it is empty, but {changes.name} has its last changes: restore a "
+                    f"backup, or remove {changes.name} to begin a new store"
+                )
             self._db = stack.enter_context(_opened(file))
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             is_new = not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone()
@@ -280,6 +286,11 @@ def _space_of(db: sqlite3.Connection, path: Path) -> StoreSpace:
         _pragma(db, name) for name in ("page_size", "page_count", "freelist_count")
     )
     return StoreSpace((pages - free) * size, free * size, shutil.disk_usage(path).free)
+
+
+def _size(path: Path) -> int | None:
+    """Returns the bytes of a file; None without it."""
+    return path.stat().st_size if path.is_file() else None
 
 
 def _opened(path: Path) -> closing[sqlite3.Connection]:

@@ -186,7 +186,6 @@ class TableStore(ABC):
         changed_logs, changed_notes = list[str](), list[str]()
         for number, name, head, summed in logs:
             self._last = max(self._last, number)
-            self.damaged.pop(name, None)
             if not stored.check_sum(name, head, summed):
                 self.damaged[name] = "the log's head has another checksum"
                 continue
@@ -196,7 +195,6 @@ class TableStore(ABC):
                 self._logs[name].unpack(head)
                 changed_logs.append(name)
         for name, value, summed in notes:
-            self.damaged.pop(name, None)
             if not stored.check_sum(name, value, summed):
                 self.damaged[name] = "the note has another checksum"
             elif self._notes.get(name) != value:
