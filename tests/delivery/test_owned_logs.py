@@ -177,6 +177,24 @@ def test_dead_letters_reach_their_subscription() -> None:
     of.validate()
 
 
+def test_dead_letters_need_no_reader_that_takes_records() -> None:
+    """While all readers hang, nobody would learn of the records that they hang at."""
+    of = OwnedLogs(MemoryStore())
+    kept = Retention(attempts_max=1, acknowledge_s=1, backoff_s=99, dead_letter="d")
+    of.create("s", all_of(), kept, is_durable=True)
+    of.create("d", all_of("i < 0"), PLENTY, is_durable=True)
+    read(of, "x", 9)
+    read(of, "y", 9, "d")
+    append(of, 1, 2)
+    assert push_all(of) == {"x": [1, 2]}
+    assert [*of.consume("h", Grant("s", "x", 0, 1), 5)] == []
+    assert push_all(of) == {}
+    assert [message.positions for _, message in of.expire(1_000_005)] == [(2,)]
+    assert push_all(of) == {"y": [1]}
+    assert of.statistics()["s"].dead == 1
+    of.validate()
+
+
 def test_dead_letters_that_find_no_room_are_lost() -> None:
     """A full disk would stop a server."""
     store = MemoryStore()

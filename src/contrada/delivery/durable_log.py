@@ -18,6 +18,7 @@ Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (o
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from sys import maxsize
 from typing import Final, NamedTuple
@@ -86,7 +87,7 @@ class DurableLog:
         self.statistics = DurableLogStatistics()
         self.has_ended = False
         self.why_stuck = ""  # the last `take` could not read all
-        self.buried: list[bytes] = []  # dead records of the last `take`s, for the owner
+        self.buried: list[bytes] = []  # dead records, for the owner
         self.store = store
         if store.extent(name) is None:
             store.append(name, (), 0)
@@ -289,20 +290,6 @@ class DurableLog:
         of.count_first()
         return handed
 
-    def entries(self, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
-        """Returns up to `count` entries from a position on, without handing them out.
-
-        Without the acknowledged ones, unless `is_again`. Raises DeliveryError for dropped ones,
-        StoreError.
-        """
-        if first < self.extent.first:
-            gone = f"records before position {self.extent.first} were acknowledged or dropped"
-            raise DeliveryError(f"{self.name!r}: {gone}, so reading cannot begin at {first}")
-        entries = self.store.read(self.name, first, count)
-        if is_again or not self.done:
-            return entries
-        return [each for each in entries if each.position not in self.done]
-
     @property
     def first_unacknowledged(self) -> int:
         """The first position that is not acknowledged."""
@@ -337,10 +324,8 @@ class DurableLog:
             if isinstance(entry, Damaged):
                 self.statistics.damaged += 1
                 self._acknowledge([(position, position + 1)])
-            elif 0 < self.retention.attempts_max < attempt:
-                self.buried.append(entry.data)
-                self.statistics.dead += 1
-                self._acknowledge([(position, position + 1)])
+            elif self._is_dead(position):
+                self._bury(entry)
                 continue
             elif position not in self.done:
                 if not of:
@@ -349,6 +334,14 @@ class DurableLog:
             of.handed += 1
             self.statistics.again += attempt > 1
             yield HandedRecord(entry, attempt)
+
+    def _is_dead(self, position: int) -> bool:
+        return 0 < self.retention.attempts_max <= self.attempts[position]
+
+    def _bury(self, record: LogRecord) -> None:
+        self.buried.append(record.data)
+        self.statistics.dead += 1
+        self._acknowledge([(record.position, record.position + 1)])
 
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
         """Acknowledges the positions from each first to before each end.
@@ -409,7 +402,8 @@ class DurableLog:
         """Requeues the records whose delay or whose reader's time has passed.
 
         Returns, for each consumer that was silent for so long, the prefetched records that are
-        taken from it. It is handed no others until it reads. `is_early`: no reader has time left.
+        taken from it. It is handed no others until it reads. Records whose last attempt timed out
+        are dead. `is_early`: no reader has time left, and none is dead.
         """
         self.requeued.expire(now_us)
         taken: dict[str, tuple[int, ...]] = {}
@@ -421,9 +415,14 @@ class DurableLog:
             overdue = of.overdue(maxsize if is_early else now_us - time_out_us)
             if overdue and of.is_idle:
                 taken[consumer] = sent
-            self.statistics.overdue += 0 if is_early else len(overdue)
             self._requeue(overdue, now_us)
             of.count_first()
+            if not is_early:
+                self.statistics.overdue += len(overdue)
+                # While all readers hang, none would take the dead ones.
+                dead = [each for each in overdue if self._is_dead(each)]
+                for record in _readable(self.store, self.name, dead):
+                    self._bury(record)
         return taken
 
     def _release(self, first: int, end: int) -> None:
@@ -484,3 +483,12 @@ def _oldest(store: Store, name: str, done: Positions, count: int, size: int) -> 
             before = max(before, first)
             dropped += entry.position not in done
     return before, dropped
+
+
+def _readable(store: Store, name: str, positions: Iterable[int]) -> list[LogRecord]:
+    """Returns the records at positions that can be read now; a later `take` sees to the others."""
+    found: list[StoredRecord] = []
+    with suppress(StoreError):
+        for each in positions:
+            found += store.read(name, each, 1)
+    return [each for each in found if isinstance(each, LogRecord)]

@@ -10,9 +10,10 @@ from collections.abc import Generator
 from typing import Final
 
 from contrada.delivery.delivery_server import DeliveryServer
+from contrada.delivery.durable_log import DurableLog
 from contrada.delivery.owned_queues import local_number
-from contrada.delivery.store import LogRecord
-from contrada.errors import InvalidValueError
+from contrada.delivery.store import LogRecord, StoredRecord
+from contrada.errors import DeliveryError, InvalidValueError
 from contrada.model import FilterSet
 from contrada.model.codec import notification_from_msgpack
 from contrada.net.wire.durable_messages import AskLog, AskRecordBatch, LogState, RecordBatch
@@ -55,7 +56,7 @@ def read_record_batch(
         count = min(count, request.end - at, log.extent.next - at)
         if count <= 0:
             break
-        for each in log.entries(at, count, is_again=request.is_again):
+        for each in _entries(log, at, count, is_again=request.is_again):
             if not isinstance(each, LogRecord):
                 damaged.append((each.position, each.reason))
             elif len(each.data) > CONTENT_BYTES_MAX:
@@ -75,6 +76,20 @@ def read_record_batch(
         yield
     columns = _little_endian(positions), _little_endian(times), _little_endian(lengths)
     return RecordBatch(at, *columns, b"".join(found), tuple(damaged))
+
+
+def _entries(log: DurableLog, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
+    """Returns entries from a position on; without the acknowledged ones, unless `is_again`.
+
+    Raises DeliveryError for dropped ones, StoreError.
+    """
+    if first < log.extent.first:
+        gone = f"records before position {log.extent.first} were acknowledged or dropped"
+        raise DeliveryError(f"{log.name!r}: {gone}, so reading cannot begin at {first}")
+    entries = log.store.read(log.name, first, count)
+    if is_again or not log.done:
+        return entries
+    return [each for each in entries if each.position not in log.done]
 
 
 def _little_endian(column: "array[int]") -> bytes:
