@@ -46,9 +46,9 @@ class SourceQuery:
             narrower = _bindings(narrowing)
             if isinstance(asked, Narrowable):
                 narrower = [
-                    Binding(alternative.sets, each.same)
+                    Binding(checked.sets, each.same)
                     for each in narrower
-                    for alternative in asked.check_where(Filter.of_sets(each.sets)).filters
+                    for checked in asked.check_where(Filter.of_sets(each.sets)).filters
                 ]
             if len(found) * len(narrower) > ALTERNATIVES_MAX:
                 raise LimitError("ALTERNATIVES_MAX", ALTERNATIVES_MAX, len(found) * len(narrower))
