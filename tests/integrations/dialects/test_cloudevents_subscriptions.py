@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contrada.errors import LimitError, RefusedRuleError
 from contrada.integrations.dialects import cloudevents
 from contrada.integrations.dialects.cloudevents import cloudevents_writer, subscription_filters
+from contrada.integrations.dialects.json_text import NOT_JSON
 from contrada.model import Filter, FilterSet
 from contrada.model.rule import RefusedRule, Rule
 from tests.strategies import more
@@ -171,7 +172,7 @@ def test_conditions_that_are_no_set_stay_as_a_residue() -> None:
 @pytest.mark.parametrize(
     ("filters", "reason", "place"),
     [
-        ("{", subscription_filters.NOT_JSON, ""),
+        ("{", NOT_JSON, ""),
         ("5", subscription_filters.NO_FILTERS, ""),
         ([5], subscription_filters.NO_FILTERS, "[0]"),
         ([{}], subscription_filters.ONE_DIALECT, "[0]"),

@@ -12,6 +12,7 @@ from hypothesis import given
 from contrada.errors import LimitError, RefusedRuleError
 from contrada.integrations.dialects import eventbridge
 from contrada.integrations.dialects.eventbridge import array_residue, eventbridge_refusals
+from contrada.integrations.dialects.json_text import NOT_JSON
 from contrada.model import FilterSet, Notification
 from contrada.model.languages.decision import safe_answers
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse
@@ -119,9 +120,9 @@ def test_filters_match_as_the_pattern_does(pattern: dict[str, Any], event: dict[
 @pytest.mark.parametrize(
     ("pattern", "reason", "place"),
     [
-        ("{", eventbridge_refusals.NOT_JSON, ""),
+        ("{", NOT_JSON, ""),
         ("[1]", eventbridge_refusals.NO_OBJECT, ""),
-        ('{"a": [1], "a": [2]}', eventbridge_refusals.NOT_JSON, ""),
+        ('{"a": [1], "a": [2]}', NOT_JSON, ""),
         ('{"a": [0.10000000000000000001]}', eventbridge_refusals.INEXACT, "a"),
         ('{"a": {"b": [{"numeric": ["<", 1e-400]}]}}', eventbridge_refusals.INEXACT, "a.b"),
         (
@@ -132,7 +133,7 @@ def test_filters_match_as_the_pattern_does(pattern: dict[str, Any], event: dict[
         ('{"a": 1e-400}', eventbridge_refusals.FIELD, "a"),
         ('{"a": [' + "9" * 500 + "]}", eventbridge_refusals.INEXACT, "a"),
         ('{"a": [' + "9" * 350 + "]}", eventbridge_refusals.INEXACT, "a"),
-        ('{"a": [NaN]}', eventbridge_refusals.NOT_JSON, ""),
+        ('{"a": [NaN]}', NOT_JSON, ""),
         ('{"a": [1e400]}', eventbridge_refusals.INEXACT, "a"),
         ('{"a": ["\\ud800"]}', eventbridge_refusals.NOT_TEXT, "a"),
         ('{"a": [123456789012345678901234567890]}', eventbridge_refusals.INEXACT, "a"),
@@ -223,10 +224,10 @@ def test_refused_rules_of_a_file_do_not_stop_the_others() -> None:
     assert [rule.reason if isinstance(rule, RefusedRule) else "" for rule in rules] == [
         eventbridge_refusals.FIELD,
         "",
-        eventbridge_refusals.NOT_JSON,
+        NOT_JSON,
         eventbridge_refusals.NO_PATTERN,
         eventbridge_refusals.NO_OBJECT,
-        eventbridge_refusals.NOT_JSON,
+        NOT_JSON,
     ]
     assert [rule.name for rule in rules] == ["1", "2", "3", "timer", "5", "6"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
-from contrada.errors import EncodingError, InvalidNameError, LimitError
+from contrada.errors import EncodingError, InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.domains.values import INT_MAX, INT_MIN
 
 JSON_CHARACTERS_MAX: Final = 16_000_000
@@ -21,6 +21,9 @@ JSON_CHARACTERS_MAX: Final = 16_000_000
 
 JSON_DEPTH_MAX: Final = 100
 """Levels of objects and arrays in such a text. Beyond it: the rule or event is refused."""
+
+NOT_JSON: Final = "not JSON"
+"""The reason that refuses a rule."""
 
 _INTEGER_CHARACTERS_MAX: Final = 400
 """int() is slow on very long texts; every double is shorter when it is written as an integer."""
@@ -66,6 +69,19 @@ def decode_json(text: str | bytes, *, exact: bool = False) -> Any:
         raise EncodingError("JSON", str(error)) from None
     except RecursionError:
         raise LimitError("JSON_DEPTH_MAX", JSON_DEPTH_MAX) from None
+
+
+def decode_rule(dialect: str, given: object, *, exact: bool = True) -> Any:
+    """Returns the value of a rule: of JSON text as `decode_json`, or one that is decoded already.
+
+    Raises RefusedRuleError and LimitError.
+    """
+    if not isinstance(given, str | bytes):
+        return given
+    try:
+        return decode_json(given, exact=exact)
+    except EncodingError as error:
+        raise RefusedRuleError(dialect, NOT_JSON, error.reason) from None
 
 
 def json_lines(text: str) -> list[str]:

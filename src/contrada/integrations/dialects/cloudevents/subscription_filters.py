@@ -21,11 +21,11 @@ from functools import partial
 from itertools import starmap
 from typing import Any, Final, NoReturn, TypeAlias
 
-from contrada.errors import EncodingError, InvalidValueError, LimitError, RefusedRuleError
+from contrada.errors import InvalidValueError, LimitError, RefusedRuleError
 from contrada.integrations.dialects import cesql, kleene
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
 from contrada.integrations.dialects.cloudevents.cloudevent_json import DATA, NAME, TEXTS
-from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
+from contrada.integrations.dialects.json_text import check_depth, decode_rule, json_lines
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import And, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
@@ -36,7 +36,6 @@ from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
 DIALECT: Final = "cloudevents"
 
-NOT_JSON: Final = "not JSON"
 NO_FILTERS: Final = "filters are an array of objects"
 ONE_DIALECT: Final = "a filter has one dialect"
 UNKNOWN: Final = "unknown dialect"
@@ -74,10 +73,9 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
     of these every event passes. Cost: linear, except filters of `any` in `all`, which multiply up
     to `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError, also of CESQL, and LimitError.
     """
-    try:
-        content = decode_json(given) if isinstance(given, str | bytes) else given
-    except EncodingError as error:
-        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
+    content: Any = given
+    if isinstance(given, str | bytes):
+        content = decode_rule(DIALECT, given, exact=False)
     before: list[Any] = []
     if isinstance(content, Mapping) and _OF_SUBSCRIPTIONS & content.keys():
         name = str(content.get("id", name))

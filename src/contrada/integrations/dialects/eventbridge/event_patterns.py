@@ -35,7 +35,7 @@ from contrada.integrations.dialects.eventbridge.aws_templates import (
 )
 from contrada.integrations.dialects.eventbridge.eventbridge_events import notifications
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
-from contrada.integrations.dialects.json_text import check_depth, decode_json, json_lines
+from contrada.integrations.dialects.json_text import check_depth, decode_rule, json_lines
 from contrada.integrations.dialects.yaml_documents import only_document
 from contrada.model.algebra.expression import And, Formula, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
@@ -51,7 +51,9 @@ def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
     Cost: linear, except `$or`: up to `expression.CONJUNCTIONS_MAX` filters. Raises
     RefusedRuleError with one of `eventbridge_refusals` and the field's path, and LimitError.
     """
-    content = pattern if isinstance(pattern, dict) else _decode(pattern)
+    content = (
+        decode_rule(refusals.DIALECT, pattern) if isinstance(pattern, str | bytes) else pattern
+    )
     if not isinstance(content, dict):
         refuse(refusals.NO_OBJECT, content, "")
     # Every `$or` joins alternatives, or each is a name.
@@ -115,7 +117,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 def _decode_file(text: str) -> Any:
     """Returns the value of JSON, or of the one document of YAML."""
     if text.lstrip()[:1] in ("{", "[", ""):
-        return _decode(text)
+        return decode_rule(refusals.DIALECT, text)
     return only_document(refusals.DIALECT, text, refusals.NO_OBJECT, is_template=True)
 
 
@@ -125,7 +127,7 @@ def _read_entry(
     """Returns the rule of a pattern, or of an object with a pattern and its name."""
     try:
         if is_text:
-            content = _decode(content)
+            content = decode_rule(refusals.DIALECT, content)
         if is_template:
             check_known(content, name)
             return read(content, name)
@@ -147,15 +149,6 @@ def _is_subscription(content: Any) -> bool:
     """Whether an object is a subscription of SNS; its members could also be fields of a pattern."""
     known = {"SubscriptionArn", "TopicArn", "FilterPolicyScope", "Endpoint", "Protocol"}
     return isinstance(content, dict) and "FilterPolicy" in content and bool(known & content.keys())
-
-
-def _decode(text: object) -> Any:
-    if not isinstance(text, str | bytes):
-        refuse(refusals.NO_OBJECT, text, "")
-    try:
-        return decode_json(text, exact=True)
-    except errors.EncodingError as error:
-        raise RefusedRuleError(refusals.DIALECT, refusals.NOT_JSON, error.reason) from None
 
 
 class _NoRelationError(Exception):

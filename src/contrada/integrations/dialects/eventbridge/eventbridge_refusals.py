@@ -6,7 +6,6 @@ from contrada.errors import RefusedRuleError
 
 DIALECT: Final = "eventbridge"
 
-NOT_JSON: Final = "not JSON"
 FUNCTION: Final = "a value that only the deployment of the template knows"
 NO_OBJECT: Final = "a pattern is an object"
 NO_PATTERN: Final = "a rule without an event pattern"

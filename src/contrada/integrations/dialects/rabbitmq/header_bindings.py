@@ -12,8 +12,8 @@ from functools import partial
 from math import isfinite
 from typing import Any, Final
 
-from contrada.errors import ContradaError, EncodingError, InvalidNameError, RefusedRuleError
-from contrada.integrations.dialects.json_text import decode_json, json_lines
+from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
+from contrada.integrations.dialects.json_text import decode_rule, json_lines
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import And, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
@@ -27,7 +27,6 @@ MATCH: Final = "x-match"
 PREDECLARED: Final = "amq.headers"
 """The headers exchange of every virtual host, which no definitions declare."""
 
-NOT_JSON: Final = "not JSON"
 NO_ARGUMENTS: Final = "arguments are an object"
 NO_BINDINGS: Final = "no binding of a headers exchange"
 HOW: Final = "x-match is all, any, all-with-x or any-with-x"
@@ -39,7 +38,7 @@ def read(arguments: str | bytes | dict[str, Any], name: str = "") -> Rule:
     """Returns the rule of a binding's arguments. Raises RefusedRuleError with one of the reasons
     above and the header, and LimitError.
     """
-    content = arguments if isinstance(arguments, dict) else _decode(arguments)
+    content = decode_rule(DIALECT, arguments) if isinstance(arguments, str | bytes) else arguments
     if not isinstance(content, dict):
         raise RefusedRuleError(DIALECT, NO_ARGUMENTS, content)
     how = content.get(MATCH, "all")
@@ -68,7 +67,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     if lines:
         return
     try:
-        content = _decode(text)
+        content = decode_rule(DIALECT, text)
         found = list(_bindings(content))
     except ContradaError as error:
         yield RefusedRule("", error)
@@ -116,12 +115,3 @@ def _header(name: str, value: Any) -> Member:
     except ContradaError:  # more than 64 bits, or no text
         pass
     raise RefusedRuleError(DIALECT, VALUE, value, name)
-
-
-def _decode(text: object) -> Any:
-    if not isinstance(text, str | bytes):
-        raise RefusedRuleError(DIALECT, NO_ARGUMENTS, text)
-    try:
-        return decode_json(text, exact=True)
-    except EncodingError as error:
-        raise RefusedRuleError(DIALECT, NOT_JSON, error.reason) from None
