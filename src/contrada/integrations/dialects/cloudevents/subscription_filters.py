@@ -73,9 +73,7 @@ def read(given: str | bytes | list[Any] | Mapping[str, Any], name: str = "") -> 
     of these every event passes. Cost: linear, except filters of `any` in `all`, which multiply up
     to `expression.CONJUNCTIONS_MAX`. Raises RefusedRuleError, also of CESQL, and LimitError.
     """
-    content: Any = given
-    if isinstance(given, str | bytes):
-        content = decode_rule(DIALECT, given, exact=False)
+    content = decode_rule(DIALECT, given, exact=False)
     before: list[Any] = []
     if isinstance(content, Mapping) and _OF_SUBSCRIPTIONS & content.keys():
         name = str(content.get("id", name))

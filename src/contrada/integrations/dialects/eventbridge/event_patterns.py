@@ -51,9 +51,7 @@ def read(pattern: str | bytes | dict[str, Any], name: str = "") -> Rule:
     Cost: linear, except `$or`: up to `expression.CONJUNCTIONS_MAX` filters. Raises
     RefusedRuleError with one of `eventbridge_refusals` and the field's path, and LimitError.
     """
-    content = (
-        decode_rule(refusals.DIALECT, pattern) if isinstance(pattern, str | bytes) else pattern
-    )
+    content = decode_rule(refusals.DIALECT, pattern)
     if not isinstance(content, dict):
         refuse(refusals.NO_OBJECT, content, "")
     # Every `$or` joins alternatives, or each is a name.

@@ -38,7 +38,7 @@ def read(arguments: str | bytes | dict[str, Any], name: str = "") -> Rule:
     """Returns the rule of a binding's arguments. Raises RefusedRuleError with one of the reasons
     above and the header, and LimitError.
     """
-    content = decode_rule(DIALECT, arguments) if isinstance(arguments, str | bytes) else arguments
+    content = decode_rule(DIALECT, arguments)
     if not isinstance(content, dict):
         raise RefusedRuleError(DIALECT, NO_ARGUMENTS, content)
     how = content.get(MATCH, "all")
