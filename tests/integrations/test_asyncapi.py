@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import contrada as ct
 from contrada.cli import main
 from contrada.errors import InvalidObventError
-from contrada.integrations.asyncapi import asyncapi_of
+from contrada.integrations.asyncapi import _rewritten, asyncapi_of
 
 
 @ct.obvent(name="asyncapi/Market")
@@ -41,7 +41,8 @@ app = ct.App("contrada://broker.example:7655")
 
 @app.subscriber("price < 100 and (currency = 'EUR' or currency absent)", durable="cheap")
 async def cheap(event: ct.Notification) -> None:
-    """Reports cheap shares.
+    """Reports cheap
+    shares.
 
     Once a day.
     """
@@ -94,6 +95,7 @@ def resolved(reference: str) -> Any:
 def test_its_structure_is_that_of_the_specification() -> None:
     """Tools of AsyncAPI would refuse the document."""
     assert DOCUMENT["asyncapi"] == "3.0.0"
+    assert DOCUMENT["defaultContentType"] == "application/json"
     assert DOCUMENT["info"] == {"title": "Desk", "version": "1.2.3"}
     assert DOCUMENT["servers"]["broker_1"] == {
         "host": "broker.example:7655",
@@ -143,7 +145,10 @@ def test_payloads_are_the_schemas_of_classes_and_the_attributes_of_filters() -> 
     assert payload["required"] == ["price"], "the currency may be absent"
     assert payload["properties"]["price"] == {"description": "price < 100"}
     assert messages["_lambda_.notification"]["payload"] == {"type": "object"}
+    reference = {"$ref": "#/components/schemas/asyncapi.Quote"}
+    assert messages["asyncapi.Quote"] == {"name": "asyncapi.Quote", "payload": reference}
     found = schemas["asyncapi.Quote"]
+    assert not {"$schema", "$defs"} & {*found}, "only the whole document has them"
     assert found["required"] == ["symbol", "price"]
     assert found["properties"]["market"]["anyOf"][0] == {
         "$ref": "#/components/schemas/asyncapi_Market"
@@ -157,9 +162,40 @@ def test_payloads_are_the_schemas_of_classes_and_the_attributes_of_filters() -> 
 def test_a_replier_has_a_channel_for_its_reply() -> None:
     """A reader would not see that somebody replies."""
     operation = DOCUMENT["operations"]["price_of"]
-    assert resolved(operation["reply"]["channel"]["$ref"])["address"] is None
-    payload = DOCUMENT["components"]["messages"]["price_of.notification"]["payload"]
-    assert payload["required"] == ["service", "symbol"]
+    assert operation["summary"] == "The price of a symbol."
+    assert "description" not in operation
+    assert operation["reply"] == {"channel": {"$ref": "#/channels/price_of_reply"}}
+    asked = ct.parse(DOCUMENT["channels"]["price_of"]["x-contrada-filter"])
+    assert asked == ct.parse("service = 'price' and symbol exists")
+    messages = DOCUMENT["components"]["messages"]
+    assert messages["price_of.notification"]["payload"]["required"] == ["service", "symbol"]
+    assert messages["price_of_reply.notification"]["payload"] == {"type": "object"}
+
+
+def test_a_handler_may_have_the_name_of_a_reply() -> None:
+    """The reply would replace the channel of the handler."""
+    both = ct.App()
+
+    @both.subscriber("n > 0")
+    def price_reply(event: ct.Notification) -> None: ...
+
+    @both.replier("n exists")
+    def price(request: ct.Notification) -> None: ...
+
+    document = asyncapi_of(both, title="Desk")
+    assert [*document["operations"]] == ["price_reply", "price"]
+    assert document["channels"]["price_reply"]["x-contrada-filter"] == "n > 0"
+    reply = document["operations"]["price"]["reply"]
+    assert reply == {"channel": {"$ref": "#/channels/price_reply_2"}}
+
+
+def test_references_are_those_of_components() -> None:
+    """A reference to a class of an odd name, or a field named as one, would lead nowhere."""
+    field = {"properties": {"$ref": {"type": "string"}}}
+    assert _rewritten(field) == field
+    for name, key in (("a~1b", "a_b"), ("a~0b", "a_b"), ("a~01", "a_1")):
+        found = _rewritten({"anyOf": [{"$ref": f"#/$defs/{name}"}]})
+        assert found == {"anyOf": [{"$ref": f"#/components/schemas/{key}"}]}
 
 
 def test_all_brokers_are_servers() -> None:

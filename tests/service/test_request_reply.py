@@ -9,6 +9,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidValueError, RemoteCallError
+from contrada.model.rule import Rule
 from pytest_contrada.moved_clock import MovedClock
 from tests.asynchronous import on_loop
 from tests.service.ways import known, service_of
@@ -92,13 +93,22 @@ async def test_replies_may_be_objects_and_have_bodies() -> None:
         return Price(61.5)
 
     async def full(request: ct.Notification) -> ct.Notification:
-        return ct.Notification({}, body=b"text", content_type="text/plain")
+        # An attribute of the request may be repeated.
+        return ct.Notification(dict(request), body=b"text", content_type="text/plain")
+
+    class Called:
+        """A replier that is an object."""
+
+        async def __call__(self, request: ct.Notification) -> dict[str, Any]:
+            return {"price": 61.5}
 
     async with ct.connect() as service:
         async with service.reply("n exists", typed):
             price = Price.from_notification(await service.request({"n": 1}))  # type: ignore[attr-defined]
             assert isinstance(price, Price)
             assert price.price == 61.5
+        async with service.reply("n exists", Called()):
+            assert (await service.request({"n": 1}))["price"] == 61.5
         async with service.reply("n exists", full):
             reply = await service.request({"n": None})
             assert (reply["n"], reply.body, reply.content_type) == (None, b"text", "text/plain")
@@ -107,8 +117,10 @@ async def test_replies_may_be_objects_and_have_bodies() -> None:
 @on_loop
 async def test_a_replier_leaves_other_queries_unanswered() -> None:
     """A query for a range would be a request with a value that nobody sent."""
-    async with ct.connect() as service, service.reply(PRICE, price_of):
-        for query in ("symbol prefix 'D'", "symbol = 'DIS' or symbol = 'IBM'", "symbol = $x"):
+    queries = ["symbol prefix 'D'", "symbol = 'DIS' or symbol = 'IBM'", "symbol = $x"]
+    queries += ["symbol (= 1 | prefix 'D')", "symbol = 'DIS' and a = $x and b = $x"]
+    async with ct.connect() as service, service.reply(PRICE, lambda request: {"price": 1}):
+        for query in queries:
             assert [each async for each in service.query(f"service = 'price' and {query}")] == []
 
 
@@ -131,6 +143,18 @@ async def test_a_replier_gets_only_requests_that_match_its_filter() -> None:
 
 
 @on_loop
+async def test_a_replier_of_a_rule_gets_only_requests_that_its_residue_accepts() -> None:
+    """A part of a rule that no filter has would be left out, so the function got other requests."""
+    rule = Rule(
+        "odd", ct.FilterSet([ct.Filter("n > 0")]), "n odd", lambda it: it.number("n") % 2 == 1
+    )
+    async with ct.connect() as service, service.reply(rule, lambda request: {"is_odd": True}):
+        assert (await service.request({"n": 3}))["is_odd"] is True
+        with pytest.raises(RemoteCallError, match="did not reply"):
+            await service.request({"n": 4})
+
+
+@on_loop
 async def test_a_late_reply_is_a_timeout() -> None:
     """A caller would wait for ever for a replier that hangs."""
 
@@ -139,9 +163,11 @@ async def test_a_late_reply_is_a_timeout() -> None:
 
     async with ct.connect() as service, service.reply("n exists", hang):
         with MovedClock() as clock:
-            asking = asyncio.create_task(service.request({"n": 1}, timeout_s=30))
-            await clock.sleep(31)
-            with pytest.raises(TimeoutError, match="no reply within 30 s"):
+            asking = asyncio.create_task(service.request({"n": 1}, timeout_s=40))
+            await clock.sleep(35)  # Each hop on the way has less time than the request.
+            assert not asking.done()
+            await clock.sleep(6)
+            with pytest.raises(TimeoutError, match="no reply within 40 s"):
                 await asking
 
 

@@ -107,7 +107,7 @@ def _error_of(asked: Filter, reports: tuple[SourceReport, ...], timeout_s: float
     for each in reports:
         if each.state is SourceState.FAILED:
             return RemoteCallError(f"{each.name}: {each.reason}")
-    if any(each.state in (SourceState.ASKED, SourceState.TIMED_OUT) for each in reports):
+    if any(each.state is SourceState.TIMED_OUT for each in reports):
         return TimeoutError(f"no reply within {timeout_s:g} s")
     names = ", ".join(each.name for each in reports)
     nobody = f"{names} did not reply" if names else "nobody replies to such requests"
