@@ -117,7 +117,9 @@ def test_pygments_finds_the_lexer() -> None:
     """A block of a page that is marked `filters` would be plain text."""
     project = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
     module, name = project["entry-points"]["pygments.lexers"]["filters"].split(":")
-    assert "filters" in getattr(import_module(module), name).aliases
+    lexer = getattr(import_module(module), name)
+    assert "filters" in lexer.aliases
+    assert "*.filters" in lexer.filenames
 
 
 def test_the_grammar_of_editors_is_current() -> None:

@@ -95,7 +95,6 @@ class FilterLexer(RegexLexer):  # type: ignore[misc]
     name = "Contrada filters"
     aliases = ("filters", "contrada")
     filenames = ("*.filters",)
-    flags = 0
     tokens = {  # noqa: RUF012
         "root": [
             (pattern, kinds[0] if len(kinds) == 1 else bygroups(*kinds))
