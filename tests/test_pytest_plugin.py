@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 import contrada as ct
 from contrada.delivery.memory_store import MemoryStore
 from contrada.errors import InvalidValueError
+from contrada.service.service_thread import open_loops
+from pytest_contrada import moved_clock
 from pytest_contrada.moved_clock import MovedClock
 from tests.asynchronous import on_loop
 
@@ -201,6 +204,45 @@ async def test_the_clock_moves_while_a_loop_runs() -> None:
             assert (await work.next(5)).attempt == 2
         assert called == [5, 30]
         assert clock.moved_s == 30.5
+
+
+def clocks_s() -> tuple[float, ...]:
+    """The seconds of all clocks that are moved."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    return time.time_ns() / 1e9, time.monotonic_ns() / 1e9, loop.time()
+
+
+def test_all_clocks_move_together_and_return() -> None:
+    """Stamps and time-outs would disagree, or later tests see the clock of this one."""
+    real = (time.time_ns, time.monotonic_ns, asyncio.BaseEventLoop.time)
+    with MovedClock() as clock:
+        before_s = clocks_s()
+        clock.advance(10_000)
+        assert clock.moved_s == 10_000
+        for before, after in zip(before_s, clocks_s(), strict=True):
+            assert 10_000 <= after - before < 11_000
+    assert real == (time.time_ns, time.monotonic_ns, asyncio.BaseEventLoop.time)
+
+
+def test_a_blocked_loop_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test would hang in its clock, with no line that names the fault."""
+    monkeypatch.setattr(moved_clock, "TURN_WAIT_S", 0.01)
+    goes_on = threading.Event()
+    others = open_loops()
+    with ct.connect_sync(), MovedClock() as clock:
+        (loop,) = {*open_loops()}.difference(others)
+        loop.call_soon_threadsafe(goes_on.wait)
+        with pytest.raises(TimeoutError, match=r"took no turn within 0\.01 s: it is blocked"):
+            clock.advance(1)
+        goes_on.set()
+
+
+def test_a_loop_that_was_closed_meanwhile_has_no_turn() -> None:
+    """A service that ends in another thread would be an error of the clock."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    moved_clock._await_turn(loop)
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e9, "1"])

@@ -107,7 +107,7 @@ async def test_replies_may_be_objects_and_have_bodies() -> None:
             price = Price.from_notification(await service.request({"n": 1}))  # type: ignore[attr-defined]
             assert isinstance(price, Price)
             assert price.price == 61.5
-        async with service.reply("n exists", Called()):
+        async with service.reply(ct.Filter("n exists"), Called()):
             assert (await service.request({"n": 1}))["price"] == 61.5
         async with service.reply("n exists", full):
             reply = await service.request({"n": None})
@@ -118,10 +118,12 @@ async def test_replies_may_be_objects_and_have_bodies() -> None:
 async def test_a_replier_leaves_other_queries_unanswered() -> None:
     """A query for a range would be a request with a value that nobody sent."""
     queries = ["symbol prefix 'D'", "symbol = 'DIS' or symbol = 'IBM'", "symbol = $x"]
-    queries += ["symbol (= 1 | prefix 'D')", "symbol = 'DIS' and a = $x and b = $x"]
-    async with ct.connect() as service, service.reply(PRICE, lambda request: {"price": 1}):
+    queries += ["symbol (= 1 | matches /D/)", "symbol = 'DIS' and a = $x and b = $x"]
+    called: list[object] = []
+    async with ct.connect() as service, service.reply(PRICE, called.append):
         for query in queries:
             assert [each async for each in service.query(f"service = 'price' and {query}")] == []
+    assert called == []
 
 
 @on_loop
