@@ -81,7 +81,7 @@ def _filter_of(item: Mapping[str, Any]) -> Filter:
 
 def _request_of(query: SourceQuery) -> Notification | None:
     """Returns the request that a query is, or None."""
-    if len(query.alternatives) != 1 or query.alternatives[0].same:
+    if len(query.alternatives) != 1:
         return None
     found = {}
     for name, values in query.alternatives[0].query.sides.items():
