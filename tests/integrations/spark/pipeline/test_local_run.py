@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError
-from contrada.integrations.spark.pipeline import local_run
+from contrada.integrations.spark.pipeline import job_progress, local_run
 from contrada.integrations.spark.pipeline import pipeline_results as results
 from contrada.integrations.spark.pipeline import pipeline_run as running
 from contrada.integrations.spark.pipeline.local_run import LocalRun, why_spark
@@ -172,6 +173,33 @@ def test_outcomes_of_a_killed_run_are_replaced(
             run_pipeline(spark, pipeline)
     assert run_pipeline(None, pipeline, resume=True).matches == {"low": 1}
     assert len(pq.read_table(one / "out" / "matches")) == 1
+
+
+@pytest.mark.parametrize("amid", ["match", "write"])
+def test_an_interrupted_short_run_shows_no_output(
+    spark: SparkSession, one: Path, monkeypatch: pytest.MonkeyPatch, amid: str
+) -> None:
+    """Ctrl-C would leave a part of the matches where readers take them for all."""
+    pipeline, stop = read_pipeline(one / "p.toml"), threading.Event()
+
+    def interrupt(*_: object) -> None:
+        stop.set()
+
+    def half(batches: object, schema: object, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_bytes(b"PAR1")
+        raise KeyboardInterrupt
+
+    on_progress = interrupt if amid == "match" else job_progress.no_progress
+    with monkeypatch.context() as patch:
+        if amid == "write":
+            patch.setattr(local_run, "_write_file", half)
+        with pytest.raises(KeyboardInterrupt):
+            run_pipeline(spark, pipeline, stop=stop, on_progress=on_progress, is_short=True)
+    assert not (one / "out" / "matches").exists()
+    assert run_pipeline(spark, pipeline, resume=True, is_short=True).matches == {"low": 1}
+    assert len(pq.read_table(one / "out" / "matches")) == 1
+    assert pq.read_table(one / "out" / "quarantine").num_rows == 0
 
 
 def test_a_short_run_leaves_nothing_out(spark: SparkSession, one: Path) -> None:
