@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.integrations.dialects import falco
+from contrada.integrations.dialects import falco, rabbitmq
 from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.model.rule import RefusedRule
 from tests.strategies import more
@@ -127,6 +127,35 @@ def test_headers_bindings_match_as_in_rabbitmq(
     expected = any(held) if (how or "").startswith("any") else all(held)
     given_how = {} if how is None else {"x-match": how}
     check("rabbitmq", json.dumps({**arguments, **given_how}), event, expected)
+
+
+DEFINITIONS = {
+    "exchanges": [
+        {"vhost": "/", "name": "headers", "type": "headers"},
+        {"vhost": "/", "name": "topics", "type": "topic"},
+    ],
+    "bindings": [
+        {"vhost": "/", "source": "headers", "destination": "a", "arguments": {"n": 1}},
+        {"vhost": "/", "source": "topics", "destination": "b", "arguments": {"n": 1}},
+        {"vhost": "other", "source": "headers", "destination": "c", "arguments": {"n": 1}},
+        {"vhost": "other", "source": "amq.headers", "destination": "d", "arguments": {"n": 2}},
+    ],
+}
+
+
+def test_bindings_of_headers_exchanges_are_read() -> None:
+    """A queue would be missing, or have a rule of an exchange that looks at no headers."""
+    for content, expected in (
+        (DEFINITIONS, [("a", "n = 1"), ("d", "n = 2")]),
+        ([{"n": 1}, {"n": 2}], [("1", "n = 1"), ("2", "n = 2")]),
+        ({"n": 1}, [("", "n = 1")]),
+    ):
+        found = list(rabbitmq.read_rules(json.dumps(content)))
+        assert [(each.name, str(getattr(each, "filters", ""))) for each in found] == expected
+    lines = list(rabbitmq.read_rules('{"n": 1}\n\n{"n": 2}\n'))
+    assert [each.name for each in lines] == ["line 1", "line 2"]
+    (none,) = rabbitmq.read_rules(json.dumps({**DEFINITIONS, "bindings": []}))
+    assert isinstance(none, RefusedRule)
 
 
 # --- JMS and Service Bus ------------------------------------------------------------------------

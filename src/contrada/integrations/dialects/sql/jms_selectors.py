@@ -71,10 +71,7 @@ class _SelectorReader(MessageFilterReader):
             return self.compare(first, how, second)
         if not isinstance(second, SqlLiteral):
             first, second = second, first
-        equal = self.compare(first, "=", second)  # refuses other operands
-        if isinstance(first, SqlLiteral):
-            is_alike = _is_number(first.value) == _is_number(second.value)
-            return kleene.conjunction((kleene.constant(is_alike), equal.inverse()))
+        self.compare(first, "=", second)  # Refuses other operands.
         domain = _NUMBERS if _is_number(second.value) else sets.ALL_TEXT
         if isinstance(second.value, bool):
             domain = sets.in_(True, False)
@@ -100,6 +97,11 @@ class _SelectorReader(MessageFilterReader):
         ):
             raise refusal(HEADER, str(token))
         return super().column(token)
+
+    def word(self, token: Token) -> SqlLiteral:
+        if token.lower() == "null":
+            raise refusal(SYNTAX, str(token))
+        return super().word(token)
 
     def number(self, token: Token) -> SqlLiteral:
         if _OCTAL.match(token):
