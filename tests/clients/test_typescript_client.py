@@ -492,23 +492,60 @@ def test_closing_while_the_broker_is_away(package: Path, place: Place) -> None:
 
 
 def test_closing_during_work(package: Path, place: Place) -> None:
-    """A handler that closes its subscription would throw, or a second close never be done."""
+    """Work that is done would be repeated, a handler that closes its subscription wait for itself,
+    or a second close never be done.
+    """
 
     @on_loop
     async def go() -> None:
         async with runtime_of("node and ws", package, "") as runtime:
             await runtime.run(CONNECT, {"url": place.address, "token": place.token})
             found = await runtime.run("""async () => {
-              const orders = await client.subscribe("order any", { durable: "orders" });
-              await client.publish({ order: 1 }, { delivery: "certified" });
-              await orders.handle(() => orders.close());
-              const again = await client.subscribe("order any", { durable: "orders" });
+              const subscribe = () => client.subscribe("order any", { durable: "orders" });
+              const publish = order => client.publish({ order }, { delivery: "certified" });
+              const outside = await subscribe();
+              await publish(1);
+              let goOn, handling;
+              const work = new Promise(resolve => goOn = resolve);
+              await new Promise(begun => handling = outside.handle(() => { begun(); return work }));
+              await outside.close();
+              goOn();
+              await handling;
+              const inside = await subscribe();
+              await publish(2);
+              await inside.handle(async () => {
+                await client.publishAll([]); // It cannot be told from another task any more.
+                await inside.close();
+              });
+              const again = await subscribe();
+              await publish(3);
               const record = await again.next();
               const answer = client.publish({ order: 2 });
               await Promise.all([client.close(), client.close(), answer]);
               return [record.notification.attributes.order, record.attempt, await record.ack()];
             }""")
-        assert found == [1, 2, False]
+        assert found == [3, 1, False]
+
+    with place.broker():
+        go()
+
+
+def test_the_error_of_a_call_is_kept(package: Path, place: Place) -> None:
+    """A program would read that its record cannot be returned, and not what failed."""
+
+    @on_loop
+    async def go() -> None:
+        async with connected("node and ws", package, "", place) as runtime:
+            found = await runtime.run("""async () => {
+              const orders = await client.subscribe("order any", { durable: "orders" });
+              await client.publish({ order: 1 }, { delivery: "certified" });
+              const handling = orders.handle(record => {
+                record.nack = () => Promise.reject(new Error("refused"));
+                throw new Error("no room");
+              });
+              return handling.catch(error => error.message);
+            }""")
+        assert found == "no room"
 
     with place.broker():
         go()

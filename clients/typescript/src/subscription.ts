@@ -96,7 +96,6 @@ export class Subscription<T> implements AsyncIterable<T> {
 
   /** Ends the subscription; iterations end after the queued items. A durable one stays. */
   async close(): Promise<void> {
-    if (this.#isClosed) return;
     this.end();
     await this.#leave();
   }
@@ -175,6 +174,8 @@ export interface DurableRecord<N> {
  * `handle`, once its function has returned. Unacknowledged ones are delivered again.
  */
 export class DurableSubscription<N> extends Subscription<DurableRecord<N>> {
+  #calls = 0; // Of functions of `handle`, until their records are settled.
+
   /** @internal A record that comes again, after its time-out, replaces the queued one. */
   override receive(record: DurableRecord<N>): void {
     if (record.attempt > 1) this.forget(({ position }) => position === record.position);
@@ -186,14 +187,33 @@ export class DurableSubscription<N> extends Subscription<DurableRecord<N>> {
     call: (item: DurableRecord<N>) => unknown, options: HandleOptions<DurableRecord<N>> = {},
   ): Promise<void> {
     await super.handle(async record => {
+      this.#calls += 1;
       try {
-        await call(record);
-      } catch (error) {
-        await record.nack();
-        throw error;
+        await this.#settle(record, call);
+      } finally {
+        this.#calls -= 1;
       }
-      await record.ack();
     }, options);
+  }
+
+  async #settle(record: DurableRecord<N>, call: (item: DurableRecord<N>) => unknown): Promise<void> {
+    try {
+      await call(record);
+    } catch (error) {
+      // Refused, it is delivered again after its time-out: the error of the call says more.
+      await record.nack().catch(() => {});
+      throw error;
+    }
+    await record.ack();
+  }
+
+  /**
+   * As for a plain subscription. A running `handle` settles its records first, and leaves then: a
+   * call may close its own subscription, so this cannot wait for it. The promise of `handle` does.
+   */
+  override async close(): Promise<void> {
+    if (this.#calls) this.end();
+    else await super.close();
   }
 }
 
