@@ -180,7 +180,7 @@ def _reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    return f"not in the form of version {VERSION} ({type(error).__name__})"
+    return f"not in the form of version {VERSION}"
 
 
 def _check_size(what: str, data: bytes) -> None:

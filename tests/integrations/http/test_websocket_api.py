@@ -85,7 +85,8 @@ def id_of(said: str) -> str:
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ('{"type": "ack", "id": "\\ud800"}', "surrogates"),
+        ('{"type": "ack", "id": "\\ud800"}', "a lone surrogate is not text"),
+        ('{"type": "subscribe", "id": "s", "filter": "a > 1", "form": "\\ud800"}', "surrogate is"),
         ("{", "JSON"),
         ("[]", "object"),
         ('{"type": "dance"}', "dance"),
@@ -118,6 +119,7 @@ def test_a_failed_message_is_answered_and_the_conversation_goes_on(
             assert told["type"] == "error"
             assert told["status"] == 400
             assert expected in told["error"]
+            assert not re.search("codec|Error", told["error"]), "a name of Python's"
             assert told["id"] == id_of(said), "a client could not tell which one failed"
             assert (await say(socket, type="publish", id="p", events=[]))["published"] == 0
 
@@ -351,6 +353,8 @@ async def test_notifications_are_exchanged_whole() -> None:
         ({"notifications": [{"contrada": 2, "notification": {}}]}, "version 1"),
         ({"notifications": [{"contrada": 1, "filter": "a > 1"}]}, "expected a notification"),
         ({"notifications": [7]}, "version 1"),
+        ({"notifications": [{"contrada": 1, "notification": {"attributes": 7}}]}, "version 1"),
+        ({"events": [event(data="\ud800")]}, "surrogate"),
         ({"notifications": [{"contrada": 1, "notification": {"attributes": {"a": {}}}}]}, "JSON"),
         ({"events": [{}], "notifications": [{}]}, "both"),
     ],
@@ -364,6 +368,7 @@ def test_malformed_notifications_are_refused(said: dict[str, Any], expected: str
             told = await say(socket, type="publish", id="p", **said)
             assert (told["type"], told["status"]) == ("error", 400)
             assert expected in told["error"]
+            assert not re.search("codec|Error", told["error"]), "a name of Python's"
             assert it.broker.statistics().published == 0
 
     talk()

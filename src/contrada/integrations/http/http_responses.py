@@ -62,7 +62,9 @@ def refusal_of(error: errors.ContradaError) -> errors.RefusedRequestError:
 
 def invalid(error: Exception) -> errors.RefusedRequestError:
     """Returns the refusal of a malformed request."""
-    return errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, _sendable(error))
+    is_surrogate = isinstance(error, UnicodeEncodeError)
+    reason = "a lone surrogate is not text" if is_surrogate else _sendable(error)
+    return errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
 
 
 def _sendable(error: Exception) -> str:
@@ -70,13 +72,19 @@ def _sendable(error: Exception) -> str:
     return errors.shortened(str(error).encode(errors="backslashreplace").decode())
 
 
+def error_members(error: errors.ContradaError) -> dict[str, Any]:
+    """Returns the members of the answer to a request that failed, beside its status."""
+    refusal = refusal_of(error)
+    members = {"error": refusal.reason, **refusal.details}
+    if error.published is not None:
+        members.setdefault("published", error.published)
+    return members
+
+
 def answer_of(error: errors.ContradaError) -> Response:
     """Returns the answer to a request that failed."""
     refusal = refusal_of(error)
-    content = {"error": refusal.reason, **refusal.details}
-    if error.published is not None:
-        content.setdefault("published", error.published)
-    return json_answer(content, refusal.status, refusal.headers)
+    return json_answer(error_members(error), refusal.status, refusal.headers)
 
 
 def parameters_of(request: HTTPConnection, known: Collection[str]) -> Mapping[str, str]:

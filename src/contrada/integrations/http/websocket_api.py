@@ -22,7 +22,7 @@ from contrada.integrations.http.event_ingest import decode_content, notification
 from contrada.integrations.http.event_translation import event_of, notification_json
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
-from contrada.integrations.http.http_responses import answer_of, invalid, refusal_of
+from contrada.integrations.http.http_responses import answer_of, error_members, invalid, refusal_of
 from contrada.integrations.http.metrics import GatewayCounts
 from contrada.integrations.http.request_filters import parse_policy, parse_request_subject
 from contrada.integrations.http.sent_events import end_details
@@ -186,9 +186,7 @@ class Conversation:
                     raise invalid(error) from None
                 answer = await self._execute(message, len(given))
             except errors.ContradaError as error:
-                refusal = refusal_of(error)
-                answer = {"type": "error", "id": name, "status": int(refusal.status)}
-                answer |= {"error": refusal.reason, **refusal.details}
+                answer = _error_message(name, error)
             await self._send(answer)
 
     async def _execute(self, message: _ClientMessage, size: int) -> dict[str, Any]:
@@ -306,6 +304,11 @@ class Conversation:
             raise
 
 
+def _error_message(name: str, error: errors.ContradaError) -> dict[str, Any]:
+    status = int(refusal_of(error).status)
+    return {"type": "error", "id": name, "status": status, **error_members(error)}
+
+
 def _id_of(decoded: Any) -> str:
     """Returns the id of a message, or an empty one. Raises LimitError, UnicodeEncodeError."""
     name = decoded.get("id") if isinstance(decoded, dict) else None
@@ -343,14 +346,12 @@ async def refuse(websocket: WebSocket, error: errors.ContradaError) -> None:
     A browser hides the answer to a refused handshake from its page, which could not tell a wrong
     token from a broker that is away. A client with SUBPROTOCOL gets an `error` message instead.
     """
-    refusal = refusal_of(error)
     if SUBPROTOCOL not in websocket.scope["subprotocols"]:
         await websocket.send_denial_response(answer_of(error))
         return
-    answer = {"type": "error", "id": "", "status": int(refusal.status), "error": refusal.reason}
     with suppress(RuntimeError, WebSocketDisconnect):  # The client may have left.
         await _accept(websocket)
-        await websocket.send_text(msgspec.json.encode(answer).decode())
+        await websocket.send_text(msgspec.json.encode(_error_message("", error)).decode())
         await websocket.close(_POLICY_VIOLATION)
 
 

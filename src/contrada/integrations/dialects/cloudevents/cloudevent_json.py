@@ -164,6 +164,8 @@ def _data(
         try:
             dumped = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             return dumped.encode(), declared or JSON_TYPE, _flatten(data)
+        except UnicodeEncodeError:
+            raise InvalidNotificationError("data", data, "a lone surrogate is not text") from None
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidNotificationError("data", data, f"no JSON: {error}") from None
     if not isinstance(data, str):
