@@ -103,7 +103,7 @@ async def test_a_dialog_holds_the_keyboard_and_gives_it_back(tmp_path: Path) -> 
             assert await page.evaluate(within)
             await page.keyboard.press("Tab")
         await page.keyboard.press("Escape")
-        assert await page.get_by_role("alertdialog").count() == 0
+        await page.get_by_role("alertdialog").wait_for(state="hidden")
         assert await page.evaluate("document.activeElement.innerText") == "Purge"
         assert (await it.service.queues.state("audit")).unread == 30
         await page.keyboard.press("Enter")

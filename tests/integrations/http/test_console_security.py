@@ -106,7 +106,7 @@ async def test_a_token_that_is_not_valid_is_reported(tmp_path: Path) -> None:
             await row.wait_for()
             await use_token(page, token)
             await refused.get_by_text(reason).wait_for()
-            assert await row.count() == 0
+            await row.wait_for(state="detached")
         await use_token(page, TOKEN)
         await row.wait_for()
         await page.locator('nav [href="#receiver"]').click()
@@ -116,7 +116,7 @@ async def test_a_token_that_is_not_valid_is_reported(tmp_path: Path) -> None:
         await events.get_by_text("token").wait_for()
         await page.locator('nav [href="#queues"]').click()
         await refused.get_by_text("token").wait_for()
-        assert await row.count() == 0
+        await row.wait_for(state="detached")
 
 
 @on_loop

@@ -119,7 +119,8 @@ async def test_a_source_that_is_too_late_is_reported() -> None:
     """A person would take the answers of the quick sources for all answers."""
     async with serving() as it, sources_of(it):
         asked = "symbol in ('IBM', 'WAIT') and price any"
-        found = await events_of(it, question=asked, timeout_s=0.5)
+        # The quick one answers long before, also on a busy machine.
+        found = await events_of(it, question=asked, timeout_s=1.5)
         assert states(found) == {"desk/ibm": ("answered", 1), "desk/waiting": ("timed out", 1)}
         assert not found["sources"][-1]["is_complete"]
 
@@ -231,7 +232,7 @@ async def test_questions_are_asked_in_a_browser(tmp_path: Path) -> None:
         await status.get_by_text("Cancelled").wait_for()
         await asyncio.wait_for(waiting.has_stopped.wait(), 20)
         await page.set_viewport_size({"width": 360, "height": 640})
-        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+        await page.wait_for_function("document.documentElement.scrollWidth <= 360")
         assert await asked.is_visible()
         await page.screenshot(path=tmp_path / "phone.png")
         answers = page.get_by_role("region", name="Answers")

@@ -99,7 +99,7 @@ async def test_matching_events_are_pushed_in_order() -> None:
         assert (await it.http.get(place)).json() == begun.json()
         assert (await it.http.get("/subscriptions")).json() == [begun.json()]
         await post(it, *(event(n, subject="ab ü"[: n % 5]) for n in range(1, 11) if n % 5))
-        await until(lambda: len(to.requests) == 8)
+        await until(lambda: it.gateway.counts.pushed["delivered"] == 8)
         headers, body = to.requests[3]
         assert (headers["ce-id"], headers["ce-subject"]) == ("e4", "ab%20%c3%bc")
         assert headers["content-type"] == "application/json"
