@@ -1,8 +1,7 @@
 // Gossip: the figures of the thesis, simulated and calculated, and the tree of a running group.
 import { html, uPlot, useEffect, useRef, useState } from "./libraries.js";
-import { ask, stream } from "./requests.js";
+import { ask, stream, usePoll } from "./requests.js";
 
-const PERIOD_MS = 2000;  // Between two views of a group.
 const COLOURS = ["#2f81f7", "#d2691e", "#2da44e"];  // Of curves, on light and dark grounds.
 const FIGURES = ["6.7", "6.8", "6.9", "6.10", "6.11", "6.12", "6.13"];
 
@@ -183,27 +182,22 @@ function Group({ now, before }) {
 function Groups({ user }) {
   const [now, setNow] = useState(null), [before, setBefore] = useState([]);
   const [fault, setFault] = useState("");
+  const last = useRef([]);
   useEffect(() => {
-    let timer, isOver = false, last = [];
-    const again = async () => {
-      try {
-        const { groups } = await ask("GET", "/console/groups");
-        if (isOver) return;
-        setBefore(last);
-        setNow(groups);
-        setFault("");
-        last = groups;
-      } catch (error) {
-        if (!isOver) setFault(error.message);
-      }
-      if (!isOver) timer = setTimeout(again, PERIOD_MS);
-    };
+    last.current = [];
     setNow(null);  // Another user may see no group.
-    again();
-    return () => {
-      isOver = true;
-      clearTimeout(timer);
-    };
+  }, [user]);
+  usePoll(async isAsked => {
+    try {
+      const { groups } = await ask("GET", "/console/groups");
+      if (!isAsked()) return;
+      setBefore(last.current);
+      setNow(groups);
+      setFault("");
+      last.current = groups;
+    } catch (error) {
+      if (isAsked()) setFault(error.message);
+    }
   }, [user]);
   return html`<section aria-label="Running group"><h2>Running group</h2>
     ${fault && html`<p class="error" role="alert">${fault}</p>`}

@@ -3,10 +3,9 @@ import { html, useEffect, useRef, useState } from "./libraries.js";
 import { Graph } from "./broker_graph.js";
 import { Editor } from "./editor.js";
 import { Forest } from "./filter_forest.js";
-import { ask, inTurn } from "./requests.js";
+import { ask, inTurn, usePoll } from "./requests.js";
 
-const PERIOD_MS = 2000;  // Between two looks.
-
+const PAUSE_MS = 200;  // While the user types.
 const SHOWN_MAX = 200;  // Brokers. Beyond it: those that have disappeared are left out.
 
 const GONE = "no link that is known leads to it";
@@ -134,38 +133,21 @@ function useNetwork(record, at, user) {
     known.current = new Map();  // Another user may see less.
     setFound({ answer: null, brokers: known.current });
   }, [user]);
-  useEffect(() => {
-    let timer, isOver = false, isAsking = false;
-    const again = async () => {
-      clearTimeout(timer);
-      if (isOver || isAsking || document.hidden) return;
-      isAsking = true;
-      try {
-        const answer = await inTurn(
-          "network", () => isOver || ask("POST", "/console/network", { record, at }));
-        if (!isOver) {
-          known.current = merged(known.current, answer);
-          setFound({ answer, brokers: known.current });
-          setFault("");
-        }
-      } catch (error) {
-        if (!isOver) {  // The counts of before are no answer.
-          known.current = withGone(new Map(), known.current, error.message);
-          setFound(({ answer }) => ({ answer, brokers: known.current }));
-          setFault(error.message);
-        }
-      }
-      isAsking = false;
-      if (!isOver) timer = setTimeout(again, PERIOD_MS);
-    };
-    document.addEventListener("visibilitychange", again);
-    timer = setTimeout(again, 200);  // While the user types.
-    return () => {
-      isOver = true;
-      clearTimeout(timer);
-      document.removeEventListener("visibilitychange", again);
-    };
-  }, [user, record, at]);
+  usePoll(async isAsked => {
+    try {
+      const answer = await inTurn(
+        "network", () => isAsked() && ask("POST", "/console/network", { record, at }));
+      if (!isAsked()) return;
+      known.current = merged(known.current, answer);
+      setFound({ answer, brokers: known.current });
+      setFault("");
+    } catch (error) {
+      if (!isAsked()) return;
+      known.current = withGone(new Map(), known.current, error.message);  // Former counts are no answer.
+      setFound(({ answer }) => ({ answer, brokers: known.current }));
+      setFault(error.message);
+    }
+  }, [user, record, at], PAUSE_MS);
   return { ...found, fault };
 }
 

@@ -1,8 +1,7 @@
 // The queues of durable subscriptions: their counts and records, and the steps that change them.
 import { html, useEffect, useRef, useState } from "./libraries.js";
-import { ask } from "./requests.js";
+import { ask, usePoll } from "./requests.js";
 
-const PERIOD_MS = 2000;  // Between two counts.
 const PEEKED = 20;  // Records of a page.
 
 const named = name => encodeURIComponent(name);
@@ -89,29 +88,26 @@ export function Queues({ user }) {
   const [queues, setQueues] = useState(null), [open, setOpen] = useState("");
   const [said, setSaid] = useState(""), [fault, setFault] = useState("");
   const [failure, setFailure] = useState("");  // Of the last step.
-  const refresh = () => queuesNow().then(
-    found => { setQueues(found); setFault(""); },
-    error => { setQueues(null); setFault(error.message); },  // Former counts are no answer.
-  );
-  useEffect(() => {
-    let timer, isOver = false;
-    const again = async () => {
-      await refresh();
-      if (!isOver) timer = setTimeout(again, PERIOD_MS);
-    };
-    setQueues(null);  // Another user may see others.
-    again();
-    return () => {
-      isOver = true;
-      clearTimeout(timer);
-    };
-  }, [user]);
+  const [steps, setSteps] = useState(0);  // Done by this page.
+  useEffect(() => setQueues(null), [user]);  // Another user may see others.
+  usePoll(async isAsked => {
+    try {
+      const found = await queuesNow();
+      if (!isAsked()) return;
+      setQueues(found);
+      setFault("");
+    } catch (error) {
+      if (!isAsked()) return;
+      setQueues(null);  // Former counts are no answer.
+      setFault(error.message);
+    }
+  }, [user, steps]);
   const onStep = async step => {
     setSaid("");
     setFailure("");
     try {
       setSaid(await step());
-      await refresh();
+      setSteps(before => before + 1);
     } catch (error) {
       setFailure(`not done: ${error.message}`);
     }

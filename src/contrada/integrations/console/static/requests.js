@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "./libraries.js";
 const PAUSE_MS = 200;  // After a key, before the broker is asked.
 const WATCH_MS = 1_000;  // Between two questions whether the broker answers.
 const ANSWER_MS = 5_000;  // For the answer to it. Beyond it: the broker counts as lost.
+const POLL_MS = 2_000;  // Between two looks at counts.
 const ATTEMPTS = 5;  // Of a request for which the broker has no room.
 
 // In memory only: a page of another origin, or one that is opened later, cannot read it.
@@ -114,14 +115,33 @@ export async function* stream(path, signal, content, after = "") {
   }
 }
 
-// The broker runs one trial of a user at a time.
-let turn = Promise.resolve();
+/** As `ask`, after the requests that were made this way before: one trial of a user runs at a time. */
+export const askInTurn = (...request) => inTurn("trial", () => ask(...request));
 
-/** As `ask`, after the requests that were made this way before. */
-export function askInTurn(method, path, content) {
-  const answer = turn.then(() => ask(method, path, content));
-  turn = answer.catch(() => {});
-  return answer;
+/**
+ * Calls `look` again and again, each time a while after its end, while the page is visible; at once
+ * when one of `causes` changes. `look` gets a function that tells whether its answer is still asked
+ * for: another user may see less.
+ */
+export function usePoll(look, causes, pauseMs = 0) {
+  useEffect(() => {
+    let timer, isOver = false, isLooking = false;
+    const again = async () => {
+      clearTimeout(timer);
+      if (isOver || isLooking || document.hidden) return;
+      isLooking = true;
+      await look(() => !isOver);
+      isLooking = false;
+      if (!isOver) timer = setTimeout(again, POLL_MS);
+    };
+    document.addEventListener("visibilitychange", again);
+    timer = setTimeout(again, pauseMs);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", again);
+    };
+  }, causes);
 }
 
 /**
