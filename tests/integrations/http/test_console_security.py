@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 import contrada as ct
+from contrada.errors import ServiceError
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire.tokens import new_token
 from tests.asynchronous import on_loop, until
 from tests.browsers import needs_browser, page_of
+from tests.gossip.udp.groups import group_of
 from tests.integrations.http.conftest import serving
 from tests.integrations.http.console_tour import SHOWN, pages_of
 from tests.integrations.http.test_console import use_token
@@ -289,3 +292,53 @@ async def test_no_text_becomes_an_element_or_a_script(tmp_path: Path) -> None:
         await page.get_by_role("button", name="desk").click()
         await page.locator(SHOWN).get_by_text("window.hacked").first.wait_for()
         await is_harmless()
+
+
+CONTROLS = "a\x00b\x1b[2Jc\u202ed\u2028e"
+"""Characters that end a text, move a terminal's cursor, or turn the direction of writing."""
+
+
+@on_loop
+async def test_no_answer_of_a_broker_becomes_an_element_or_a_script(tmp_path: Path) -> None:
+    """Names, filters and errors of others would act on the pages that only show the broker."""
+    hostile = f"{HOSTILE}{CONTROLS}"
+
+    def broken(_: Any) -> Iterator[dict[str, Any]]:
+        yield {"n": 1}
+        raise ServiceError(hostile)
+
+    async with (
+        group_of([(0, 0), (0, 1)]) as nodes,
+        nodes[1].subscribe(ct.Filter({HOSTILE: ct.ops.eq(hostile)})),
+        serving(tmp_path / "events.db", groups=nodes[:1]) as it,
+        it.service.subscribe(ct.Filter({HOSTILE: ct.ops.eq(hostile)})),
+        it.service.offer(None, ct.RecordSource([{HOSTILE: hostile, "n": 1}]), name="desk/rows"),
+        it.service.offer("n any", broken, name="desk/broken"),
+        page_of(f"{it.gateway.address}/#questions", expected="400") as page,
+    ):
+        shown = page.locator(SHOWN)
+
+        async def is_shown_as_text(within: Any) -> None:
+            await within.get_by_text("window.hacked").first.wait_for()
+            assert await page.evaluate(HARMLESS) == [None, 0]
+
+        await shown.get_by_role("textbox", name="Question").fill("n any")
+        await shown.get_by_role("button", name="Ask").click()
+        await is_shown_as_text(shown.get_by_role("region", name="Sources"))
+        await is_shown_as_text(shown.get_by_role("region", name="Answers"))
+        await shown.get_by_role("textbox", name="Question").fill(hostile)
+        await shown.get_by_role("button", name="Ask").click()
+        await shown.get_by_role("alert").wait_for()
+        assert await page.evaluate(HARMLESS) == [None, 0]
+
+        await page.locator('nav [href="#network"]').click()
+        record = json.dumps({HOSTILE: hostile})
+        await shown.get_by_role("textbox", name="Notification").fill(record)
+        await is_shown_as_text(shown.get_by_role("list", name="Hops"))
+        await is_shown_as_text(shown.get_by_role("treeitem"))
+        await shown.get_by_role("textbox", name="Notification").fill(hostile)
+        await shown.get_by_role("list", name="Hops").wait_for(state="detached")
+        assert await page.evaluate(HARMLESS) == [None, 0]
+
+        await page.locator('nav [href="#gossip"]').click()
+        await is_shown_as_text(shown.get_by_role("region", name="Running group"))
