@@ -27,7 +27,7 @@ GUEST, GUEST_RECORD = new_token("guest")
 PAST, PAST_RECORD = new_token("past")
 HIDDEN_WORD = "takeover-of-ibm"
 
-ASKED_LATER = ("receiver", "questions", "gossip")
+ASKED_LATER = ("receiver", "questions", "application")
 """Pages that ask the broker for nothing until they are used."""
 
 TRADER = UserSettings(token=RECORD, inspect=True, sinks=True, **ALL)
