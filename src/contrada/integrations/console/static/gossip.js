@@ -1,6 +1,6 @@
 // Gossip: the figures of the thesis, simulated and calculated, and the tree of a running group.
 import { html, uPlot, useEffect, useRef, useState } from "./libraries.js";
-import { ask, stream, usePoll } from "./requests.js";
+import { ask, usePoll, useStream } from "./requests.js";
 
 const COLOURS = ["#2f81f7", "#d2691e", "#2da44e"];  // Of curves, on light and dark grounds.
 const FIGURES = ["6.7", "6.8", "6.9", "6.10", "6.11", "6.12", "6.13"];
@@ -92,32 +92,26 @@ function commandOf(request) {
 function Figures({ user }) {
   const [request, setRequest] = useState(null), [about, setAbout] = useState(null);
   const [rows, setRows] = useState([]), [fault, setFault] = useState("");
-  const [isRunning, setRunning] = useState(false), ending = useRef(null);
-  useEffect(() => () => ending.current?.abort(), [user]);
-  const run = async event => {
+  const [isRunning, open, stop] = useStream(user);
+  const run = event => {
     event.preventDefault();
-    const { elements } = event.target, ended = new AbortController();
+    const { elements } = event.target;
     const wanted = { figure: elements.figure.value };
     for (const [name] of PARAMETERS) {
       if (elements[name].value !== "") wanted[name] = Number(elements[name].value);
     }
-    ending.current = ended;
     setRequest(wanted);
     setAbout(null);
     setRows([]);
     setFault("");
-    setRunning(true);
-    try {
-      for await (const { name, data } of stream("/console/figures", ended.signal, wanted)) {
-        const content = JSON.parse(data || "{}");
-        if (name === "figure") setAbout(content);
-        else if (name === "point") setRows(before => [...before, content]);
-        else if (content.error) setFault(content.error);
-      }
-    } catch (error) {
-      setFault(ended.signal.aborted ? "stopped: these are the points so far" : error.message);
-    }
-    setRunning(false);
+    open("/console/figures", wanted, ({ name, data }) => {
+      const content = JSON.parse(data || "{}");
+      if (name === "figure") setAbout(content);
+      else if (name === "point") setRows(before => [...before, content]);
+      else if (content.error) setFault(content.error);
+    }, (reason, isStopped) => {
+      setFault(isStopped ? "stopped: these are the points so far" : reason);
+    });
   };
   return html`<section aria-label="Figures"><h2>Figures</h2>
     <form class="bar" onSubmit=${run}>
@@ -126,7 +120,7 @@ function Figures({ user }) {
       ${PARAMETERS.map(([name, label, bounds]) => html`<label>${label} <input name=${name}
         type="number" ...${bounds} placeholder="own" defaultValue=${name === "runs" ? 10 : ""} /></label>`)}
       <button disabled=${isRunning}>Simulate</button>
-      <button type="button" disabled=${!isRunning} onClick=${() => ending.current.abort()}>
+      <button type="button" disabled=${!isRunning} onClick=${stop}>
         Stop</button>
     </form>
     ${fault && html`<p class="error" role="alert">${fault}</p>`}

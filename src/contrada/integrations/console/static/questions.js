@@ -1,6 +1,6 @@
 // Questions: the sources that are reached, their answers and aggregates as they arrive.
-import { html, useEffect, useRef, useState } from "./libraries.js";
-import { exact, stream } from "./requests.js";
+import { html, useEffect, useState } from "./libraries.js";
+import { exact, useStream } from "./requests.js";
 
 const SHOWN = 500;  // Answers, or groups, in a table. Beyond it: they are counted.
 const DONE = ["answered", "empty"];
@@ -88,33 +88,16 @@ function after(before, { name, data }) {
 }
 
 export function Questions({ user }) {
-  const [found, setFound] = useState(null), [isAsking, setAsking] = useState(false);
+  const [found, setFound] = useState(null), [isAsking, open, cancel] = useStream(user);
   const [combines, setCombines] = useState(false);
-  const ending = useRef(null);
-  useEffect(() => {
-    setFound(null);  // Another user may read others.
-    setAsking(false);
-    return () => {
-      ending.current?.abort();
-      ending.current = null;
-    };
-  }, [user]);
-  const ask = async event => {
+  useEffect(() => setFound(null), [user]);  // Another user may read others.
+  const ask = event => {
     event.preventDefault();
-    const asked = questionOf(event.target), ended = new AbortController();
-    ending.current = ended;
-    const become = change => ending.current === ended && setFound(change);
-    become({ ...NOTHING, asked });
-    setAsking(true);
-    try {
-      for await (const each of stream("/console/questions", ended.signal, asked)) {
-        become(before => after(before, each));
-      }
-    } catch (error) {
-      become(before => ended.signal.aborted
-        ? { ...before, isCancelled: true } : { ...before, fault: error.message });
-    }
-    if (ending.current === ended) setAsking(false);
+    const asked = questionOf(event.target);
+    setFound({ ...NOTHING, asked });
+    open("/console/questions", asked, each => setFound(before => after(before, each)),
+      (fault, isCancelled) => setFound(before => (
+        isCancelled ? { ...before, isCancelled } : { ...before, fault })));
   };
   return html`<section aria-label="Question"><h2>Question</h2>
     <form class="bar" onSubmit=${ask}>
@@ -130,7 +113,7 @@ export function Questions({ user }) {
       </label>
       <label>Links <input name="hops" type="number" min="0" placeholder="all" /></label>
       <button disabled=${isAsking}>Ask</button>
-      <button type="button" disabled=${!isAsking} onClick=${() => ending.current.abort()}>
+      <button type="button" disabled=${!isAsking} onClick=${cancel}>
         Cancel</button>
     </form>
     ${found && html`

@@ -115,6 +115,34 @@ export async function* stream(path, signal, content, after = "") {
   }
 }
 
+/**
+ * Returns `[isOpen, open, stop]` for a stream that ends with its page, or when the user changes.
+ * `open` posts a content, and calls `take` with each event; with the reason of a failure, and
+ * whether `stop` was called, `fail`.
+ */
+export function useStream(user) {
+  const [isOpen, setOpen] = useState(false), running = useRef(null);
+  const stop = () => running.current?.abort();
+  useEffect(() => {
+    setOpen(false);
+    return () => {
+      stop();
+      running.current = null;
+    };
+  }, [user]);
+  const open = async (path, content, take, fail) => {
+    const ended = running.current = new AbortController(), isRunning = () => running.current === ended;
+    setOpen(true);
+    try {
+      for await (const event of stream(path, ended.signal, content)) if (isRunning()) take(event);
+    } catch (error) {
+      if (isRunning()) fail(error.message, ended.signal.aborted);
+    }
+    if (isRunning()) setOpen(false);
+  };
+  return [isOpen, open, stop];
+}
+
 /** As `ask`, after the requests that were made this way before: one trial of a user runs at a time. */
 export const askInTurn = (...request) => inTurn("trial", () => ask(...request));
 
