@@ -226,6 +226,12 @@ class PeerLostError(ConnectionFailedError):
     """The other system of a bridge is lost, or cannot be reached; another attempt may succeed."""
 
 
+class NoPlaceError(ServiceError):
+    """The other system of a bridge has no place for a record, or does not permit this bridge to
+    write there: another attempt may succeed.
+    """
+
+
 class ProtocolError(ServiceError):
     """The other side broke the protocol. Carries `reason`."""
 

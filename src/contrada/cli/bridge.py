@@ -106,6 +106,10 @@ def bridge(
     object of the attributes, or the body with the attributes as headers. No record returns to its
     origin.
 
+    A notification waits, and is sent again, while the other system has no place for it or permits
+    none. A record that one side refuses for itself, such as one too large, is counted, logged with
+    its topic or position, and lost unless there are --dead-letters.
+
     At least once: a record is acknowledged when it is published, certified; a notification, from
     the durable subscription NAME, when the other system has confirmed it. Prints a line when it is
     ready; reconnects; SIGTERM ends it with status 0, Ctrl-C with 130.

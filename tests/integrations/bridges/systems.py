@@ -130,6 +130,14 @@ class System(ABC):
     async def prepare(self) -> None:
         """Makes the topics, unless they are there."""
 
+    async def bar(self, topic: str) -> None:
+        """Has no place for a topic: at most systems there is none before `admit`."""
+        assert topic not in (IN, OUT, DEAD)
+
+    async def admit(self, topic: str) -> None:
+        """Makes the place of a topic."""
+        raise NotImplementedError(topic)
+
     def kill(self) -> None:
         """Kills the server: no farewell, nothing more to its disk."""
         if self._process is not None:
@@ -243,6 +251,9 @@ class JetStream(Nats):
         if topic == OUT:
             await self.client.jetstream().add_stream(name="s", subjects=[IN, OUT, DEAD])
 
+    async def admit(self, topic: str) -> None:
+        await self.client.jetstream().update_stream(name="s", subjects=[IN, OUT, DEAD, topic])
+
     async def publish(self, payload: bytes, headers: Mapping[str, str], topic: str = IN) -> None:
         await self.client.jetstream().publish(topic, payload, headers=dict(headers), timeout=10)
 
@@ -297,6 +308,12 @@ class RedisStreams(System):
         await self.close_client()
         self.client = Redis(host=HOST, port=self.port, **user)
         await self.client.ping()
+
+    async def bar(self, topic: str) -> None:
+        await self.client.set(topic, "a text")
+
+    async def admit(self, topic: str) -> None:
+        await self.client.delete(topic)
 
     async def publish(self, payload: bytes, headers: Mapping[str, str], topic: str = IN) -> None:
         try:
@@ -424,8 +441,14 @@ class RabbitMq(System):
         self.channel.confirm_delivery()
         self.channel.exchange_declare(self.exchange, "topic", durable=True)
         for topic in (OUT, DEAD):
-            self.channel.queue_declare(topic, durable=True)
-            self.channel.queue_bind(topic, self.exchange, topic)
+            self._declare(topic)
+
+    def _declare(self, topic: str) -> None:
+        self.channel.queue_declare(topic, durable=True)
+        self.channel.queue_bind(topic, self.exchange, topic)
+
+    async def admit(self, topic: str) -> None:
+        await asyncio.to_thread(self._declare, topic)
 
     async def publish(self, payload: bytes, headers: Mapping[str, str], topic: str = IN) -> None:
         import pika

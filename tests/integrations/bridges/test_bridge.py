@@ -8,19 +8,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError
+from contrada.errors import ConnectionFailedError, PeerLostError
 from contrada.integrations.bridges.bridge import Bridge
-from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
+from contrada.integrations.bridges.bridge_peer import AddressForm, BridgeLimits, PeerSettings
 from contrada.integrations.bridges.record_translation import RecordTranslation, TextTemplate
+from contrada.model import Notification
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.tls import Tls
-from contrada.service import Service
+from contrada.service import DurableRecord, Service
 from tests.asynchronous import on_loop, until
 from tests.integrations.bridges.systems import (
     DEAD,
@@ -29,6 +31,9 @@ from tests.integrations.bridges.systems import (
     OUT,
     PASSWORD,
     SYSTEMS,
+    JetStream,
+    RabbitMq,
+    RedisStreams,
     Seen,
     System,
     needs,
@@ -37,6 +42,9 @@ from tests.net.conftest import CONTRADA
 from tests.net.test_tls import Authority
 
 S = TypeVar("S", bound=System)
+
+QUICK = BridgeLimits(bridge_retry_s=0.01)
+"""Limits of a bridge that sends again at once."""
 
 pytestmark = pytest.mark.slow
 
@@ -206,6 +214,105 @@ async def test_two_bridges_make_no_loop(kind: type[System], tmp_path: Path) -> N
         assert one.counts["out"] == two.counts["out"] == 1
 
 
+@STORED
+@on_loop
+async def test_records_are_acknowledged_after_their_publication(
+    kind: type[System], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record would be lost with a bridge that ends before a broker has it."""
+    async with running(kind, tmp_path) as system:
+        async with (
+            Broker(port=0) as broker,  # Without a store it refuses certified notifications.
+            connect(broker.address) as service,
+            bridged(system, service, out=None),
+        ):
+            await system.publish(b'{"n": 1}', {})
+            await until(lambda: f"records of {system.address} wait" in caplog.text)
+        async with (
+            kept(tmp_path) as broker,
+            connect(broker.address) as desk,
+            connect(broker.address) as service,
+            desk.subscribe("topic = 'in'") as events,
+            bridged(system, service, out=None),
+        ):
+            assert (await anext(events))["n"] == 1
+
+
+@pytest.mark.parametrize("kind", [needs(each) for each in (JetStream, RedisStreams, RabbitMq)])
+@on_loop
+async def test_a_notification_waits_for_its_place(
+    kind: type[System], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A queue that is declared late, or a wrong permission, would lose all notifications; or one
+    of them would block those for other places.
+    """
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as desk,
+        connect(broker.address) as service,
+        bridged(system, service, topic="{where}", limits=QUICK) as bridge,
+    ):
+        await system.bar("late")
+        await desk.publish({"out": 1, "where": "late"}, delivery="certified")
+        await desk.publish({"out": 2, "where": OUT}, delivery="certified")
+        await until(lambda: bridge.counts["out"] == 1 and bridge.counts["out, waiting"] > 1)
+        assert content(system, (await some(system, 1))[0])["out"] == 2
+        assert "out, waiting, 1: " in caplog.text
+        await system.admit("late")
+        await until(lambda: bridge.counts["out"] == 2)
+        assert content(system, (await some(system, 1, "late"))[0])["out"] == 1
+        assert bridge.counts["out, refused"] == 0
+
+
+@pytest.mark.parametrize("kind", [needs(JetStream)])
+@on_loop
+async def test_an_unreadable_record_waits_for_the_place_of_dead_letters(
+    kind: type[System], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be acknowledged although no dead letters have it, and so be lost."""
+    assert kind.unreadable is not None
+    async with (
+        running(kind, tmp_path) as system,
+        kept(tmp_path) as broker,
+        connect(broker.address) as service,
+        bridged(system, service, dead_letters="late"),
+    ):
+        await system.publish(b"x", kind.unreadable)
+        await until(lambda: "dead letters late: no stream" in caplog.text)
+        await system.admit("late")
+        (dead,) = await some(system, 1, "late")
+        assert dead.headers["contrada.topic"] == IN
+
+
+class Returning:
+    """The returns to a durable subscription, each cut off by a lost connection."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, ...]] = []
+
+    async def nack(self, *positions: int) -> None:
+        """Counts the call, which is cut off."""
+        self.calls.append(positions)
+        raise PeerLostError("x", "lost")
+
+
+@on_loop
+async def test_a_refused_notification_is_returned_after_a_lost_connection() -> None:
+    """It would stay with the bridge, neither sent nor among the dead letters, until it restarts."""
+    unused: Any = None
+    events: Any = Returning()
+    form = AddressForm(("x", "xs"), (1, 2))
+    peer: Any = SimpleNamespace(settings=PeerSettings(form.parse("x://a"), "b"))
+    translation = RecordTranslation("x", "x", TextTemplate("{where}"))  # It refuses each.
+    bridge = Bridge(unused, peer, translation, dead_letters=DEAD)
+    bridge._unsent.put_nowait(DurableRecord(Notification({"n": 1}), 7, 0, 1))
+    for _ in range(2):
+        with pytest.raises(PeerLostError):
+            await bridge._relay_out(events)
+    assert events.calls == [(7,), (7,)]
+
+
 @ALL
 @on_loop
 async def test_refused_notifications_become_dead_letters(
@@ -217,7 +324,7 @@ async def test_refused_notifications_become_dead_letters(
         kept(tmp_path) as broker,
         connect(broker.address) as desk,
         connect(broker.address) as service,
-        bridged(system, service, topic="{where}", dead_letters=DEAD) as bridge,
+        bridged(system, service, topic="{where}", dead_letters=DEAD, limits=QUICK) as bridge,
     ):
         await desk.publish({"out": 1}, delivery="certified")
         await desk.publish({"out": 2, "where": OUT}, delivery="certified")

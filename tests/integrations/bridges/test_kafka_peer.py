@@ -11,17 +11,25 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, InvalidValueError, PeerLostError
+from contrada.errors import (
+    ConnectionFailedError,
+    InvalidValueError,
+    NoPlaceError,
+    PeerLostError,
+    ServiceError,
+)
 from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
 from contrada.integrations.bridges.kafka_peer import (
     RECORD_BYTES_MAX,
+    KafkaPeer,
     check_topic,
     headers_of,
     key_of,
     record_from,
+    refusal_of,
 )
 from contrada.integrations.bridges.record_translation import (
     PeerRecord,
@@ -109,6 +117,21 @@ def test_malformed_topics_are_refused(topic: str) -> None:
     with pytest.raises(InvalidValueError, match="no topic of Kafka"):
         check_topic(topic)
     check_topic("a.b_c-D9")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, NoPlaceError),
+        (KafkaError._UNKNOWN_TOPIC, NoPlaceError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, NoPlaceError),
+        (KafkaError.MSG_SIZE_TOO_LARGE, ServiceError),
+        (KafkaError._MSG_TIMED_OUT, type(None)),
+    ],
+)
+def test_only_faults_of_a_record_refuse_it(code: int, kind: type[object]) -> None:
+    """A wrong permission would lose all notifications, or a large one would block all others."""
+    assert type(refusal_of(KafkaError(code), "t")) is kind
 
 
 @REAL
@@ -248,4 +271,8 @@ async def test_missing_topics_and_servers_are_reported(kind: type[Kafka], tmp_pa
             await peer.aclose()
         with pytest.raises(ConnectionFailedError, match="no server listens there"):
             await peer.open()
+        assert isinstance(peer, KafkaPeer)
+        threads = [thread for each in peer._threads for thread in each._threads]
+        assert threads
         await peer.aclose()
+        await until(lambda: not any(each.is_alive() for each in threads))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.errors import ConnectionFailedError, InvalidValueError
+from contrada.errors import ConnectionFailedError, InvalidValueError, NoPlaceError
 from contrada.integrations.bridges.bridge_peer import PeerSettings
 from contrada.integrations.bridges.nats_peer import check_subject, headers_of
 from contrada.integrations.bridges.record_translation import PeerRecord
@@ -53,6 +53,9 @@ async def test_refused_messages_do_not_block_others(kind: type[Nats], tmp_path: 
         for answer, reason in zip(answers, reasons, strict=True):
             assert (answer is None) == (not reason)
             assert reason in str(answer)
+        assert isinstance(answers[0], NoPlaceError)
+        assert isinstance(answers[3], NoPlaceError) == (kind is JetStream)
+        assert not isinstance(answers[5], NoPlaceError)
         assert len(await some(system, 2)) == 2
         await peer.aclose()
 

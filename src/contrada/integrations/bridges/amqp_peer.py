@@ -3,7 +3,7 @@
 A source is a queue, or `EXCHANGE/BINDING-KEY`: then the bridge declares a durable queue of its own
 and binds it. Messages are acknowledged after their publication, so the server repeats the others.
 Sent ones are persistent and mandatory, and confirmed by the server; it returns a message that no
-queue takes, which is a refusal.
+queue takes, which has no place.
 
     routing key                        <-> `topic`
     headers, content type              <-> attributes, content type
@@ -40,6 +40,7 @@ from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     InvalidValueError,
+    NoPlaceError,
     PeerLostError,
     ServiceError,
 )
@@ -194,13 +195,14 @@ class AmqpPeer(BridgePeer):
         for place, answer in zip(works, done, strict=True):
             if isinstance(answer, PublishError):
                 key = records[place].topic
-                answers[place] = ServiceError(f"no queue takes messages with the key {key!r}")
+                answers[place] = NoPlaceError(f"no queue takes messages with the key {key!r}")
             elif not isinstance(answer, BaseException):
                 continue
             elif refusal is None:
                 raise self._loss(_reason(answer))
             elif len(works) == 1:
-                answers[place] = ServiceError(_reason(refusal))
+                is_denied = isinstance(refusal, ChannelAccessRefused)
+                answers[place] = (NoPlaceError if is_denied else ServiceError)(_reason(refusal))
             else:  # One by one, so that the error belongs to one record.
                 (answers[place],) = await self.send([records[place]])
         return answers

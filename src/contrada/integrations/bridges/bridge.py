@@ -5,9 +5,10 @@
 
 Delivery is at least once in both directions, as far as the other system acknowledges: a record is
 acknowledged only when the other side has it. A lost connection is opened again, with growing waits.
-A record that one side refuses is a dead letter: it is counted, logged, and kept at its own side if
-`dead_letters` names a place; so it does not block the records behind it. No record returns to the
-side of its origin (see `record_translation`).
+A record that one side refuses is a dead letter: it is counted and logged, and then kept at its own
+side if `dead_letters` names a place; else it is acknowledged, and so lost. A notification for which
+the other system has no place, or no permission, is sent again, with growing waits. Neither blocks
+the records behind it. No record returns to the side of its origin (see `record_translation`).
 """
 
 import asyncio
@@ -15,11 +16,16 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from contrada import errors
 from contrada.delivery.retention import Retention
-from contrada.integrations.bridges.bridge_peer import BridgeLimits, BridgePeer, PeerAddress
+from contrada.integrations.bridges.bridge_peer import (
+    RETRY_S_MAX,
+    BridgeLimits,
+    BridgePeer,
+    PeerAddress,
+)
 from contrada.integrations.bridges.record_translation import REASON, PeerRecord, RecordTranslation
 from contrada.model import Filter, FilterSet, Notification
 from contrada.service import DurableRecord, DurableSubscription, Service
@@ -35,7 +41,7 @@ CIRCLE: Final = f"{IN}, from here"
 """The count of received records that are from here."""
 
 ATTEMPTS_MAX: Final = 5
-"""Attempts to send a notification that is refused, with `dead_letters`. Beyond it: it is moved."""
+"""Attempts to send a notification with `dead_letters`. Beyond it: it is moved there."""
 
 _TEMPORARY: Final = (errors.ConnectionFailedError, errors.CannotPublishError, errors.StoreError)
 """Errors after which the publication is retried."""
@@ -93,12 +99,17 @@ class Bridge:
                 opened()
                 await self._relay(None)
                 return
-            dead = self._dead_letters
-            options: dict[str, Any] = {}
-            if dead:
-                options["retention"] = Retention(attempts_max=ATTEMPTS_MAX, dead_letter=dead)
+            retention = Retention(
+                attempts_max=ATTEMPTS_MAX if self._dead_letters else 0,
+                dead_letter=self._dead_letters,
+                backoff_s=self._limits.bridge_retry_s,
+                backoff_s_max=RETRY_S_MAX,
+            )
             subscription = self._service.subscribe(
-                self._out, durable=self._peer.settings.name, auto_acknowledge=False, **options
+                self._out,
+                durable=self._peer.settings.name,
+                auto_acknowledge=False,
+                retention=retention,
             )
             async with subscription as events:
                 opened()
@@ -165,7 +176,9 @@ class Bridge:
             return record, error
 
     async def _refuse(self, record: PeerRecord, error: Exception) -> None:
-        """Sends a record to the dead letters of the other system, if these have a name."""
+        """Sends a record to the dead letters of the other system, if these have a name. Raises
+        PeerLostError if there is no such place: then the record stays unacknowledged.
+        """
         self._count_refusal(IN, record.topic, error)
         if self._dead_letters:
             reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
@@ -175,7 +188,10 @@ class Bridge:
                 headers=(*record.headers, (REASON, reason), ("contrada.topic", record.topic)),
             )
             (refusal,) = await self._peer.send([dead])
-            if refusal is not None:
+            if isinstance(refusal, errors.NoPlaceError):
+                reason = f"dead letters {self._dead_letters}: {refusal}"
+                raise errors.PeerLostError(str(self.address), reason)
+            if refusal is not None:  # The record would block all others for ever.
                 self._count_refusal(f"{IN}, dead letters", record.topic, refusal)
 
     # --- out ----------------------------------------------------------------------------------
@@ -189,14 +205,14 @@ class Bridge:
         while True:
             if not self._unconfirmed:
                 await self._take()
-            refused = await self._send()
-            kept = refused if self._dead_letters else set()
-            done = [each.position for each in self._unconfirmed if each.position not in kept]
-            self._unconfirmed.clear()
-            if done:
+            again = await self._send()
+            # Each stays here until this side has its answer: a lost connection may end the task.
+            if done := [each.position for each in self._unconfirmed if each.position not in again]:
                 await events.acknowledge(*done)
-            if kept:
-                await events.nack(*kept)
+                self._unconfirmed = [each for each in self._unconfirmed if each.position in again]
+            if again:
+                await events.nack(*again)
+                self._unconfirmed.clear()
 
     async def _take(self) -> None:
         """Takes a batch of read notifications, at least one."""
@@ -208,7 +224,7 @@ class Bridge:
             size += len(self._unconfirmed[-1].item.body)
 
     async def _send(self) -> set[int]:
-        """Sends the unconfirmed notifications; returns the positions of refused ones."""
+        """Sends the unconfirmed notifications; returns the positions of those to send again."""
         refusals: dict[int, errors.ContradaError] = {}
         sent: list[tuple[int, PeerRecord]] = []
         for each in self._unconfirmed:
@@ -223,12 +239,19 @@ class Bridge:
                     self.counts[OUT] += 1
                 else:
                     refusals[position] = refusal
+        again = set()
         for position, refusal in refusals.items():
-            self._count_refusal(OUT, str(position), refusal)
-        return set(refusals)
+            waits = isinstance(refusal, errors.NoPlaceError)
+            self._count_refusal(OUT, str(position), refusal, "waiting" if waits else "refused")
+            if waits or self._dead_letters:
+                again.add(position)
+        return again
 
-    def _count_refusal(self, direction: str, name: str, error: Exception) -> None:
-        self.counts[f"{direction}, refused"] += 1
+    def _count_refusal(
+        self, direction: str, name: str, error: Exception, result: str = "refused"
+    ) -> None:
+        direction = f"{direction}, {result}"
+        self.counts[direction] += 1
         fields = {"way": direction, "kind": name, "reason": error}
         _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
 

@@ -22,6 +22,9 @@ from contrada.net.wire.tls import Tls
 
 T = TypeVar("T")
 
+RETRY_S_MAX: Final = 60.0
+"""Seconds between two attempts to send a notification. Beyond it: the waits do not grow."""
+
 _PASSWORD: Final = re.compile(r"\A((?:[^:@]*://)?[^:@]*):.*@", re.DOTALL)
 """The begin of an address with a password, which ends at the last `@`."""
 
@@ -40,6 +43,9 @@ class BridgeLimits:
     bridge_wait_s: float = 10.0
     """Seconds for opening and closing a connection, and for confirmations. Beyond it: the
     connection is lost."""
+    bridge_retry_s: float = 1.0
+    """Seconds before a notification without a place, or a refused one with dead letters, is sent
+    again. Beyond it: each wait is twice as long, at most `RETRY_S_MAX`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,7 @@ class BridgePeer(ABC):
     @abstractmethod
     async def send(self, records: Sequence[PeerRecord]) -> Sequence[ContradaError | None]:
         """Sends records, in order; returns when the other system has each, or has refused it: then
-        the error tells why.
+        the error tells why. `NoPlaceError` is no fault of the record: it may be sent again.
         """
 
     @abstractmethod

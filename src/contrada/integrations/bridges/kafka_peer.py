@@ -37,6 +37,7 @@ from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     InvalidValueError,
+    NoPlaceError,
     PeerLostError,
     ServiceError,
 )
@@ -90,18 +91,22 @@ _MOVED: Final = (
 )
 """Errors of a commit when a partition has moved to another member: that one repeats its records."""
 
-_REFUSED: Final = (
+_NO_PLACE: Final = (
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.TOPIC_EXCEPTION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
+"""Errors of a topic, which another record may not have."""
+
+_REFUSED: Final = (
+    KafkaError.TOPIC_EXCEPTION,
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_RECORD,
     KafkaError.POLICY_VIOLATION,
 )
-"""Errors of one record. All others are those of a connection."""
+"""Errors of one record. All others but those of a topic are those of a connection."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -116,13 +121,14 @@ class KafkaPeer(BridgePeer):
                 check_topic(topic)
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
-        self._threads = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        """That of the consumer, and that of the producer."""
+        self._threads: tuple[ThreadPoolExecutor, ...] = ()
+        """While open: that of the consumer, and that of the producer."""
         self._errors: list[deque[KafkaError]] = [deque(), deque()]
         """Errors of the connections of each. The producer's count until it is open: later, the
         server may end idle ones, and records tell of others."""
 
     async def open(self) -> None:
+        self._threads = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         try:
             await self._in_thread(1, self._open_producer)
             if self.settings.sources:
@@ -286,9 +292,9 @@ class KafkaPeer(BridgePeer):
         if self._producer.flush(self.settings.limits.bridge_wait_s + 1):
             raise self._loss("no confirmation")
         for place, failure in failures.items():
-            if failure.code() not in _REFUSED:
+            answers[place] = refusal_of(failure, records[place].topic)
+            if answers[place] is None:
                 raise self._loss(failure.str())
-            answers[place] = ServiceError(f"Kafka refuses it: {failure.str()}")
         return answers
 
     # --- the connection -----------------------------------------------------------------------
@@ -296,10 +302,15 @@ class KafkaPeer(BridgePeer):
     async def aclose(self) -> None:
         consumer, self._consumer = self._consumer, None
         producer, self._producer = self._producer, None
-        if consumer is not None:  # After a call that still runs: it must not lose its object.
-            await self._in_thread(0, consumer.close)
-        if producer is not None:
-            await self._in_thread(1, producer.purge)
+        try:
+            if consumer is not None:  # After a call that still runs: it must not lose its object.
+                await self._in_thread(0, consumer.close)
+            if producer is not None:
+                await self._in_thread(1, producer.purge)
+        finally:
+            threads, self._threads = self._threads, ()
+            for each in threads:
+                each.shutdown(wait=False)  # A call that hangs would block the event loop.
 
     def _in_thread(self, place: int, work: Callable[..., T], *arguments: Any) -> Awaitable[T]:
         loop = asyncio.get_running_loop()
@@ -315,6 +326,15 @@ def _reason(error: KafkaException) -> str:
     if "Connection refused" in found.str():
         return "connection refused: no server listens there"
     return found.str()
+
+
+def refusal_of(failure: KafkaError, topic: str) -> ServiceError | None:
+    """Returns the error of one record, or None for that of a connection."""
+    if failure.code() in _NO_PLACE:
+        return NoPlaceError(f"no place in the topic {topic!r}: {failure.str()}")
+    if failure.code() in _REFUSED:
+        return ServiceError(f"Kafka refuses it: {failure.str()}")
+    return None
 
 
 def check_topic(topic: str) -> None:

@@ -27,6 +27,7 @@ from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     InvalidValueError,
+    NoPlaceError,
     PeerLostError,
     ServiceError,
 )
@@ -177,7 +178,8 @@ class NatsPeer(BridgePeer):
         denied = {found[1] for each in self._errors if (found := _DENIED.search(each))}
         for place, record in enumerate(records):
             if record.topic in denied:
-                refusals[place] = ServiceError("the server permits no publication to this subject")
+                reason = f"the server permits no publication to the subject {record.topic!r}"
+                refusals[place] = NoPlaceError(reason)
         return refusals
 
     async def _publish(self, place: int, record: PeerRecord) -> None:
@@ -344,7 +346,7 @@ class JetStreamPeer(NatsPeer):
             try:
                 name = await self._streams.find_stream_name_by_subject(subject)
             except stream_errors.NotFoundError:
-                return ServiceError(f"no stream of JetStream has the subject {subject!r}")
+                return NoPlaceError(f"no stream of JetStream has the subject {subject!r}")
             except nats_errors.Error as error:
                 raise self._loss(error) from None
             raise self._loss(f"the stream {name!r} does not answer") from None

@@ -24,6 +24,7 @@ from contrada.errors import (
     ConnectionFailedError,
     ContradaError,
     InvalidValueError,
+    NoPlaceError,
     PeerLostError,
     ServiceError,
 )
@@ -156,7 +157,9 @@ class RedisPeer(BridgePeer):
         for place, answer in zip(sent, answers, strict=True):
             if isinstance(answer, _TEMPORARY):
                 raise self._loss(answer)
-            if isinstance(answer, Exception):
+            if _is_of_place(answer):
+                refusals[place] = NoPlaceError(f"the stream {records[place].topic!r}: {answer}")
+            elif isinstance(answer, Exception):
                 refusals[place] = ServiceError(f"Redis refuses it: {answer}")
         return refusals
 
@@ -187,6 +190,12 @@ def _record(stream: str, place: str, fields: Mapping[bytes, bytes]) -> PeerRecor
         facts={"id": place},
         token=(stream, place),
     )
+
+
+def _is_of_place(answer: object) -> bool:
+    """Whether the answer is an error of a key: of its permission, or of another type."""
+    is_of_type = isinstance(answer, exceptions.ResponseError) and "WRONGTYPE" in str(answer)
+    return is_of_type or isinstance(answer, exceptions.NoPermissionError)
 
 
 def _is_own(name: str) -> bool:
