@@ -5,7 +5,7 @@ import re
 
 import click
 
-from contrada.cli.bridge import PASSWORD_VARIABLE, bridge
+from contrada.cli.bridge import PASSWORD_VARIABLE
 
 FORMER_VARIABLE = "CONTRADA_MQTT_PASSWORD"
 
@@ -27,6 +27,9 @@ def mqtt(ctx: click.Context, options: tuple[str, ...]) -> None:
     if FORMER_VARIABLE in os.environ:
         os.environ.setdefault(PASSWORD_VARIABLE, os.environ[FORMER_VARIABLE])
     renamed = [_FORMER.sub("--peer-", each) for each in options]
-    parent = ctx.parent
-    with bridge.make_context("bridge", ["mqtt", "--stats", *renamed], parent) as inner:
+    root = ctx.find_root()
+    assert isinstance(root.command, click.Group)
+    bridge = root.command.get_command(root, "bridge")  # With its environment variables.
+    assert bridge is not None
+    with bridge.make_context("bridge", ["mqtt", "--stats", *renamed], root) as inner:
         bridge.invoke(inner)

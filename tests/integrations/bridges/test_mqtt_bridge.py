@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
+import subprocess
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -440,6 +442,15 @@ def test_the_former_name_changes_options_alone() -> None:
     command = ["mqtt", "--broker", "mqtt://a", "--out", "a = 1"]
     found = CliRunner().invoke(main, [*command, "--topic", "a/--mqtt-b/+"])
     assert "'a/--mqtt-b/+': expected a topic" in found.stderr
+
+
+def test_the_former_name_has_the_variables_of_the_present_one() -> None:
+    """A container that sets them would bridge by the defaults."""
+    # A process of its own: a command has its variables once anything has looked it up.
+    command = [*CONTRADA, "mqtt", "--broker", "mqtt://a", "--topic", "a/+"]
+    variables = {**os.environ, "CONTRADA_BRIDGE_IN": "a"}
+    found = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert "'a/+': expected a topic" in found.stderr
 
 
 @pytest.mark.parametrize("name", [["bridge", "mqtt", "--stats"], ["mqtt"]], ids=["now", "former"])
