@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.integrations.dialects import falco, rabbitmq
+from contrada.integrations.dialects.falco import falco_rules
 from contrada.integrations.files.subscription_files import DIALECTS
-from contrada.model.rule import RefusedRule
+from contrada.model.rule import RefusedRule, Rule
 from tests.strategies import more
 
 Event = Mapping[str, Any]
@@ -332,6 +333,35 @@ def test_conditions_match_as_in_falco(tree: Any, event: Event) -> None:
     (rule,) = falco.read_rules(json.dumps([*macros, {"rule": "r", "condition": text}]))
     assert not isinstance(rule, RefusedRule), rule
     assert rule.matches(dict(event)) is evaluate(tree, event, falco_truth), (text, event)
+
+
+RULES = """
+- rule: a
+  condition: b.c = 1
+- rule: a
+  condition: b.c = 2
+  priority: WARNING
+  tags: [x, y]
+  enabled: false
+- rule: z
+  condition: b.c = 3
+  override: {condition: append}
+"""
+
+
+def test_rules_of_falco_keep_their_description() -> None:
+    """An alert would have no level, or a rule that Falco does not run be like the others."""
+    found, refused = falco.read_rules(RULES)
+    assert isinstance(found, Rule)
+    assert found.matches({"b.c": 2})
+    assert not found.matches({"b.c": 1})
+    assert found.about == {"title": "a", "level": "WARNING", "tags": ["x", "y"]}
+    assert [each.reason for each in found.notes] == [falco_rules.DISABLED]
+    assert isinstance(refused, RefusedRule)
+    assert (refused.name, refused.reason) == ("z", falco_rules.CHANGED)
+    (none,) = falco.read_rules("- macro: m\n  condition: b.c = 1\n")
+    assert isinstance(none, RefusedRule)
+    assert none.reason == falco_rules.NO_RULES
 
 
 @pytest.mark.parametrize("file", ["falco_rules.yaml", "falco-incubating_rules.yaml"])
