@@ -30,7 +30,7 @@ from contrada.service.subjects import Offered
 
 _KINDS_OF_TABLES: Final = """
 SELECT type FROM pragma_table_list
-WHERE name = ?1 COLLATE NOCASE AND (?2 IS NULL OR schema = ?2 COLLATE NOCASE)
+WHERE name = :name COLLATE NOCASE AND (:schema IS NULL OR schema = :schema COLLATE NOCASE)
 """
 
 _TRUTHS: Final = {0: False, 1: True}
@@ -59,9 +59,9 @@ class SqliteTables:
 
     def columns(self, table: Sequence[str]) -> list[pushdown.SqlColumn]:
         """See `Database`. Hidden columns of a virtual table are omitted."""
-        query = "SELECT name, type FROM pragma_table_xinfo(?1, ?2) WHERE hidden <> 1 ORDER BY cid"
-        schema = table[-2] if len(table) > 1 else None
-        place = table[-1], schema
+        columns = "pragma_table_xinfo(:name, :schema)"
+        query = f"SELECT name, type FROM {columns} WHERE hidden <> 1 ORDER BY cid"
+        place = {"name": table[-1], "schema": table[-2] if len(table) > 1 else None}
         kinds = self.connection.execute(_KINDS_OF_TABLES, place)
         is_typed = all(kind == "table" for (kind,) in kinds)
         rows = self.connection.execute(query, place)
