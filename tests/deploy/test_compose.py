@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from tests.cli.test_option_variables import commands
-from tests.deploy.test_deploy import DEPLOY, free_ports
+from tests.deploy.test_deploy import DEPLOY
+from tests.net.test_neighbours import free_ports
 from tests.own_operators import CONTRADA
 
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))

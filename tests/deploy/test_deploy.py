@@ -26,6 +26,7 @@ from deploy import rolling_restart
 from deploy.rolling_restart import roll
 from tests.asynchronous import on_loop
 from tests.net.processes import serving
+from tests.net.test_neighbours import free_ports
 from tests.own_operators import CONTRADA
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -97,15 +98,6 @@ def test_a_manager_is_told_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> 
                 assert broker.wait(30) == 0
             finally:
                 broker.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports without a listener."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Running:

@@ -1,6 +1,5 @@
 """The console beside a broker process that is killed and started again."""
 
-import socket
 from pathlib import Path
 
 import httpx
@@ -9,23 +8,15 @@ import pytest
 from tests.asynchronous import on_loop
 from tests.browsers import needs_browser, page_of
 from tests.net.processes import serving
+from tests.net.test_neighbours import free_ports
 
 pytestmark = [pytest.mark.slow, needs_browser]
-
-
-def free_ports(count: int) -> list[str]:
-    """Returns ports that nobody listens at."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [str(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @on_loop
 async def test_pages_go_on_after_a_killed_broker(tmp_path: Path) -> None:
     """A page would show old counts as if they were new, or need a reload after a restart."""
-    port, http = free_ports(2)
+    port, http = map(str, free_ports(2))
     address = f"http://127.0.0.1:{http}"
     broker = ["--port", port, "--http", http, "--store", str(tmp_path / "events.db")]
 
