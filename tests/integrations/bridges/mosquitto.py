@@ -5,6 +5,7 @@ ours.
 import asyncio
 import re
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -51,6 +52,11 @@ class Mosquitto:
     def address(self) -> Any:
         """The address for a session."""
         return parse_mqtt_address(f"mqtt://{HOST}:{self.port}")
+
+    def reload(self) -> None:
+        """Has it read its files of permissions again."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
 
     def begin(self) -> None:
         """Starts it; returns when it accepts connections."""

@@ -222,7 +222,7 @@ async def test_temporary_errors_are_retried_and_refusals_skipped(
             assert [(await anext(events))["n"] for _ in range(6)] == [1, 2, 4, 5, 7, 8]
             await until(lambda: bridge.counts == {IN: 6, f"{IN}, refused": 3})
     assert f"records of {mqtt.address} wait: the disk is full" in caplog.text
-    assert "in, s: " in caplog.text
+    assert "in, refused, s: " in caplog.text
     other.close()
 
 
@@ -337,10 +337,10 @@ async def test_a_bridge_reconnects_to_its_broker(mqtt: Mosquitto) -> None:
 
 
 @on_loop
-async def test_refusals_of_mqtt_are_reported(
+async def test_a_notification_waits_for_its_permission(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A refused message would count as relayed, and no log would show it."""
+    """A wrong permission would lose all notifications; or one would block those of other topics."""
     (tmp_path / "permitted").write_text("topic write ok\n")
     with mosquitto(tmp_path, f"acl_file {tmp_path}/permitted") as mqtt:
         async with (
@@ -350,7 +350,11 @@ async def test_refusals_of_mqtt_are_reported(
         ):
             for topic in ("no", "ok"):
                 await service.publish({"topic": topic})
-            await until(lambda: bridge.counts == {OUT: 1, f"{OUT}, refused": 1})
+            await until(lambda: bridge.counts[OUT] == 1 and bridge.counts[f"{OUT}, waiting"] > 1)
+            (tmp_path / "permitted").write_text("topic write #\n")
+            mqtt.reload()
+            await until(lambda: bridge.counts[OUT] == 2)
+            assert bridge.counts[f"{OUT}, refused"] == 0
     assert "the MQTT broker refuses it: Not authorized" in caplog.text
 
 

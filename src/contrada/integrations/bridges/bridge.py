@@ -179,7 +179,7 @@ class Bridge:
         """Sends a record to the dead letters of the other system, if these have a name. Raises
         PeerLostError if there is no such place: then the record stays unacknowledged.
         """
-        self._count_refusal(IN, record.topic, error)
+        count_refusal(self.counts, IN, record.topic, error)
         if self._dead_letters:
             reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
             dead = replace(
@@ -192,7 +192,7 @@ class Bridge:
                 reason = f"dead letters {self._dead_letters}: {refusal}"
                 raise errors.PeerLostError(str(self.address), reason)
             if refusal is not None:  # The record would block all others for ever.
-                self._count_refusal(f"{IN}, dead letters", record.topic, refusal)
+                count_refusal(self.counts, f"{IN}, dead letters", record.topic, refusal)
 
     # --- out ----------------------------------------------------------------------------------
 
@@ -242,18 +242,21 @@ class Bridge:
         again = set()
         for position, refusal in refusals.items():
             waits = isinstance(refusal, errors.NoPlaceError)
-            self._count_refusal(OUT, str(position), refusal, "waiting" if waits else "refused")
+            result = "waiting" if waits else "refused"
+            count_refusal(self.counts, OUT, str(position), refusal, result)
             if waits or self._dead_letters:
                 again.add(position)
         return again
 
-    def _count_refusal(
-        self, direction: str, name: str, error: Exception, result: str = "refused"
-    ) -> None:
-        direction = f"{direction}, {result}"
-        self.counts[direction] += 1
-        fields = {"way": direction, "kind": name, "reason": error}
-        _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
+
+def count_refusal(
+    counts: Counter[str], direction: str, name: str, error: Exception, result: str = "refused"
+) -> None:
+    """Counts and logs a record that one side refuses; `name` is its topic or position."""
+    direction = f"{direction}, {result}"
+    counts[direction] += 1
+    fields = {"way": direction, "kind": name, "reason": error}
+    _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
 
 
 async def publish_all(

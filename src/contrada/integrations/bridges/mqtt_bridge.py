@@ -5,12 +5,12 @@
 
 Delivery is at least once in both directions: a message of QoS 1, or a durable notification, is
 acknowledged only when the other side has it. A message that has no topic, or that one side refuses,
-is counted, logged and acknowledged, so that it does not block the messages behind it. No message
-returns to the side of its origin (see `record_translation`).
+is counted, logged and acknowledged, so that it does not block the messages behind it. One that MQTT
+does not permit now is sent again, with growing waits. No message returns to the side of its origin
+(see `record_translation`).
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -18,8 +18,10 @@ from typing import Final, TypeAlias
 from paho.mqtt.client import topic_matches_sub
 
 from contrada import errors
+from contrada.delivery.retention import Retention
 from contrada.integrations.bridges import mqtt_messages as messages
-from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, publish_all
+from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, count_refusal, publish_all
+from contrada.integrations.bridges.bridge_peer import RETRY_S_MAX
 from contrada.integrations.bridges.mqtt_session import (
     MqttAddress,
     MqttLimits,
@@ -36,8 +38,6 @@ UNWANTED: Final = f"{IN}, not asked for"
 
 UnacknowledgedSends: TypeAlias = "asyncio.Queue[tuple[int, asyncio.Future[None]]]"
 """Positions of sent notifications, each with the future of its acknowledgement by MQTT."""
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class MqttBridge:
@@ -92,7 +92,10 @@ class MqttBridge:
             await self._relay_in()
             return
         subscription = self._service.subscribe(
-            self._out, durable=self._name, auto_acknowledge=False
+            self._out,
+            durable=self._name,
+            auto_acknowledge=False,
+            retention=Retention(backoff_s=self._limits.mqtt_retry_s, backoff_s_max=RETRY_S_MAX),
         )
         async with subscription as events:
             opened()
@@ -129,7 +132,7 @@ class MqttBridge:
             return received, error
 
     async def _refuse(self, received: ReceivedMessage, error: Exception) -> None:
-        self._count_refusal(IN, received.message.topic, error)
+        count_refusal(self.counts, IN, received.message.topic, error)
 
     # --- to MQTT ------------------------------------------------------------------------------
 
@@ -159,17 +162,22 @@ class MqttBridge:
             due = [await sent.get()]
             while not sent.empty():
                 due.append(sent.get_nowait())
+            done: list[int] = []
+            again: list[int] = []
             for position, future in due:
                 try:
                     await future
                     self.counts[OUT] += 1
                 except errors.ConnectionFailedError:
                     raise
+                except errors.NoPlaceError as error:
+                    count_refusal(self.counts, OUT, str(position), error, "waiting")
+                    again.append(position)
+                    continue
                 except errors.ContradaError as error:
-                    self._count_refusal(OUT, str(position), error)
-            await events.acknowledge(*(position for position, _ in due))
-
-    def _count_refusal(self, direction: str, name: str, error: Exception) -> None:
-        self.counts[f"{direction}, refused"] += 1
-        fields = {"way": direction, "kind": name, "reason": error}
-        _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
+                    count_refusal(self.counts, OUT, str(position), error)
+                done.append(position)
+            if done:
+                await events.acknowledge(*done)
+            if again:
+                await events.nack(*again)

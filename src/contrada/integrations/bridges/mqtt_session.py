@@ -30,7 +30,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from contrada.errors import AddressError, ConnectionFailedError, ServiceError
+from contrada.errors import AddressError, ConnectionFailedError, NoPlaceError, ServiceError
 from contrada.integrations.bridges.bridge_peer import without_password
 from contrada.integrations.bridges.mqtt_messages import MqttMessage, check_topics
 from contrada.net.wire.address import check_host
@@ -67,6 +67,9 @@ class MqttLimits:
     """Seconds for opening and closing a session. Beyond it: opening fails; closing cuts."""
     mqtt_reconnect_s_max: int = 30
     """Seconds between attempts to reconnect, which grow. Beyond it: they grow no more."""
+    mqtt_retry_s: float = 1.0
+    """Seconds before a notification without permission is sent again. Beyond it: each wait is twice
+    as long, at most `RETRY_S_MAX`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,10 @@ class ReceivedMessage:
     message: MqttMessage
     packet: int
     connection: int
+
+
+_NO_PLACE: Final = (0x87, 0x97)
+"""Reason codes of a refusal that may end: not authorized, quota exceeded."""
 
 
 class MqttSession:
@@ -254,7 +261,8 @@ class MqttSession:
 
     def send(self, message: MqttMessage) -> "asyncio.Future[None]":
         """Sends a message with QoS 1, now or on the next connection, in order. The future is done
-        when the broker has it; it fails with ServiceError if the broker refuses.
+        when the broker has it; it fails with ServiceError if the broker refuses, NoPlaceError if
+        that is no fault of the message.
         """
         future: asyncio.Future[None] = self._loop.create_future()
         if (refusal := self._refusal(message)) is not None:
@@ -300,7 +308,8 @@ class MqttSession:
         if future is None or future.done():
             return
         if code.is_failure:
-            future.set_exception(ServiceError(f"the MQTT broker refuses it: {code}"))
+            kind = NoPlaceError if code.value in _NO_PLACE else ServiceError
+            future.set_exception(kind(f"the MQTT broker refuses it: {code}"))
         else:
             future.set_result(None)
 
