@@ -241,7 +241,7 @@ async def steady_rate(address: str) -> float:
             while perf_counter() < end:
                 await publisher.publish_batch(batch)
                 sent += BATCH
-                while sent - received > AHEAD_MAX:
+                while sent - received > AHEAD_MAX and perf_counter() < end:
                     await asyncio.sleep(0.001)
 
         await publish_for(WARM_S)
