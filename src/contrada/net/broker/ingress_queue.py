@@ -99,7 +99,8 @@ class IngressQueue(Generic[N]):
         if self.held_bytes + size > (most := self._limits.pending_bytes_max):
             reason = f"more than pending_bytes_max = {most} bytes unanswered"
             raise FrameError("too many publishes", reason)
-        is_free = self._worker is None and not self.has_rate
+        # Without a call where users have no quotas.
+        is_free = self._worker is None and (self._usage is None or not self._usage.has_rate)
         if is_free and self._publish_now(number, wait_ms, message, size):
             return
         self._hold(size)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError
-from contrada.integrations.spark.pipeline import job_progress, local_run
+from contrada.integrations.spark.pipeline import local_run
 from contrada.integrations.spark.pipeline import pipeline_results as results
 from contrada.integrations.spark.pipeline import pipeline_run as running
 from contrada.integrations.spark.pipeline.local_run import LocalRun, why_spark
@@ -182,7 +182,10 @@ def test_an_interrupted_short_run_shows_no_output(
     """Ctrl-C would leave a part of the matches where readers take them for all."""
     pipeline, stop = read_pipeline(one / "p.toml"), threading.Event()
 
-    def interrupt(*_: object) -> None:
+    write_outcomes = running._write_outcomes
+
+    def interrupted(*arguments: Any) -> None:
+        write_outcomes(*arguments)
         stop.set()
 
     def half(batches: object, schema: object, folder: Path) -> None:
@@ -190,12 +193,13 @@ def test_an_interrupted_short_run_shows_no_output(
         (folder / "part-0.parquet").write_bytes(b"PAR1")
         raise KeyboardInterrupt
 
-    on_progress = interrupt if amid == "match" else job_progress.no_progress
     with monkeypatch.context() as patch:
-        if amid == "write":
+        if amid == "match":
+            patch.setattr(running, "_write_outcomes", interrupted)
+        else:
             patch.setattr(local_run, "_write_file", half)
         with pytest.raises(KeyboardInterrupt):
-            run_pipeline(spark, pipeline, stop=stop, on_progress=on_progress, is_short=True)
+            run_pipeline(spark, pipeline, stop=stop, is_short=True)
     assert not (one / "out" / "matches").exists()
     assert run_pipeline(spark, pipeline, resume=True, is_short=True).matches == {"low": 1}
     assert len(pq.read_table(one / "out" / "matches")) == 1
