@@ -603,7 +603,7 @@ async def test_a_name_taken_meanwhile_is_reported_to_its_publisher_alone(
             waiting = asyncio.create_task(events.acknowledge(got[0].position))
             (peer,) = broker._connections
             logs_of = peer._handler._durable  # type: ignore[union-attr]
-            await until(lambda: logs_of._unanswered == 2)
+            await until(lambda: logs_of._unanswered >= 2)  # A note of what was handed may follow.
             cut(broker)
             await until(lambda: not broker.logs._publishers)
         broker.logs.admit("desk", "another", object())
@@ -652,7 +652,7 @@ async def test_records_acknowledged_before_leaving_are_not_delivered_again(
             leaving = asyncio.create_task(events.aclose())
             (peer,) = broker._connections
             logs_of = peer._handler._durable  # type: ignore[union-attr]
-            await until(lambda: logs_of._unanswered == 2)
+            await until(lambda: logs_of._unanswered >= 2)  # A note of what was handed may follow.
             cut(broker)
         await asyncio.gather(waiting, leaving)
         assert await rest(service, "s") == [1, 2]
