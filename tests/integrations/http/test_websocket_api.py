@@ -209,7 +209,7 @@ async def test_a_message_of_many_frames_ends_the_websocket() -> None:
     limits = GatewayLimits(websocket_message_bytes_max=2**13)
     async with serving(limits=limits) as it, talking(it) as socket:
         with suppress(websockets.ConnectionClosed):
-            await socket.send([""] * 5_000)
+            await socket.send([""] * 60_000)  # More than the system hands over at once.
         with pytest.raises(websockets.ConnectionClosed):
             await socket.recv()
         await until(lambda: it.gateway._port.connections == 0)
