@@ -39,8 +39,9 @@ async def test_frames_that_wait_for_their_turn_are_handled_after_the_end() -> No
         (its_end,) = broker._connections
         its_end._turn_due = True  # As if others were served first.
         asked = [publish(n, 0, [to_msgpack(Notification({"a": n}))]) for n in range(3)]
-        client.write(b"".join(map(encode, asked))[:-1])
-        await until(lambda: its_end._unread_bytes > 0)
+        sent = b"".join(map(encode, asked))[:-1]
+        client.write(sent)
+        await until(lambda: its_end._unread_bytes == len(sent))
         its_end.abort()  # As where its transport fails.
         await until(lambda: not broker._connections)
         assert broker.statistics().held_bytes == its_end._unread_bytes > 0
