@@ -39,7 +39,7 @@ TURNS_MIN: Final = 6
 """Below it more than one figure in 32 would be a change by chance."""
 
 _COMPILE: Final = """
-import shutil, sys
+import shutil
 from pathlib import Path
 from hatch_build import compiled_native
 made = compiled_native(Path.cwd())
@@ -115,7 +115,7 @@ class Comparison:
         return "worse" if self.turns_worse == self.turns else "noise"
 
 
-def checked_out(revision: str, repository: Path = REPOSITORY) -> Tree:
+def checked_out(revision: str, repository: Path) -> Tree:
     """Checks a revision out, compiled. Raises ValueError for an unknown one, and RuntimeError."""
     named = f"{revision}^{{commit}}"
     try:
@@ -218,7 +218,8 @@ def main(old: str, new: str, only: str, turns: int) -> None:
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS
     try:
-        trees = [checked_out(old), checked_out(new) if new else Tree("this tree", REPOSITORY)]
+        last = checked_out(new, REPOSITORY) if new else Tree("this tree", REPOSITORY)
+        trees = [checked_out(old, REPOSITORY), last]
         for tree in trees:
             tree.check()
         comparisons = compare(trees[0], trees[1], only, turns, progress)

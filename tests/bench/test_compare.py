@@ -178,7 +178,6 @@ def test_a_run_that_fails_says_why(repository: Path) -> None:
 def test_worse_figures_are_the_status(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     """A script would not know that a change costs."""
     monkeypatch.setattr(compare, "REPOSITORY", repository)
-    monkeypatch.setattr(compare.checked_out, "__defaults__", (repository,))
     for words, status in ((("HEAD~1", "HEAD"), 0), (("HEAD", "HEAD~1"), 1), (("HEAD",), 0)):
         result = CliRunner().invoke(compare.main, [*words, "--turns", "6"])
         assert result.exit_code == status, result.stderr
