@@ -147,7 +147,7 @@ bench-compare: $(STAMP) ## compare revision OLD with NEW, or with this tree, in 
 
 benchmarks: $(STAMP) ## measure, ONLY=names picks, and make docs/benchmarks.md and bench/results.jsonl of that run
 	@scripts/ensure_peers.sh
-	@$(BIN)/python -m bench.run --page $(if $(ONLY),--only "$(ONLY)")
+	@$(WITH_JAVA) $(BIN)/python -m bench.run --page $(if $(ONLY),--only "$(ONLY)")
 
 sync: $(STAMP) ## make src/contrada/service/sync.py from the asynchronous interface
 	@$(BIN)/python -m tests.sync_code

@@ -473,37 +473,6 @@ def more_wide_ranges() -> Measurement:
 
 # --- other engines --------------------------------------------------------------------------------
 
-PEER_FILTERS: Final = 10_000
-
-
-def beside(peer: Callable[[Any], Any]) -> Measurement:
-    """Two equalities, as every engine understands them."""
-    workload = workloads.equalities(PEER_FILTERS)
-    return against(index_of(workload), workload, peer(workload.conjunctions()), matches=1.0)
-
-
-_BESIDE: Final = f"{PEER_FILTERS:,} filters of two equalities, 4 attributes, 1 match"
-
-if peers.is_there("zen"):
-
-    @figure(name="matching/beside-zen-engine", unit="us", workload=_BESIDE)
-    def beside_zen_engine() -> Measurement:
-        return beside(peers.ZenEngine)
-
-
-if peers.is_there("rule_engine"):
-
-    @figure(name="matching/beside-rule-engine", unit="us", workload=_BESIDE)
-    def beside_rule_engine() -> Measurement:
-        return beside(peers.RuleEngine)
-
-
-if peers.is_there("event_ruler"):
-
-    @figure(name="matching/beside-event-ruler", unit="us", workload=_BESIDE)
-    def beside_event_ruler() -> Measurement:
-        return beside(peers.EventRuler)
-
 
 def batches_beside_duckdb(workload: Workload, *, by_equality: bool) -> Measurement:
     """Batches of 1,000 dicts, as DuckDB likes them."""

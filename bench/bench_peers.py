@@ -20,6 +20,9 @@ SUBSCRIPTIONS: Final = 10_000
 CONFIRMED: Final = 2_000
 CONFIRMED_TOGETHER: Final = 10_000
 TOGETHER: Final = 100
+READERS: Final = 10
+FANNED: Final = 20_000
+STORED: Final = 50_000
 
 LOAD: Final = "200 bytes of 6 attributes, a content filter, batches of 100, read by `async for`"
 LOOP: Final = "contrada, async for"
@@ -59,6 +62,20 @@ def paced() -> Runs:
     """Runs of single notifications at a pace."""
     names = (LOOP, *installed("publish"))
     return in_turns(names, lambda system: run(system, PACED, "pace"))
+
+
+@cache
+def fanned_out() -> Runs:
+    """Runs of several subscribers that get all notifications, each a process of its own."""
+    names = (LOOP, *installed("publish"))
+    return in_turns(names, lambda system: run(system, FANNED, readers=READERS))
+
+
+@cache
+def read_stored() -> Runs:
+    """Runs of one reader of what is on the disk already."""
+    names = (ONE, *installed("stored"))
+    return in_turns(names, lambda system: run_alone(system, STORED, "read", 1))
 
 
 @cache
@@ -161,6 +178,15 @@ gathered = of_peers(
     at_most=20,
 )
 
+fan_out = of_peers(
+    "fan-out",
+    f"{ALL}, for a delivery: the same to {READERS} subscribers, each a process of its own",
+    *(fanned_out, LOOP, "sum_s"),
+)
+fan_out_server = of_peers(
+    "fan-out-server", "server, for a delivery: the same", fanned_out, LOOP, "server_s"
+)
+
 delay = of_peers(
     "delay",
     "median from publisher to subscriber, at 1,000 per second, one at a time",
@@ -192,6 +218,16 @@ certified_server = of_peers(
     "certified-server",
     "server, for one certified by 100 publishers at a time",
     *(hundred_confirmed, ONE, "server_s"),
+)
+
+durable_reading = of_peers(
+    "durable-reading",
+    f"{STORED:,} that are on the disk, read by one reader and acknowledged; Contrada: each before "
+    "the next; redis and nats: in hundreds",
+    *(read_stored, ONE, "per_second"),
+)
+durable_reading_server = of_peers(
+    "durable-reading-server", "server, for one of them", read_stored, ONE, "server_s"
 )
 
 subscribing = of_peers(

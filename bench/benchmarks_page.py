@@ -8,7 +8,9 @@ results has the conditions of the run, each other line is a figure's, as the run
 """
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -17,16 +19,21 @@ from typing import Final
 import msgspec
 
 from bench import machine
+from bench.benchmark_plots import draw_plots
 from bench.harness import LIMITS, Result
 
 RESULTS: Final = Path(__file__).with_name("results.jsonl")
 PAGE: Final = RESULTS.parents[1] / "docs" / "benchmarks.md"
+IMAGES: Final = PAGE.with_name("images")
 
-LEFT_OUT: Final = {
-    "spark/": "needs Java: `make bench ONLY=spark`",
-    "records/pipeline": "needs Java: `make bench ONLY=records`",
+NEED_JAVA: Final = ("spark/", "records/pipeline")
+"""Beginnings of the names of figures that are left out where there is no Java."""
+
+CAPTIONS: Final = {
+    "benchmarks-peers.svg": "Processor time of a delivery, Contrada and its peers",
+    "benchmarks-matching.svg": "Time of a match by the number of filters, Contrada and its peers",
 }
-"""Beginnings of the names of figures that the page leaves out, with the reasons."""
+"""The plots of the page, with their descriptions; see `bench.benchmark_plots`."""
 
 HEAD: Final = """# Benchmarks
 
@@ -98,12 +105,18 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 def left_out(only: str) -> dict[str, str]:
     """Returns the names of figures that are left out of a run of some or all, with the reasons."""
-    return LEFT_OUT | ({f"all but {only}": "not chosen for this run"} if only else {})
+    absent = {} if has_java() else dict.fromkeys(NEED_JAVA, "needs Java: `make java`")
+    return absent | ({f"all but {only}": "not chosen for this run"} if only else {})
 
 
 def is_left_out(name: str) -> bool:
-    """Whether the page leaves a figure out."""
-    return name.startswith(tuple(LEFT_OUT))
+    """Whether a figure cannot be measured on this machine."""
+    return name.startswith(NEED_JAVA) and not has_java()
+
+
+def has_java() -> bool:
+    """Whether Spark would find a Java."""
+    return "JAVA_HOME" in os.environ or shutil.which("java") is not None
 
 
 def keep_results(results: Sequence[Result], conditions: Conditions, file: Path) -> None:
@@ -129,6 +142,7 @@ def write_page(conditions: Conditions, records: Sequence[Record]) -> str:
     """Returns the text of the page."""
     sections = [
         ("Run", _run(conditions)),
+        ("In pictures", _pictures(records)),
         ("Where a peer wins", _wins(conditions, records)),
         ("Limits not met", _missed(records)),
         ("Not measured", _not_measured(conditions)),
@@ -145,6 +159,12 @@ def _run(conditions: Conditions) -> str:
         ("peers", "; ".join(conditions.peers.values())),
     ]
     return _table(("of the run", "value"), rows)
+
+
+def _pictures(records: Sequence[Record]) -> str:
+    drawn = draw_plots(records)
+    shown = [f"![{text}](images/{name})\n" for name, text in CAPTIONS.items() if name in drawn]
+    return "\n".join(shown) or "None: their figures are not in this run.\n"
 
 
 def _wins(conditions: Conditions, records: Sequence[Record]) -> str:
@@ -237,8 +257,14 @@ def _cell(text: str) -> str:
 
 
 def main() -> None:
-    """Writes the page from the kept results."""
-    PAGE.write_text(write_page(*read_results(RESULTS)), "utf-8")
+    """Writes the page and its plots from the kept results."""
+    conditions, records = read_results(RESULTS)
+    drawn = draw_plots(records)
+    for name in CAPTIONS:
+        (IMAGES / name).unlink(missing_ok=True)
+    for name, text in drawn.items():
+        (IMAGES / name).write_text(text, "utf-8")
+    PAGE.write_text(write_page(conditions, records), "utf-8")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
@@ -38,6 +39,7 @@ _COUNT: Final = 8
 
 Item: TypeAlias = dict[str, Any]
 Publish: TypeAlias = Callable[[Item], Awaitable[object]]
+Read: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def item(number: int) -> Item:
@@ -64,42 +66,47 @@ def run_client(client: Coroutine[Any, Any, None]) -> None:
 
 
 class Window:
-    """The number of notifications that the publisher may be ahead of the subscriber."""
+    """The number of notifications that the publisher may be ahead of its slowest subscriber."""
 
     chunk = CHUNK
     """Notifications that are published together."""
 
-    def __init__(self, pipe: int, warm: int) -> None:
-        self._pipe = pipe
-        self._taken = 0
+    def __init__(self, pipes: Sequence[int], warm: int) -> None:
+        self._taken = dict.fromkeys(pipes, 0)
         self._warm = warm
         self.began: dict[str, float] = {}
-        os.set_blocking(pipe, False)
+        for pipe in pipes:
+            os.set_blocking(pipe, False)
 
     def room(self, sent: int) -> int:
         """Returns how many more may be sent now."""
         if sent == self._warm:
             self.began = spent()
-        try:
-            while report := os.read(self._pipe, 4096):
-                self._taken = int.from_bytes(report[-_COUNT:], "little")
-        except BlockingIOError:
-            pass
-        return OUTSTANDING - (sent - self._taken)
+        for pipe in self._taken:
+            try:
+                while report := os.read(pipe, 4096):
+                    self._taken[pipe] = int.from_bytes(report[-_COUNT:], "little")
+            except BlockingIOError:
+                pass
+        return OUTSTANDING - (sent - min(self._taken.values()))
 
     def wait(self, sent: int) -> None:
         """Blocks until a chunk may be sent."""
         while self.room(sent) < self.chunk:
-            select.select([self._pipe], [], [])
+            select.select([self._slowest()], [], [])
 
     async def ready(self, sent: int) -> None:
         """Waits until a chunk may be sent."""
         loop = asyncio.get_running_loop()
         while self.room(sent) < self.chunk:
-            reported = asyncio.Event()
-            loop.add_reader(self._pipe, reported.set)
+            reported, slowest = asyncio.Event(), self._slowest()
+            loop.add_reader(slowest, reported.set)
             await reported.wait()
-            loop.remove_reader(self._pipe)
+            loop.remove_reader(slowest)
+
+    def _slowest(self) -> int:
+        """Returns the pipe of the subscriber that has reported the least."""
+        return min(self._taken, key=self._taken.__getitem__)
 
 
 class Pace(Window):
@@ -107,8 +114,8 @@ class Pace(Window):
 
     chunk = 1
 
-    def __init__(self, pipe: int, warm: int) -> None:
-        super().__init__(pipe, warm)
+    def __init__(self, pipes: Sequence[int], warm: int) -> None:
+        super().__init__(pipes, warm)
         self._began_s = time.monotonic()
 
     def _left_s(self, sent: int) -> float:
@@ -188,6 +195,13 @@ class System(ABC):
         """Yields a function that publishes one notification and waits for its confirmation."""
         raise NotImplementedError(f"{self.name} confirms no publication that is on the disk")
 
+    def stored(self, port: int, count: int) -> AbstractAsyncContextManager[Read]:
+        """Yields, once so many are on the disk, a function that reads them all.
+
+        The reader acknowledges all of them, in hundreds or by the client library's own rule.
+        """
+        raise NotImplementedError(f"{self.name} keeps no publications on the disk")
+
     @contextmanager
     def server(self, *, durable: bool = False) -> Iterator[tuple[int, int, int]]:
         """Runs a server; yields the ports of publisher and subscriber, and its process."""
@@ -222,8 +236,8 @@ def running(command: Callable[[int], list[str]]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: notifications per second, processor seconds of each process for a notification,
-    and the median delay from publisher to subscriber.
+    """One run: deliveries per second, processor seconds of each process for a delivery, and the
+    median delay from publisher to subscriber.
     """
 
     per_second: float
@@ -238,31 +252,41 @@ class Run:
         return self.publisher_s + self.server_s + self.subscriber_s
 
 
-def run(system: System, total: int, role: str = "publish") -> Run:
-    """Runs a load from end to end, without pauses or at a given rate."""
-    reports, reporting = os.pipe()
-    warm = WARM if role == "publish" else PER_SECOND
+def run(system: System, total: int, role: str = "publish", readers: int = 1) -> Run:
+    """Runs a load from end to end, without pauses or at a given rate.
+
+    Each of the readers is a process that gets all notifications. The rate and the processor time
+    count a notification once for each of them.
+    """
+    pipes = [os.pipe() for _ in range(readers)]
+    warm = WARM // readers if role == "publish" else PER_SECOND
+    counts = [warm, total]
     with system.server() as (port, other, server):
-        subscriber = _client("subscribe", system, other, [warm, total, server], reporting)
-        assert subscriber.stdout is not None
-        if subscriber.stdout.readline() != "ready\n":
-            raise RuntimeError(f"{system.name}: its subscriber failed, for the reason above")
-        publisher = _client(role, system, port, [warm, total, 0], reports)
-        sent, got = map(_report, (publisher, subscriber))
-    for each in (reports, reporting):
-        os.close(each)
+        subscribers = [
+            _client("subscribe", system, other, [*counts, server], reporting)
+            for _, reporting in pipes
+        ]
+        for each in subscribers:
+            assert each.stdout is not None
+            if each.stdout.readline() != "ready\n":
+                raise RuntimeError(f"{system.name}: its subscriber failed, for the reason above")
+        publisher = _client(role, system, port, [*counts, 0], *(reports for reports, _ in pipes))
+        sent, *got = map(_report, (publisher, *subscribers))
+    for pipe in chain.from_iterable(pipes):
+        os.close(pipe)
+    deliveries = total * readers
     return Run(
-        total / got["clock"],
-        sent["own"] / total,
-        got["server"] / total,
-        got["own"] / total,
-        got["delay_s"],
+        deliveries / max(each["clock"] for each in got),
+        sent["own"] / deliveries,
+        max(each["server"] for each in got) / deliveries,
+        sum(each["own"] for each in got) / deliveries,
+        statistics.median(each["delay_s"] for each in got),
     )
 
 
 def run_alone(system: System, total: int, role: str, together: int) -> Run:
-    """Runs a client without another: of confirmed publications, or of many subscriptions."""
-    with system.server(durable=role == "confirm") as (port, _, server):
+    """Runs a client without another: of publications on the disk, or of many subscriptions."""
+    with system.server(durable=role in ("confirm", "read")) as (port, _, server):
         client = _client(role, system, port, [together, total, server])
         spent_s = _report(client)
     rate = total / spent_s["clock"]
@@ -270,12 +294,11 @@ def run_alone(system: System, total: int, role: str, together: int) -> Run:
 
 
 def _client(
-    role: str, system: System, port: int, counts: list[int], pipe: int | None = None
+    role: str, system: System, port: int, counts: list[int], *pipes: int
 ) -> "subprocess.Popen[str]":
     """Starts a client in a process of its own."""
-    words = [role, system.name, str(port), *map(str, counts), str(pipe)]
+    words = [role, system.name, str(port), *map(str, counts), *map(str, pipes)]
     command = [sys.executable, "-m", "bench.wire_peers", *words]
-    pipes = () if pipe is None else (pipe,)
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=pipes)
 
 
@@ -324,27 +347,30 @@ def _cpu_s(process: int) -> float:
 
 
 def publish_or_subscribe(
-    system: System, role: str, counts: list[int], port: int, pipe: int
+    system: System, role: str, counts: list[int], port: int, pipes: list[int]
 ) -> None:
     """Runs one end of `run`; prints one line of JSON when it is done."""
     warm, total, server = counts
     report: dict[str, float] = {}
     if role == "subscribe":
+        (pipe,) = pipes
         taken = Taken(pipe, warm, warm + total, server, lambda: None)
         system.subscribe(port, taken, lambda: print("ready", flush=True))
         began, report["delay_s"] = taken.began, statistics.median(taken.delays_s)
     else:
-        window = (Pace if role == "pace" else Window)(pipe, warm)
+        window = (Pace if role == "pace" else Window)(pipes, warm)
         system.publish(port, warm + total, window)
         began = window.began
     _print_spent(began, server, report)
 
 
-def confirm_or_subscribe_many(system: System, role: str, counts: list[int], port: int) -> None:
+def run_client_alone(system: System, role: str, counts: list[int], port: int) -> None:
     """Runs the client of `run_alone`; prints one line of JSON when it is done."""
     together, total, server = counts
     if role == "confirm":
         run_client(_confirm(system, port, total, together, server))
+    elif role == "read":
+        run_client(_read(system, port, total, server))
     else:
         began: dict[str, float] = {}
         system.subscribe_many(port, total, lambda: began.update(spent(server)))
@@ -365,6 +391,14 @@ async def _confirm(system: System, port: int, total: int, together: int, server:
         await publish_all(WARM_CONFIRMED)
         began = spent(server)
         await publish_all(total)
+        _print_spent(began, server, {})
+
+
+async def _read(system: System, port: int, total: int, server: int) -> None:
+    """Reads and acknowledges so many that are on the disk."""
+    async with system.stored(port, total) as read:
+        began = spent(server)
+        await read()
         _print_spent(began, server, {})
 
 

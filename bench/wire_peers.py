@@ -6,7 +6,7 @@ answer to each publication, in pipelines or batches where it has them, with the 
 redis, and clients of asyncio on uvloop. A system without an installed server or client library is
 left out.
 
-`python -m bench.wire_peers ROLE NAME ADDRESS COUNT COUNT PROCESS PIPE` is a client of a run.
+`python -m bench.wire_peers ROLE NAME PORT COUNT COUNT PROCESS [PIPE ...]` is a client of a run.
 """
 
 import asyncio
@@ -20,13 +20,14 @@ from bench.wire_load import (
     TOPIC,
     Item,
     Publish,
+    Read,
     System,
     Taken,
     Window,
-    confirm_or_subscribe_many,
     item,
     publish_or_subscribe,
     run_client,
+    run_client_alone,
     running,
 )
 
@@ -115,6 +116,27 @@ class Contrada(System):
         async with connect(_address(port)) as service:
             await (await service.subscribe(FILTER, durable="all")).aclose()
             yield lambda found: service.publish(found, delivery="certified")
+
+    @asynccontextmanager
+    async def stored(self, port: int, count: int) -> AsyncIterator[Read]:
+        from contrada import connect
+
+        async with connect(_address(port)) as service:
+            await (await service.subscribe(FILTER, durable="all")).aclose()
+            for begin in range(0, count, TOGETHER):
+                items = [item(number) for number in range(begin, begin + TOGETHER)]
+                await service.publish_batch(items, delivery="certified")
+
+            async def read() -> None:
+                async with service.subscribe(FILTER, durable="all") as events:
+                    number = 0
+                    async for each in events:
+                        assert each["number"] == number
+                        number += 1
+                        if number == count:
+                            break
+
+            yield read
 
 
 class ContradaLoop(Contrada):
@@ -234,6 +256,33 @@ class Nats(System):
         stream = client.jetstream()
         await stream.add_stream(name=TOPIC, subjects=[TOPIC])
         yield lambda found: stream.publish(TOPIC, dumps(found))
+        await client.close()
+
+    @asynccontextmanager
+    async def stored(self, port: int, count: int) -> AsyncIterator[Read]:
+        import nats
+        from nats.js.api import AckPolicy, ConsumerConfig
+        from orjson import dumps, loads
+
+        client = await nats.connect(f"nats://127.0.0.1:{port}")
+        stream = client.jetstream()
+        await stream.add_stream(name=TOPIC, subjects=[TOPIC])
+        for begin in range(0, count, TOGETHER):
+            numbers = range(begin, begin + TOGETHER)
+            await asyncio.gather(*(stream.publish(TOPIC, dumps(item(each))) for each in numbers))
+
+        async def read() -> None:
+            # The acknowledgement of the last of a fetch holds for all before it.
+            config = ConsumerConfig(ack_policy=AckPolicy.ALL)
+            events = await stream.pull_subscribe(TOPIC, durable="all", config=config)
+            number = 0
+            while number < count:
+                for message in await events.fetch(TOGETHER):
+                    assert loads(message.data)["number"] == number
+                    number += 1
+                await message.ack_sync()
+
+        yield read
         await client.close()
 
 
@@ -372,6 +421,32 @@ class Redis(System):
         async with redis.Redis(port=port) as client:
             yield lambda found: client.xadd(TOPIC, {"it": dumps(found)})
 
+    @asynccontextmanager
+    async def stored(self, port: int, count: int) -> AsyncIterator[Read]:
+        from orjson import dumps, loads
+        from redis import asyncio as redis
+
+        client: Any = redis.Redis(port=port)
+        async with client:
+            for begin in range(0, count, TOGETHER):
+                pipeline = client.pipeline(transaction=False)
+                for number in range(begin, begin + TOGETHER):
+                    pipeline.xadd(TOPIC, {"it": dumps(item(number))})
+                await pipeline.execute()
+            await client.xgroup_create(TOPIC, "all", "0")
+
+            async def read() -> None:
+                number = 0
+                while number < count:
+                    found = await client.xreadgroup("all", "one", {TOPIC: ">"}, count=TOGETHER)
+                    ((_, entries),) = found
+                    for _, fields in entries:
+                        assert loads(fields[b"it"])["number"] == number
+                        number += 1
+                    await client.xack(TOPIC, "all", *(place for place, _ in entries))
+
+            yield read
+
 
 class Zenoh(System):
     """A router of zenoh, and its clients, which send in batches by themselves."""
@@ -451,12 +526,11 @@ def _address(port: int) -> str:
 
 def main(role: str, name: str, port: str, *words: str) -> None:
     """Runs one client of a run."""
-    *counts, pipe = words
-    numbers = list(map(int, counts))
-    if pipe == "None":
-        confirm_or_subscribe_many(SYSTEMS[name], role, numbers, int(port))
+    counts, pipes = list(map(int, words[:3])), list(map(int, words[3:]))
+    if pipes:
+        publish_or_subscribe(SYSTEMS[name], role, counts, int(port), pipes)
     else:
-        publish_or_subscribe(SYSTEMS[name], role, numbers, int(port), int(pipe))
+        run_client_alone(SYSTEMS[name], role, counts, int(port))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 
 from bench import benchmarks_page, machine, run
+from bench.benchmark_plots import draw_plots
 from bench.benchmarks_page import Conditions, keep_results, read_results, write_page
 from bench.harness import Figure, Measurement, Result, run_figure
 
@@ -112,12 +114,16 @@ def test_one_command_measures_and_writes(
     missed = Figure("net/one", "us", "", lambda: Measurement([2e-6]), at_most=1.0)
     broken = Figure("net/two", "us", "", lambda: Measurement([]))
     spark = Figure("spark/three", "us", "", lambda: Measurement([2e-6]))
+    monkeypatch.setattr(benchmarks_page, "has_java", lambda: False)
+    monkeypatch.setattr(benchmarks_page, "IMAGES", tmp_path)
     monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, spark]})
     monkeypatch.setattr(benchmarks_page, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(benchmarks_page, "PAGE", tmp_path / "page.md")
     assert CliRunner().invoke(run.main, ["--page"]).exit_code == 0
     assert "net/one" in benchmarks_page.PAGE.read_text("utf-8")
-    assert "spark/three" not in benchmarks_page.PAGE.read_text("utf-8")
+    found = benchmarks_page.PAGE.read_text("utf-8")
+    assert "spark/three" not in found
+    assert "| spark/ | needs Java: `make java` |" in found
     monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, broken]})
     assert CliRunner().invoke(run.main, ["--page"]).exit_code == 1
     assert "| net/two | failed with ValueError |" in benchmarks_page.PAGE.read_text("utf-8")
@@ -128,8 +134,38 @@ def test_one_command_measures_and_writes(
     assert CliRunner().invoke(run.main, ["--page", "--before", "HEAD"]).exit_code == 2
 
 
+def test_plots_show_all_systems(tmp_path: Path) -> None:
+    """A plot would leave a peer out, or hold Contrada's value under another name."""
+    own, peer = Measurement([4e-6], "zenoh", [2e-6]), Measurement([2e-6], "sqlite", [9e-6])
+    records = [
+        result("peers/sum", "us", own),
+        *(result(f"matching/size-{size}", "us", peer) for size in ("100", "1,000")),
+    ]
+    keep_results(records, CONDITIONS, tmp_path / "results")
+    conditions, kept = read_results(tmp_path / "results")
+    drawn = draw_plots(kept)
+    assert drawn.keys() == benchmarks_page.CAPTIONS.keys()
+    bars, lines = (ElementTree.fromstring(text) for text in drawn.values())
+    texts = [each.text for each in bars.iter("{http://www.w3.org/2000/svg}text")]
+    # From the bottom: the most expensive system first.
+    assert [each for each in texts if each in ("contrada", "zenoh")] == ["contrada", "zenoh"]
+    assert [each for each in texts if each in ("2", "4")] == ["4", "2"]
+    names = {each.text for each in lines.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"contrada", "sqlite"} <= names
+    page = write_page(conditions, kept)
+    assert all(f"](images/{name})" in page for name in drawn)
+
+
+def test_a_plot_without_its_figures_is_left_out(results: list[Result], tmp_path: Path) -> None:
+    """The page would link to an absent picture, or a run of some figures would end in an error."""
+    page = written([results[1]], tmp_path / "results")
+    assert page["In pictures"] == "None: their figures are not in this run.\n"
+
+
 def test_the_committed_page_is_of_its_results() -> None:
-    """The page would have been edited by hand, or its writer changed without it."""
-    assert benchmarks_page.PAGE.read_text("utf-8") == write_page(
-        *read_results(benchmarks_page.RESULTS)
-    ), "run: python -m bench.benchmarks_page"
+    """The page or a plot would have been edited by hand, or the writer changed without it."""
+    conditions, records = read_results(benchmarks_page.RESULTS)
+    advice = "run: python -m bench.benchmarks_page"
+    assert benchmarks_page.PAGE.read_text("utf-8") == write_page(conditions, records), advice
+    for name, text in draw_plots(records).items():
+        assert (benchmarks_page.IMAGES / name).read_text("utf-8") == text, advice
