@@ -16,11 +16,15 @@ NATIVE := hatch_build.py $(wildcard native/* src/contrada/matching/kernels/*.py)
 
 # For targets that need Spark. Ends the target with one line when there is no Java.
 WITH_JAVA = JAVA_HOME=$$(scripts/ensure_java.sh) && export JAVA_HOME &&
+# For targets that leave out what needs Spark when there is no Java.
+JAVA_IF_FOUND = if JAVA_HOME=$$(scripts/ensure_java.sh); then export JAVA_HOME; \
+	else unset JAVA_HOME; echo "Without Java, what needs Spark is left out." >&2; fi;
 
 ifeq ($(GROUP),core)
 # Tests whose libraries are missing skip, and modules of Spark have no types to check.
 export CONTRADA_GROUP := core
 WITH_JAVA =
+JAVA_IF_FOUND =
 TYPED  := $(filter-out bench,$(CODE)) --ignore-missing-imports --exclude '/spark/' \
 	--allow-subclassing-any --allow-untyped-decorators --no-warn-unused-ignores
 else
@@ -62,13 +66,13 @@ java: ## find Java >= 17, or install it when root
 	@$(WITH_JAVA) echo "Java: $$JAVA_HOME"
 
 demo: $(STAMP) ## run the main job on real data; writes out/report.html; SERVE=1 stays in the console
-	@$(WITH_JAVA) $(BIN)/python -m examples.demo $(if $(SERVE),--serve)
+	@$(JAVA_IF_FOUND) $(BIN)/python -m examples.demo $(if $(SERVE),--serve)
 
 test: check ## lint, types, import contract and the quick tests; at most 8 minutes on two cores
-	@$(WITH_JAVA) $(PYTEST) -q --hypothesis-profile=quick -m "not slow and not long"
+	@$(JAVA_IF_FOUND) $(PYTEST) -q --hypothesis-profile=quick -m "not slow and not long"
 
 test-all: check ## the same and all slow tests, with all examples; 21 minutes on two cores
-	@$(WITH_JAVA) $(PYTEST) -m "not long"
+	@$(JAVA_IF_FOUND) $(PYTEST) -m "not long"
 
 # The oldest that is supported, and the newest of each minor version before the pinned one.
 SPARKS ?= 4.0.0 4.1.4 4.2.1
@@ -140,14 +144,14 @@ hooks: $(STAMP) ## run ruff and mypy before each commit from now on
 	@$(BIN)/pre-commit install
 
 bench: $(STAMP) ## measure; ONLY=name picks
-	@$(WITH_JAVA) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")
+	@$(JAVA_IF_FOUND) $(BIN)/python -m bench.run $(if $(ONLY),--only "$(ONLY)")
 
 bench-compare: $(STAMP) ## compare revision OLD with NEW, or with this tree, in turns; ONLY=name picks
 	@$(WITH_JAVA) $(BIN)/python -m bench.compare "$(OLD)" $(NEW) $(if $(ONLY),--only "$(ONLY)")
 
 benchmarks: $(STAMP) ## measure, ONLY=names picks, and make docs/benchmarks.md and bench/results.jsonl of that run
 	@scripts/ensure_peers.sh
-	@$(WITH_JAVA) $(BIN)/python -m bench.run --page $(if $(ONLY),--only "$(ONLY)")
+	@$(JAVA_IF_FOUND) $(BIN)/python -m bench.run --page $(if $(ONLY),--only "$(ONLY)")
 
 sync: $(STAMP) ## make src/contrada/service/sync.py from the asynchronous interface
 	@$(BIN)/python -m tests.sync_code

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -34,6 +35,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 IS_CORE = os.environ.get("CONTRADA_GROUP") == "core"
+HAS_JAVA = "JAVA_HOME" in os.environ or shutil.which("java") is not None
 collect_ignore = ["integrations/spark"] if IS_CORE else []
 MISSING = re.compile(r"No module named '(\w+)")
 
@@ -61,6 +63,8 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             cases[test] += 1
         if item.path.is_relative_to(TESTS / "integrations" / "spark"):
             item.add_marker(pytest.mark.spark)
+        if not HAS_JAVA and item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.skip(reason="no Java, which Spark needs: make java"))
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_data)
 
