@@ -20,8 +20,8 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -127,9 +127,9 @@ def checked_out(revision: str, repository: Path) -> Tree:
         tree.folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=tree.folder.parent) as parent:
             half = Path(parent) / "half"
-            packed = io.BytesIO(_git(repository, "archive", commit))
-            with tarfile.open(fileobj=packed) as archive:
-                archive.extractall(half, filter="data")
+            packed = io.BytesIO(_git(repository, "archive", "--format=zip", commit))
+            with zipfile.ZipFile(packed) as archive:
+                archive.extractall(half)
             Tree(revision, half).compile()
             # In one step, so that what was broken off is not taken for the revision.
             shutil.move(half, tree.folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 from tests import shared_data as shared
 
 TESTS = Path(__file__).parent
@@ -35,6 +36,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 IS_CORE = os.environ.get("CONTRADA_GROUP") == "core"
+if NATIVE is None:
+    # Commands that tests start would log it, each of them.
+    os.environ[INTERPRETED_VARIABLE] = "1"
 HAS_JAVA = "JAVA_HOME" in os.environ or shutil.which("java") is not None
 collect_ignore = ["integrations/spark"] if IS_CORE else []
 MISSING = re.compile(r"No module named '(\w+)")

@@ -97,20 +97,20 @@ def run(description: Path, settings: tuple[str, ...], as_json: bool, **given: An
     address = asked.publish or described.publish
     if address:
         parse_addresses(address)  # A wrong address is reported now, not after Spark's start.
-    asked = replace(asked, is_local=_is_local(described, asked, address))
+    asked = replace(asked, is_local=_is_local(described, asked))
     if not asked.is_local and not asked.remote:
         check_requirements()
     with _progress() as show:
         _run(described, asked, show, as_json=as_json)
 
 
-def _is_local(described: "Pipeline", asked: "_RunOptions", address: str | None) -> bool:
+def _is_local(described: "Pipeline", asked: "_RunOptions") -> bool:
     """Whether to run without Spark, which is chosen in one line for small local files. Raises
     InputError if that is asked for and impossible.
     """
     from contrada.integrations.spark.pipeline.local_run import why_spark
 
-    reason = why_spark(described, address)
+    reason = why_spark(described)
     if asked.engine == "local" and reason:
         raise InputError("--engine", f"a local run is impossible: {reason}")
     if asked.engine or reason or asked.dry_run or asked.cores or asked.master or asked.remote:
@@ -180,8 +180,9 @@ def _run(
         with asked.session(described) as session:
             if described.is_stream:
                 return run_stream(session, described, **given, stop=stop)
-            if asked.resume and session is not None:
-                preflight.check_places(session, described)
+            if asked.resume:
+                if session is not None:
+                    preflight.check_places(session, described)
                 if is_done():
                     assert address is not None
                     return publish_rest(session, described, address, show, stop)

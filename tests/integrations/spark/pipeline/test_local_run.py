@@ -242,7 +242,6 @@ def test_absent_names_are_explained(one: Path) -> None:
     ("text", "reason"),
     [
         ('mode = "stream"\n', "it is a stream"),
-        ('publish = "contrada://127.0.0.1:1"\n', "it publishes"),
         ('spark = { "spark.x" = "1" }\n', "it has settings of Spark"),
     ],
 )
@@ -251,7 +250,7 @@ def test_what_needs_spark_is_refused(one: Path, text: str, reason: str) -> None:
     file = one / "p.toml"
     file.write_text(text + file.read_text())
     pipeline = read_pipeline(file)
-    assert why_spark(pipeline, pipeline.publish) == reason
+    assert why_spark(pipeline) == reason
     with pytest.raises(InputError, match=reason):
         run_pipeline(None, pipeline)
 
@@ -272,7 +271,7 @@ def test_files_that_spark_lists_otherwise_need_it(one: Path, name: str, path: st
     (one / name).write_text("n\n2\n")
     file = one / "p.toml"
     file.write_text(file.read_text().replace('["a.csv"]', f'["a.csv", "{path}"]'))
-    found = why_spark(read_pipeline(file), None)
+    found = why_spark(read_pipeline(file))
     assert found == "source rows: Spark reads csv, or lists its paths"
 
 
@@ -282,13 +281,13 @@ def test_a_folder_beside_the_files_needs_no_spark(one: Path) -> None:
     file.write_text(file.read_text().replace("a.csv", "*.csv"))
     for _ in range(2):
         pipeline = read_pipeline(file)
-        assert why_spark(pipeline, None) is None
+        assert why_spark(pipeline) is None
         assert run_pipeline(None, pipeline).matches == {"low": 1}
 
 
 def test_large_files_need_spark(one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One core would read what a cluster should."""
     pipeline = read_pipeline(one / "p.toml")
-    assert why_spark(pipeline, None) is None
+    assert why_spark(pipeline) is None
     monkeypatch.setattr(local_run, "LOCAL_BYTES_MAX", 3)
-    assert why_spark(pipeline, None) == "its files have 4 bytes"
+    assert why_spark(pipeline) == "its files have 4 bytes"

@@ -1,4 +1,4 @@
-"""Publishing the matches of a run: by tasks, in one order, in repeatable jobs."""
+"""Publishing the matches of a run: on each engine, in one order, in repeatable jobs."""
 
 import json
 from collections.abc import Iterator
@@ -103,11 +103,27 @@ class EndedError(Exception):
     """Stands for the end of a process."""
 
 
-@pytest.mark.parametrize("delivery", ["reliable", "certified"])
+@pytest.mark.parametrize(
+    ("delivery", "first", "second"),
+    [
+        ("reliable", "spark", "spark"),
+        ("certified", "spark", "spark"),
+        ("certified", "local", "local"),
+        ("reliable", "spark", "local"),
+        ("reliable", "local", "spark"),
+    ],
+)
 def test_an_interrupted_job_is_published_once(
-    spark: SparkSession, folder: Path, address: str, delivery: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    folder: Path,
+    address: str,
+    delivery: str,
+    first: str,
+    second: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Matches of a published, unrecorded job would be delivered twice."""
+    """Matches of a published, unrecorded job would be delivered twice, by the other engine too."""
+    engines = {"spark": spark, "local": None}
     keep = match_publisher._MatchPublisher._save_state
 
     def kept(of: match_publisher._MatchPublisher) -> None:
@@ -116,21 +132,23 @@ def test_an_interrupted_job_is_published_once(
         keep(of)
 
     pipeline = replace(described(folder, delivery), limits=PipelineLimits(published_at_once=13))
+    run_pipeline(spark, pipeline)
     with connect_sync(address) as service, service.subscribe("n any") as events:
         with monkeypatch.context() as patch:
             patch.setattr(match_publisher._MatchPublisher, "_save_state", kept)
             with pytest.raises(EndedError):
-                run_pipeline(spark, pipeline, publish=address)
-        rest = publish_rest(spark, pipeline, address)
+                publish_rest(engines[first], pipeline, address)
+        rest = publish_rest(engines[second], pipeline, address)
         assert rest["others"] == ROWS
         found = published(events, service)
-        assert publish_rest(spark, pipeline, address) == {"rows": 0, "others": 0}
+        assert publish_rest(engines[first], pipeline, address) == {"rows": 0, "others": 0}
     assert sorted(found) == list(range(-ROWS, FILES * ROWS))
     assert found[: FILES * ROWS] == list(range(FILES * ROWS))
 
 
+@pytest.mark.parametrize("engine", ["spark", "local"])
 def test_a_partial_count_of_an_older_version(
-    spark: SparkSession, folder: Path, address: str
+    spark: SparkSession, folder: Path, address: str, engine: str
 ) -> None:
     """Its count may be any number: rows would be repeated or left out."""
     pipeline = described(folder)
@@ -138,18 +156,39 @@ def test_a_partial_count_of_an_older_version(
     progress = folder / "out" / PROGRESS_FILE
     progress.write_text(json.dumps({"address": address, "sources": {"rows": 17}}))
     with connect_sync(address) as service, service.subscribe("n >= 0") as events:
-        assert publish_rest(spark, pipeline, address) == {"rows": FILES * ROWS - 17, "others": ROWS}
+        published_of = publish_rest(spark if engine == "spark" else None, pipeline, address)
+        assert published_of == {"rows": FILES * ROWS - 17, "others": ROWS}
         assert published(events, service) == list(range(17, FILES * ROWS))
 
 
-def test_a_refusal_of_the_broker_is_reported(spark: SparkSession, folder: Path) -> None:
-    """The user would see a Java traceback without a remedy."""
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_a_refusal_of_the_broker_is_reported(
+    spark: SparkSession, folder: Path, engine: str
+) -> None:
+    """The user would see a traceback without a remedy, or lose the count."""
+    run_pipeline(spark, described(folder, "certified"))
+    session = spark if engine == "spark" else None
     with serving("--port", "0", "--store", "memory:") as (process, address):
         with pytest.raises(
             ServiceError, match=r"no store: [^;]* gives it one; at least 0 of 90 notif"
         ):
-            run_pipeline(spark, described(folder, "certified"), publish=address)
+            publish_rest(session, described(folder, "certified"), address)
         process.kill()
         process.wait()
         with pytest.raises(ConnectionFailedError, match=r"at least 0 of 90 .* --resume publishes"):
-            publish_rest(spark, described(folder), address)
+            publish_rest(session, described(folder), address)
+
+
+def test_a_local_run_publishes(folder: Path, address: str) -> None:
+    """A small run would need Java to publish, or begin its reading without a broker."""
+    (folder / "p.toml").write_text(
+        DESCRIPTION.format(delivery="reliable").partition('[[source]]\nname = "others')[0]
+    )
+    pipeline = read_pipeline(folder / "p.toml")
+    with connect_sync(address) as service, service.subscribe("n any") as events:
+        summary = run_pipeline(None, pipeline, publish=address)
+        assert published(events, service) == list(range(FILES * ROWS))
+    assert (summary.published, summary.sources[0].published) == (FILES * ROWS, FILES * ROWS)
+    with pytest.raises(ConnectionFailedError):
+        run_pipeline(None, replace(pipeline, output=folder / "other"), publish="contrada://[::1]:9")
+    assert not (folder / "other").exists()

@@ -61,12 +61,11 @@ _BAD: Final = pa.schema([OUTCOME.field(name) for name in _OF_BAD]).set(
 )
 
 
-def why_spark(pipeline: Pipeline, address: str | None) -> str | None:
+def why_spark(pipeline: Pipeline) -> str | None:
     """Returns what a run needs Spark for; None if it may be a `LocalRun`."""
     needs = {
         "it is a stream": pipeline.is_stream,
         "its output is at an address": not isinstance(pipeline.output, Path),
-        "it publishes": address is not None,
         "it has patterns": bool(pipeline.patterns),
         "it has tables": bool(pipeline.tables),
         "it has settings of Spark": bool(pipeline.spark),

@@ -25,7 +25,12 @@ from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
 from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary, SourceCounts
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import load_origins
-from contrada.integrations.spark.pipeline.preflight import base_of, check_pipeline, named_source
+from contrada.integrations.spark.pipeline.preflight import (
+    base_of,
+    check_pipeline,
+    check_reachable,
+    named_source,
+)
 from contrada.integrations.spark.pipeline.source_outcomes import missing_in, outcomes
 from contrada.integrations.spark.transforms.detection import detect
 from contrada.integrations.spark.transforms.filter_bases import Base, is_local
@@ -42,8 +47,8 @@ def run_pipeline(
     is_short: bool = False,
 ) -> PipelineSummary:
     """Runs a batch pipeline. `publish` replaces the address of its description. Without a session
-    it is a `LocalRun`, and with `is_short`, where Spark is on this machine and a `LocalRun` could
-    do all but publish, a `ShortRun`. The results are the same.
+    it is a `LocalRun`, and with `is_short`, where Spark is on this machine and a `LocalRun` would
+    do, a `ShortRun`. The results are the same.
 
     With `resume`, the last interrupted run continues after its finished sources; one that has
     written nothing begins. Once `stop` is set, no further step starts, and KeyboardInterrupt is
@@ -52,9 +57,11 @@ def run_pipeline(
     """
     began = monotonic()
     address = publish or pipeline.publish
-    if session is None and (reason := why_spark(pipeline, address)):
+    if session is None and (reason := why_spark(pipeline)):
         raise InputError("engine", f"a local run is impossible: {reason}")
     if session is None:
+        if address:
+            check_reachable(address)
         asked = pipeline.asked or load_origins(pipeline.origins)
     else:
         asked = check_pipeline(session, pipeline, address)
@@ -77,7 +84,7 @@ def run_pipeline(
         results.write_report(summary, run.path)
         check_alone()
         run = run.show()
-        if session is not None and address and any(each.matched for each in summary.sources):
+        if address and any(each.matched for each in summary.sources):
             published = monotonic()
             published_of = publish_matches(session, pipeline, address, on_progress, of.stop)
             summary = replace(
@@ -98,7 +105,7 @@ def _run_of(
     """Returns the run of the kind that is asked for and possible."""
     if session is None:
         return LocalRun(**steps)
-    is_short = is_short and is_local(session) and why_spark(pipeline, None) is None
+    is_short = is_short and is_local(session) and why_spark(pipeline) is None
     return (ShortRun if is_short else SparkRun)(session=session, **steps)
 
 
