@@ -1,12 +1,14 @@
 """Commands that run in this process: what they say and how they end, and no second interpreter."""
 
 import io
+import os
 import subprocess
 import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 
 from contrada.cli import main
+from contrada.model.native import INTERPRETED_VARIABLE
 
 
 def here(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
@@ -27,3 +29,12 @@ def here(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
         finally:
             sys.stdin = before
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), errors.getvalue())
+
+
+def bare_environment(path: str = "") -> dict[str, str]:
+    """Returns the variables of a command that finds programs in `path` only, and no Java.
+
+    An interpreted core stays as silent as in the tests' own process.
+    """
+    kept = {name: os.environ[name] for name in (INTERPRETED_VARIABLE,) if name in os.environ}
+    return {"PATH": path, **kept}

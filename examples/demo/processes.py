@@ -1,4 +1,4 @@
-"""The programs of the demo: brokers, and the pipeline on Spark.
+"""The programs of the demo: brokers, and the pipeline.
 
 They are the commands of a user. Each is ended when its block ends, in any way: first by a signal,
 then, after a time, killed with all its children.
@@ -42,7 +42,7 @@ class SourceSummary(msgspec.Struct, frozen=True):
 class PipelineSummary(msgspec.Struct, frozen=True):
     """The pipeline's summary, as far as the demo reads it.
 
-    `seconds` leaves out the start of Spark; `wall_s` is the command's, from its start to its end.
+    `seconds` leaves out the start of its engine; `wall_s` is the time of the whole command.
     """
 
     sources: list[SourceSummary]

@@ -23,7 +23,7 @@ TEMPLATE = Path(__file__).with_name("report.html.jinja")
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """The results of one source on Spark; `seconds` is reading and matching."""
+    """The results of one source in the pipeline; `seconds` is reading and matching."""
 
     name: str
     format: str
@@ -101,7 +101,7 @@ class Results:
     rate_per_s: float
     worked: Worked
     publish_seconds: float
-    spark_start_seconds: float
+    start_seconds: float
     seconds: float
 
     @property
@@ -143,9 +143,9 @@ class Results:
         worked = self.worked
         match_seconds = sum(source.seconds for source in self.sources)
         return [
-            ("Spark, start and end", f"{self.spark_start_seconds:.1f} s"),
+            ("pipeline, start and end", f"{self.start_seconds:.1f} s"),
             (
-                "Spark, reading and matching, its code still cold",
+                "pipeline, reading and matching, its code still cold",
                 f"{match_seconds:.1f} s for {self.read:,} records",
             ),
             (
@@ -214,14 +214,14 @@ def results_of(
         rate_per_s=rate_per_s,
         worked=worked,
         publish_seconds=summary.publish_seconds,
-        spark_start_seconds=summary.wall_s - summary.seconds,
+        start_seconds=summary.wall_s - summary.seconds,
         seconds=seconds,
     )
 
 
 def tables(results: Results) -> list[Table]:
     """Returns the tables for the terminal."""
-    sources = Table("source", "format", title="read by the pipeline on Spark", title_justify="left")
+    sources = Table("source", "format", title="read by the pipeline", title_justify="left")
     for heading in ("files", "read", "bad", "published", "in s"):
         sources.add_column(heading, justify="right")
     for row in results.sources:

@@ -5,6 +5,8 @@
 
     sources (CSV, XML, JSON) -> stream on Spark -> broker -> subscribers over TCP
 
+Without Java the pipeline is a batch run in a process of its own, with the same matches.
+
 The steps are in `demo` below, one after another. Everything is real: the data (flights, weather and
 quotes of two packages), three brokers and the pipeline (the commands `contrada serve` and `contrada
 pipeline run`), the subscribers (a TCP connection each). At the end all deliveries are compared with
@@ -37,8 +39,9 @@ from rich.progress import (
 )
 
 from contrada.connections import connect
-from contrada.errors import ContradaError
+from contrada.errors import ContradaError, MissingRequirementError
 from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
+from contrada.integrations.spark.spark_session import check_requirements
 from contrada.routing.router import Strategy
 from examples.airport_news.run import follow
 from examples.demo import processes
@@ -109,7 +112,8 @@ async def demo(out: Path, progress: Progress, brokers: DemoNetwork) -> Results:
     progress.update(writing, total=records, completed=records)
 
     # 2. The pipeline publishes what its own subscriptions match: does that cover the desks?
-    pipeline = read_pipeline(DESCRIPTION, {"out": str(out)})
+    description = describe_pipeline(out)
+    pipeline = read_pipeline(description, {"out": str(out)})
     for interest in INTERESTS:
         check_covered(interest, pipeline.subscriptions)
 
@@ -130,7 +134,7 @@ async def demo(out: Path, progress: Progress, brokers: DemoNetwork) -> Results:
         progress.update(evaluating, total=records)
         progress.start_task(delivering)
         async with asyncio.TaskGroup() as group:
-            piped = group.create_task(processes.pipeline(DESCRIPTION, out, address))
+            piped = group.create_task(processes.pipeline(description, out, address))
             expected = await evaluate(
                 pipeline, INTERESTS, show=lambda done: progress.update(evaluating, completed=done)
             )
@@ -160,6 +164,18 @@ async def demo(out: Path, progress: Progress, brokers: DemoNetwork) -> Results:
         worked=worked,
         seconds=monotonic() - began,
     )
+
+
+def describe_pipeline(out: Path) -> Path:
+    """Returns the file of the pipeline: a stream, or without Java a copy as a batch."""
+    try:
+        check_requirements()
+    except MissingRequirementError:
+        text = DESCRIPTION.read_text("utf-8").replace('mode = "stream"', 'mode = "batch"')
+        copy = out / DESCRIPTION.name
+        copy.write_text(text.replace('"../', f'"{DESCRIPTION.parents[1]}/'), "utf-8")
+        return copy
+    return DESCRIPTION
 
 
 async def work(

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from contrada.cli import main
 from contrada.cli.match import ERRORS_SHOWN_MAX
+from tests.commands import bare_environment
 
 ROWS = "id,delay,at\n1,10,2013-01-01T05:00:00Z\n2,130,2013-01-01T06:00:00Z\n3,NA,2013-01-02\n"
 
@@ -197,7 +198,7 @@ def test_needs_neither_java_nor_spark(tmp_path: Path) -> None:
     blocked = "import sys\nfor m in ('pyspark', 'pyarrow', 'pandas'): sys.modules[m] = None\n"
     code = blocked + "from contrada.cli import main; main()"
     command = [sys.executable, "-c", code, "match", str(tmp_path / "subs"), str(tmp_path / "a.csv")]
-    environment = {"PATH": ""}
+    environment = bare_environment()
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert (run.returncode, run.stderr) == (0, "")
     assert json.loads(run.stdout)["record"] == 3

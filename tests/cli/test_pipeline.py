@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from contrada.cli import main
 from contrada.integrations.spark import spark_session
+from tests.commands import bare_environment
 
 DESCRIPTION = """
 subscriptions = "subs"
@@ -43,7 +44,7 @@ def contrada(*arguments: str, prelude: str = "", path: str = "") -> tuple[int, s
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": path},
+        env=bare_environment(path),
     )
     return run.returncode, run.stdout, run.stderr
 

@@ -1,6 +1,7 @@
 """Plain filters, read without the parser, are those that the parser reads."""
 
 import gzip
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,7 +166,8 @@ def test_no_text_at_all_is_read_otherwise(text: str) -> None:
 )
 def test_the_common_form_is_plain(text: str) -> None:
     """The most frequent subscriptions would be parsed slowly."""
-    assert check(text)
+    # Before Python 3.11.5 `re` misses some lists and escapes, which are then parsed by lark.
+    assert check(text) or sys.version_info < (3, 11, 5)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ from contrada.net.wire.payload_codec import DECODED_BYTES_PER_TURN
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from contrada.service.security.permits import Permit
 from tests.asynchronous import on_loop, until
+from tests.matching.engines import needs_native
 from tests.net.costly import TURN_S_MAX, Desk, prepare, worst
 from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
@@ -516,6 +517,7 @@ _WITH_MANY: dict[str, tuple[Callable[[], list[ValueSet]], list[dict[str, object]
 }
 
 
+@needs_native
 @pytest.mark.quick_first
 @pytest.mark.parametrize("case", _WITH_MANY)
 @on_loop

@@ -19,6 +19,7 @@ from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue
 from tests.asynchronous import on_loop, until
+from tests.matching.engines import needs_native
 
 LIMITS = BrokerLimits()
 
@@ -196,6 +197,7 @@ async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
     assert not good.ended
 
 
+@needs_native
 @on_loop
 async def test_a_bundle_counts_with_all_that_it_holds() -> None:
     """A client could make a broker hold twice its limit."""
