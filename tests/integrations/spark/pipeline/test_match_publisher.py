@@ -103,6 +103,7 @@ class EndedError(Exception):
     """Stands for the end of a process."""
 
 
+@pytest.mark.quick_first
 @pytest.mark.parametrize(
     ("delivery", "first", "second"),
     [
@@ -146,7 +147,8 @@ def test_an_interrupted_job_is_published_once(
     assert found[: FILES * ROWS] == list(range(FILES * ROWS))
 
 
-@pytest.mark.parametrize("engine", ["spark", "local"])
+@pytest.mark.quick_first
+@pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_partial_count_of_an_older_version(
     spark: SparkSession, folder: Path, address: str, engine: str
 ) -> None:
@@ -161,7 +163,8 @@ def test_a_partial_count_of_an_older_version(
         assert published(events, service) == list(range(17, FILES * ROWS))
 
 
-@pytest.mark.parametrize("engine", ["spark", "local"])
+@pytest.mark.quick_first
+@pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_refusal_of_the_broker_is_reported(
     spark: SparkSession, folder: Path, engine: str
 ) -> None:
