@@ -39,7 +39,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all spark-versions versions vectors verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage hooks bench bench-compare benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all spark-versions versions vectors verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage mutation hooks bench bench-compare benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,9 +99,8 @@ thorough: $(STAMP) ## try 100,000 examples of each relation of the algebra; half
 	@$(BIN)/python -m pytest -q --hypothesis-profile=thorough -o timeout=0 \
 		tests/matching/test_index.py -k "as_every_filter_says"
 
-COUNT ?= 162
 worlds: $(STAMP) ## 10,000 seeded worlds, COUNT=162 of every kind of network, with faults; an hour
-	@$(BIN)/contrada simulate worlds --count $(COUNT)
+	@$(BIN)/contrada simulate worlds --count $(or $(COUNT),162)
 
 patterns: $(STAMP) ## 10,000 seeded networks of patterns against one matcher; twenty minutes
 	@$(BIN)/python -m tests.routing.assembly_worlds 10000
@@ -138,6 +137,10 @@ console-load: $(STAMP) ## watch 10,000 events a second in the console for SECOND
 coverage: $(STAMP) ## run the quick tests with coverage; writes out/coverage/index.html
 	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile=quick -m "not slow and not long and not spark" \
 		--cov --cov-report=term --cov-report=html
+
+mutation: $(STAMP) ## faults that tests must find: PACKAGE=all, COUNT=200, SEED=1, SHARD=1/1; writes out/mutation
+	@$(BIN)/python -m tests.mutation PACKAGE=$(or $(PACKAGE),all) COUNT=$(or $(COUNT),200) \
+		SEED=$(or $(SEED),1) SHARD=$(or $(SHARD),1/1)
 
 hooks: $(STAMP) ## run ruff and mypy before each commit from now on
 	$(BIN)/$(INSTALL) -r requirements/hooks.txt

@@ -1,0 +1,87 @@
+"""The report of a session of mutants: rates by module, and each mutant that no test found."""
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Final
+
+from cosmic_ray.work_db import WorkDB
+from cosmic_ray.work_item import MutationSpec, WorkResult
+from scipy.stats import binomtest
+
+CONTROL: Final = "core/NoOp"
+"""The operator of cosmic-ray that changes nothing: tests that fail with it fail by themselves."""
+
+NO_TEST: Final = "no test executes this line"
+FOUND: Final = ("killed", "timed out")
+OUTCOMES: Final = (*FOUND, "survived", "no test", "unclear")
+
+
+def outcome_of(result: WorkResult) -> str:
+    """Returns one of `OUTCOMES`.
+
+    A mutant is unclear if the tests ended without the name of a failed one.
+    """
+    output = result.output or ""
+    if output == NO_TEST:
+        return "no test"
+    if not result.is_killed:
+        return "survived"
+    if output == "timeout":
+        return "timed out"
+    return "killed" if "\nFAILED " in output or "\nERROR " in output else "unclear"
+
+
+def write_report(session: WorkDB, path: Path) -> str:
+    """Writes the report of the results so far. Returns its line of totals."""
+    results = [(item.mutations[0], result) for item, result in session.completed_work_items]
+    mutants = [each for each in results if each[0].operator_name != CONTROL]
+    controls = [result for mutant, result in results if mutant.operator_name == CONTROL]
+    total = _totals([outcome_of(result) for _, result in mutants])
+    by_module: dict[str, list[str]] = defaultdict(list)
+    for mutant, result in mutants:
+        by_module[str(mutant.module_path)].append(outcome_of(result))
+    passed = sum(not each.is_killed for each in controls)
+    text = [
+        "# Mutants",
+        f"{total}\n",
+        f"Controls, without a fault: {passed} of {len(controls)} passed.\n",
+        f"| module | mutants | {' | '.join(OUTCOMES)} |",
+        "|---" * (len(OUTCOMES) + 2) + "|",
+        *(_row(module, outcomes) for module, outcomes in sorted(by_module.items())),
+        "",
+        *(
+            _section(mutant, result)
+            for mutant, result in sorted(
+                mutants, key=lambda each: (each[0].module_path, each[0].start_pos)
+            )
+            if outcome_of(result) not in FOUND
+        ),
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(text), "utf-8")
+    return f"{total} See {path}."
+
+
+def _totals(outcomes: list[str]) -> str:
+    found = sum(each in FOUND for each in outcomes)
+    if not outcomes:
+        return "No mutants."
+    interval = binomtest(found, len(outcomes)).proportion_ci(method="wilson")
+    return (
+        f"Tests found {found} of {len(outcomes)} mutants: {found / len(outcomes):.1%}"
+        f" (95% interval {interval.low:.1%} to {interval.high:.1%})."
+    )
+
+
+def _row(module: str, outcomes: list[str]) -> str:
+    counts = Counter(outcomes)
+    numbers = (len(outcomes), *(counts[each] for each in OUTCOMES))
+    return f"| {module} | {' | '.join(map(str, numbers))} |"
+
+
+def _section(mutant: MutationSpec, result: WorkResult) -> str:
+    return (
+        f"## {outcome_of(result)}: {mutant.module_path}:{mutant.start_pos[0]}\n\n"
+        f"{mutant.operator_name} in `{mutant.definition_name}`\n\n"
+        f"```diff\n{result.diff}\n```\n"
+    )
