@@ -24,7 +24,10 @@ from contrada.integrations.spark.pipeline.match_publisher import publish_matches
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source
 from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary, SourceCounts
-from contrada.integrations.spark.pipeline.pipeline_subscriptions import load_origins
+from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
+    LoadedSubscriptions,
+    load_origins,
+)
 from contrada.integrations.spark.pipeline.preflight import (
     base_of,
     check_pipeline,
@@ -57,14 +60,7 @@ def run_pipeline(
     """
     began = monotonic()
     address = publish or pipeline.publish
-    if session is None and (reason := why_spark(pipeline)):
-        raise InputError("engine", f"a local run is impossible: {reason}")
-    if session is None:
-        if address:
-            check_reachable(address)
-        asked = pipeline.asked or load_origins(pipeline.origins)
-    else:
-        asked = check_pipeline(session, pipeline, address)
+    asked = _check(session, pipeline, address)
     steps: dict[str, Any] = {"pipeline": pipeline, "asked": asked, "on_progress": on_progress}
     steps |= {"base": base_of(pipeline, asked), "stop": stop or threading.Event()}
     of = _run_of(session, pipeline, steps, is_short=is_short)
@@ -97,6 +93,19 @@ def run_pipeline(
             )
             results.write_report(replace(summary, seconds=monotonic() - began), run.path)
     return replace(summary, seconds=monotonic() - began)
+
+
+def _check(
+    session: SparkSession | None, pipeline: Pipeline, address: str | None
+) -> LoadedSubscriptions:
+    """Returns the subscriptions after all checks. Raises ConnectionFailedError, InputError."""
+    if session is not None:
+        return check_pipeline(session, pipeline, address)
+    if reason := why_spark(pipeline):
+        raise InputError("engine", f"a local run is impossible: {reason}")
+    if address:
+        check_reachable(address)
+    return pipeline.asked or load_origins(pipeline.origins)
 
 
 def _run_of(
