@@ -461,6 +461,10 @@ def test_a_full_log_follows_its_policy() -> None:
     of.append([*map(bytes, [[n] for n in range(9)])], 1)
     assert of.extent == Extent(7, 12, 5)
     assert of.statistics.dropped == 11
+    of, _ = subscription(bytes_max=5, on_full=OnFull.DROP_OLDEST)
+    append(of, "aa", "bbb")
+    append(of, "cc")
+    assert of.extent == Extent(2, 4, 5), "no more records are dropped than needed"
     of, store = subscription(records_max=1, on_full=OnFull.END)
     append(of, "a")
     append(of, "b")

@@ -96,6 +96,10 @@ def test_a_full_store_takes_nothing() -> None:
     assert store.extent("a") == Extent(1, 2, 5)
     store.truncate("a", 2)
     store.append("a", [b"123", b"456"], 1)
+    store.truncate("a", 3)
+    with pytest.raises(StoreFullError):
+        store.append("a", [b"12345678"], 1)
+    store.append("a", [b"1234567"], 1)
     store.is_full = True
     with pytest.raises(StoreFullError):
         store.append("a", [b""], 1)

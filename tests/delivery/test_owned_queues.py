@@ -1,6 +1,7 @@
 """Steps of requests about queues, and crashes and changes in between."""
 
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -11,16 +12,27 @@ from contrada.delivery.owned_queues import (
     REDRIVEN_AT_ONCE,
     longest_queues,
     peek,
+    purge,
     queue_page,
     redrive,
     state_of,
 )
-from contrada.delivery.queue_messages import STEP_BYTES_MAX, PeekQueue, RedriveQueue
+from contrada.delivery.queue_messages import (
+    PEEKED_MAX,
+    QUEUES_AT_ONCE,
+    STEP_BYTES_MAX,
+    PeekedEntries,
+    PeekQueue,
+    PurgeQueue,
+    QueueStep,
+    RedriveQueue,
+)
 from contrada.delivery.retention import Retention
 from contrada.delivery.store import APART_MAX
-from contrada.errors import DeliveryError, StoreError
+from contrada.errors import CannotPublishError, DeliveryError, StoreError
 from contrada.model import FilterSet, Notification
 
+T = TypeVar("T")
 COUNT = 2 * REDRIVEN_AT_ONCE + 1
 
 
@@ -41,6 +53,15 @@ def buried(store: MemoryStore, count: int, text: str = "", **kept: Any) -> Deliv
 def unread(server: DeliveryServer) -> dict[str, int]:
     found = longest_queues(server.logs, 2, lambda _: True)
     return {each.name: each.unread for each in found}
+
+
+def result_of(turns: Generator[None, None, T]) -> T:
+    """Returns the result of a request after all its turns."""
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 def test_a_step_survives_a_crash_whole_or_not_at_all() -> None:
@@ -115,13 +136,87 @@ def test_a_page_of_queues_leaves_out_those_that_end_meanwhile() -> None:
     turns = queue_page(server.logs, "", lambda _: True)
     next(turns)
     server.consume("", CloseLog("s", "", ends=True), 3)
-    page = None
-    while page is None:
-        try:
-            next(turns)
-        except StopIteration as end:
-            page = end.value
-    assert [each.name for each in page.queues] == ["dead"]
+    assert [each.name for each in result_of(turns).queues] == ["dead"]
+
+
+def test_a_full_page_names_the_next_one() -> None:
+    """The list would end after a hundred queues, or repeat the last of them."""
+    server = restarted(MemoryStore())
+    names = [f"q{number:03}" for number in range(QUEUES_AT_ONCE + 1)]
+    for each in names:
+        server.create_subscription(each, FilterSet("n any"), 1, Retention(), is_durable=True)
+    page = result_of(queue_page(server.logs, "", lambda _: True))
+    assert ([each.name for each in page.queues], page.next) == (names[:-1], names[-2])
+    rest = result_of(queue_page(server.logs, page.next, lambda _: True))
+    assert ([each.name for each in rest.queues], rest.next) == (names[-1:], "")
+
+
+def positions(peeked: PeekedEntries) -> tuple[list[int], int]:
+    return [each.position for each in peeked.entries], peeked.next
+
+
+def test_a_peek_shows_the_unacknowledged_records_in_pages() -> None:
+    """An operator would miss records, or see acknowledged ones."""
+    server = buried(MemoryStore(), PEEKED_MAX + 3)
+    server.logs.log_of("dead").acknowledge([(2, 4)])
+    peeked = result_of(peek(server, PeekQueue("dead", 0, 2)))
+    assert positions(peeked) == ([1, 4], 5)
+    assert positions(result_of(peek(server, PeekQueue("dead", 5, 10**6)))) == (
+        [*range(5, PEEKED_MAX + 4)],
+        0,
+    )
+    server.append("dead", (Notification({"n": n}) for n in range(6)), 3)
+    most = result_of(peek(server, PeekQueue("dead", 5, 10**6)))
+    assert positions(most) == ([*range(5, PEEKED_MAX + 5)], PEEKED_MAX + 5)
+    large = buried(MemoryStore(), 3, "x" * (STEP_BYTES_MAX // 2))
+    assert positions(result_of(peek(large, PeekQueue("dead")))) == ([1], 2)
+
+
+def test_a_purge_is_one_of_the_records_that_were_there() -> None:
+    """Records that arrive meanwhile would be acknowledged unseen, or acknowledged ones counted."""
+    server = buried(MemoryStore(), 5)
+    log = server.logs.log_of("dead")
+    number = purge(server, PurgeQueue("dead", first=6), 3)[0].number
+    log.acknowledge([(2, 3)])
+    step, _ = purge(server, PurgeQueue("dead", number, 2, 4), 3)
+    assert step == QueueStep(1, number, 0, 4)
+    assert positions(result_of(peek(server, PeekQueue("dead")))) == ([1, 4, 5], 0)
+    assert purge(server, PurgeQueue("dead"), 3)[0] == QueueStep(3, number, 0, 6)
+    with pytest.raises(DeliveryError, match="another one has its name"):
+        purge(server, PurgeQueue("dead", number + 1), 3)
+    with pytest.raises(DeliveryError, match="no durable subscription 'none'"):
+        purge(server, PurgeQueue("none"), 3)
+
+
+def test_dead_letters_move_to_their_own_subscription() -> None:
+    """They would be delivered to a reader of other records, or lost in a full subscription."""
+    server = buried(MemoryStore(), 3, records_max=1)
+    with pytest.raises(DeliveryError, match="'dead' does not have the dead letters of 'dead'"):
+        redrive(server, RedriveQueue("dead", to="dead"), 3)
+    with pytest.raises(DeliveryError, match="dead letters of 's' are in 'dead': redrive that one"):
+        redrive(server, RedriveQueue("s"), 3)
+    assert redrive(server, RedriveQueue("dead"), 3)[0].count == 1
+    with pytest.raises(CannotPublishError, match="'s' is full"):
+        redrive(server, RedriveQueue("dead"), 3)
+    other = Retention(attempts_max=1, dead_letter="dead")
+    server.create_subscription("other", FilterSet("n any"), 4, other, is_durable=True)
+    with pytest.raises(DeliveryError, match="2 subscriptions have their dead letters in 'dead'"):
+        redrive(server, RedriveQueue("dead"), 3)
+    with pytest.raises(DeliveryError, match="dead letters of 'other' are in 'dead'"):
+        redrive(server, RedriveQueue("other"), 3)
+    step, _ = redrive(server, RedriveQueue("dead", to="other"), 3)
+    assert (step.count, step.first, step.to) == (2, 0, "other")
+
+
+def test_dead_letters_at_a_reader_stay() -> None:
+    """A record would be in two queues, and acknowledged in one of them only."""
+    server = buried(MemoryStore(), 3)
+    log = server.logs.log_of("dead")
+    log.open("x")
+    log.grant("x", 1)
+    log.take("x")
+    step, _ = redrive(server, RedriveQueue("dead"), 5)
+    assert (step.count, unread(server)["s"], [*log.holders]) == (2, 2, [1])
 
 
 def test_a_peek_ends_with_its_subscription() -> None:

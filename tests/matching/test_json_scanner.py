@@ -73,11 +73,22 @@ def test_numbers_are_the_nearest(text: str) -> None:
         assert bits == number
 
 
-@pytest.mark.parametrize("text", ["9007199254740993.0", "1e23", "3e-23", "0." + "1" * 18])
+@pytest.mark.parametrize(
+    "text", ["9007199254740993.0", "1e23", "3e-23", "0." + "1" * 18, f"0.{1:018}"]
+)
 def test_hard_numbers_are_left_to_others(text: str) -> None:
     """They would be rounded twice."""
     data = f"{text},{BEHIND}".encode()
     assert json_scanner.number_of(data, 0, len(text))[0] == json_scanner.HARD
+
+
+@pytest.mark.parametrize("text", ["900719925474099.1", "3e22", "3e-22", "-0.1", "1234567.25E+2"])
+def test_numbers_within_the_bounds_are_read(text: str) -> None:
+    """Most lines of a file would be left to the slow reader."""
+    data = f"{text},{BEHIND}".encode()
+    kind, bits = json_scanner.number_of(data, 0, len(text))
+    assert kind == json_scanner.FLOAT
+    assert np.int64(bits).view(np.float64) == float(text)
 
 
 @pytest.mark.parametrize("size", range(20))

@@ -168,3 +168,8 @@ def test_other_texts_are_in_no_network(value: str) -> None:
     """Something that is no text of an address would be taken for one."""
     assert not sets.cidr("0.0.0.0/0").contains(value)
     assert not sets.cidr("::/0").contains(value)
+
+
+def test_the_examples_of_a_network_are_its_ends() -> None:
+    """A decision would not find the address that a narrower network lacks."""
+    assert Cidr().examples(b"10.0.0.0/30") == (b"10.0.0.0", b"10.0.0.3")

@@ -21,6 +21,7 @@ from contrada.routing.aggregation import (
     AggregateKind,
     Combination,
     Partial,
+    aggregate_of,
 )
 from tests.strategies import pooled_values
 
@@ -227,9 +228,19 @@ def test_no_combinations() -> None:
 
 
 def test_a_combination_travels() -> None:
-    """A server would compute something else."""
+    """A server would compute something else, or not find the question it has."""
     packed = msgspec.msgpack.encode(ALL)
-    assert msgspec.msgpack.decode(packed, type=Combination) == ALL
+    assert {ALL: 1}[msgspec.msgpack.decode(packed, type=Combination)] == 1
+
+
+def test_aggregates_are_written_as_text() -> None:
+    """A result would have another name than its question."""
+    for each in ALL.aggregates:
+        assert aggregate_of(each.name) == aggregate_of(each) == each
+    assert aggregate_of(" top 3 (a b) ") == Aggregate(AggregateKind.TOP, "a b", 3)
+    for wrong in ("median(v)", "top3(v)", "sum(v) of", "", 3):
+        with pytest.raises(InvalidCombinationError, match="expected one of count, sum"):
+            aggregate_of(wrong)  # type: ignore[arg-type]
 
 
 @given(items, st.binary(max_size=30), st.integers(0, 300))
