@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,11 @@ from tests.commands import here
 from tests.net.networks import network
 from tests.net.processes import contrada, serving
 from tests.net.test_watching_commands import findings
+
+
+def warnings_of(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the warnings, but the one of a machine without a compiler: the core is interpreted."""
+    return [each for each in found if each["level"] == "warning" and each["what"] != "kernels"]
 
 
 def seen(name: str, *neighbours: str, version: str = "1") -> SeenBroker:
@@ -104,7 +110,7 @@ def test_brokers_are_checked_with_the_rights_of_the_user(tmp_path: Path) -> None
         while "2 brokers" not in found[-1]["found"]:
             status, found = findings(north, "--network", "--token-file", str(token))
     assert status == 0
-    (warning,) = (each for each in found if each["level"] == "warning")
+    (warning,) = warnings_of(found)
     assert warning["what"].startswith("south at contrada://")
     assert "'desk' may not inspect this broker" in warning["found"]
 
@@ -137,8 +143,6 @@ def test_a_variable_of_no_option_is_named(
     monkeypatch.setenv("CONTRADA_SERVE_HTTP", "8080")
     done = here("doctor", "--json")
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    warnings = [each for each in found if each["level"] == "warning"]
-    # Without a compiler one more tells that the core is interpreted.
-    (warning,) = (each for each in warnings if each["what"] != "kernels")
+    (warning,) = warnings_of(found)
     assert (done.returncode, warning["what"]) == (0, name)
     assert near in warning["todo"]
