@@ -19,7 +19,7 @@ from tests.net.test_watching_commands import findings
 
 
 def warnings_of(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the warnings, but the one of a machine without a compiler: the core is interpreted."""
+    """Returns the warnings, except that the core is interpreted, for want of a compiler."""
     return [each for each in found if each["level"] == "warning" and each["what"] != "kernels"]
 
 
