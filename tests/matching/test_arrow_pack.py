@@ -9,9 +9,25 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrada.matching.arrow_pack import blobs_in, blobs_of, join_blobs, pieces_of, write_maps
-from contrada.model import Notification
-from contrada.model.domains.values import INT_MAX, INT_MIN, key_of, value_of
+from contrada.matching.arrow_pack import (
+    blobs_in,
+    blobs_of,
+    constant_piece,
+    join_blobs,
+    pack_rows,
+    pieces_of,
+    write_maps,
+)
+from contrada.model import Envelope, Notification
+from contrada.model.codec import to_msgpack
+from contrada.model.domains.values import (
+    INT_MAX,
+    INT_MIN,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    key_of,
+    value_of,
+)
 
 STRINGS = st.lists(st.sampled_from((b"", b"a", b"b", b"ab", b"a" * 300)) | st.binary(), max_size=30)
 EDGES = [edge + by for edge in (0, 31, 32, 128, 256, 2**15, 2**16, 2**31, 2**32) for by in (-1, 0)]
@@ -22,6 +38,7 @@ TIMES = st.one_of(
         lambda seconds: datetime.fromtimestamp(seconds, UTC)
     ),
 )
+MOMENTS = st.integers(TIME_MIN_US, TIME_MAX_US)
 TEXTS = st.one_of(st.text(max_size=40), st.sampled_from([31, 32, 255, 256, 65536]).map("x".__mul__))
 FLOATS = st.one_of(st.floats(), st.sampled_from((-0.0, 2.0**63, -(2.0**63), 1e300, 3.0)))
 NAMES = ("i", "f", "b", "é" * 20, "t")
@@ -145,3 +162,14 @@ def test_arrow_columns_are_read_where_they_lie(strings: list[bytes], begin: int)
     for kind in (pa.binary(), pa.large_binary()):
         column = pa.array([None, *strings], kind).slice(min(begin, len(strings)))
         assert list(blobs_in(column).each()) == [each or b"" for each in column.to_pylist()]
+
+
+@given(st.lists(MOMENTS, min_size=1, max_size=9), st.booleans() | INTS | TEXTS, st.booleans())
+def test_rows_are_whole_notifications(times: list[int], value: Any, has_times: bool) -> None:
+    """A broker would read another time, or refuse the rows of a file."""
+    piece = constant_piece(len(times), "é", msgspec.msgpack.encode(value))
+    packed = pack_rows(len(times), [piece], np.array(times) if has_times else None)
+    envelopes = [Envelope(time_us=time if has_times else None) for time in times]
+    assert [*packed.each()] == [
+        to_msgpack(Notification({"é": value}, envelope=each)) for each in envelopes
+    ]

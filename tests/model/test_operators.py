@@ -6,7 +6,7 @@ import pytest
 
 from contrada.errors import InvalidFilterError, UnknownOperatorError
 from contrada.model.algebra import sets
-from contrada.model.algebra.operators import operator, operators
+from contrada.model.algebra.operators import Constraint, operator, operators
 from contrada.model.languages.atoms import INDEX_FIRST, registry
 
 
@@ -64,3 +64,20 @@ def test_constants_that_do_not_fit_are_refused() -> None:
         operator("<").apply(5)
     with pytest.raises(InvalidFilterError):
         operator("suffix").apply("a", ("a", "b"))
+
+
+def test_constraints_are_related_on_one_attribute() -> None:
+    """A constraint would cover, or exclude, one on another attribute."""
+    low, lower = Constraint("a", "<", 5), Constraint("a", "<", 3)
+    high, other = Constraint("a", ">", 7), Constraint("b", "<", 5)
+    assert low.matches("a", 4)
+    assert not low.matches("a", 5)
+    assert not low.matches("b", 4)
+    with pytest.raises(InvalidFilterError, match="a"):
+        low.matches("a", object())  # type: ignore[arg-type]
+    assert low.covers(lower)
+    assert not lower.covers(low)
+    assert not low.covers(other)
+    assert low.intersects(lower)
+    assert not low.intersects(high)
+    assert high.intersects(other)

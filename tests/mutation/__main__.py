@@ -34,8 +34,11 @@ DEFAULTS: Final = {"PACKAGE": "all", "COUNT": "200", "SEED": "1", "SHARD": "1/1"
 FIRST_TESTS: Final = 25
 """Tests of the first of two runs for a mutant. Most are found there, by few modules."""
 
-TEST_SECONDS_MAX: Final = 60.0
+TEST_SECONDS_MAX: Final = 30.0
 """Seconds that the tests of one mutant took in the run with coverage. Slower ones are left out."""
+
+START_SECONDS: Final = 40.0
+"""Seconds for the start of a process of tests. Five times those of its tests are added."""
 
 MEMORY_BYTES_MAX: Final = 6 * 2**30
 """Address space of a process of tests: a mutant may allocate without end."""
@@ -74,9 +77,11 @@ def main(options: dict[str, str]) -> None:
             items = drawn[int(shard[0]) - 1 :: int(shard[2])]
             session.add_work_items(items)
             session.add_work_items(_control(each) for each in items[::CONTROL_EVERY])
-        _run(session, covering)
-        report = write_report(session, ROOT / "out" / "mutation" / f"{name}.md")
-    sys.stdout.write(f"{report}\n")
+        try:
+            _run(session, covering)
+        finally:
+            report = write_report(session, ROOT / "out" / "mutation" / f"{name}.md")
+            sys.stdout.write(f"{report}\n")
 
 
 def _run(session: WorkDB, covering: dict[bool, CoveringTests]) -> None:
@@ -99,7 +104,7 @@ def _test(item: WorkItem, covering: dict[bool, CoveringTests]) -> WorkResult:
     os.environ["CONTRADA_INTERPRETED"] = "1" if interpreted else "0"
     tests = covering[interpreted].of_line(mutant.module_path, mutant.start_pos[0], TEST_SECONDS_MAX)
     if not tests:  # `true` finds nothing, but lets cosmic-ray write the difference.
-        return evolve(mutate_and_test(item.mutations, "true", 60), output=NO_TEST)
+        return evolve(mutate_and_test(item.mutations, "true", START_SECONDS), output=NO_TEST)
     first = _run_tests(item, tests[:FIRST_TESTS], covering[interpreted])
     if first.is_killed or len(tests) <= FIRST_TESTS:
         return first
@@ -110,7 +115,7 @@ def _run_tests(item: WorkItem, tests: list[str], covering: CoveringTests) -> Wor
     chosen = Path("chosen_tests.txt")
     chosen.write_text("".join(f"{each}\n" for each in tests), "utf-8")
     command = shlex.join((*PYTEST, "-x", "--tb=no", f"@{chosen}"))
-    return mutate_and_test(item.mutations, command, 60 + 5 * covering.seconds(tests))
+    return mutate_and_test(item.mutations, command, START_SECONDS + 5 * covering.seconds(tests))
 
 
 def _control(item: WorkItem) -> WorkItem:

@@ -223,3 +223,32 @@ def test_filters_of_numbers_of_one_hash_are_found_at_once() -> None:
     assert len(set(map(hash, lines))) == 1
     filters = [Filter.of_sets({"a": of_cuts(each)}) for each in lines]
     assert len({hash(form_of(each)) for each in filters}) == len(filters)
+
+
+def test_nodes_are_listed_in_pages() -> None:
+    """An operator would see a filter twice, or not at all, or those of another link."""
+    world = World()
+    left, right, _ = WAYS
+    wide, *narrow = (Filter(f"a between 0 and {end}") for end in (9, 1, 2, 3))
+    world.want({wide: {left}, Filter("b any"): {right}})
+    world.want({each: {left} for each in narrow})
+
+    def pages(next_hop: NextHop | None, above: int, count: int) -> list[list[int]]:
+        found, at = [], 0
+        while at >= 0:
+            at, nodes = world.poset.forest_since(next_hop, above, at, count)
+            found.append([each.number for each in nodes])
+        return found
+
+    assert pages(None, -1, 2) == [[0, 1], [2, 3], [4]]
+    assert pages(None, -1, 5) == [[0, 1, 2, 3, 4]]
+    assert pages(left, -1, 3) == [[0], []]
+    assert pages(right, -1, 9) == [[1]]
+    children = sorted(each.number for each in world.poset.node(0).below[left])
+    assert pages(left, 0, 1) == [[each] for each in children]
+    assert pages(left, 0, 9) == [children]
+    assert pages(left, 77, 9) == [[]]
+    assert world.poset.subscribers(wide) == {ME}
+    assert world.poset.subscribers(Filter("c any")) == frozenset()
+    assert world.poset.fwds(wide) == {left}
+    assert world.poset.fwds(Filter("c any")) == frozenset()
