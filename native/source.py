@@ -101,6 +101,9 @@ _HEAD: Final = """\
 cimport cython
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from cpython.buffer cimport PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
+
+cdef extern from "Python.h":
+    void untrack "PyObject_GC_UnTrack"(object)
 """
 
 _BUFFERS: Final = '''\

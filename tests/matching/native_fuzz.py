@@ -364,9 +364,9 @@ class NativeFuzz:
             if (few := few_notifications(message)) is not None and number % SAMPLE == 0:
                 assert [each.packed for each in few] == some, message
             self._note("Bundle.of", some)
-            bundle = Bundle.of(some)
-            if bundle is not None:
-                self._check_bundle(bundle, index)
+            for bundle in (Bundle.of(some), Bundle.of_message(message)):
+                if bundle is not None:
+                    self._check_bundle(bundle, index)
         return 16 * BUNDLES
 
     def _check_entry(self, data: bytes, *, is_compared: bool) -> None:

@@ -1,10 +1,12 @@
 """The compiled codec of plain notifications, its source interpreted, and `model.codec` agree."""
 
+import gc
 import math
 from array import array
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
@@ -12,7 +14,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import Raw, msgpack
 from msgspec.structs import replace
 
 from contrada.errors import ContradaError
@@ -401,8 +403,9 @@ def test_parts_are_at_their_positions(form: Any) -> None:
     before, data = b"before", to_msgpack(one)
     parts = batch_parts(before + data, form, len(before))
     assert parts is not None
-    span, time_us, *texts = parts
+    span, time_us, *texts, begin, end, _ = parts
     whole = before + data
+    assert whole[begin:end] == data
     assert whole[span:].startswith(one.span)
     assert time_us == STAMPED.time_us
     found = [whole[at : at + length] for at, length in zip(texts[::2], texts[1::2], strict=True)]
@@ -500,6 +503,102 @@ def test_few_published_are_refused_if_a_byte_is_another(
             read = decode_request(Raw(bytes(changed)))
             assert isinstance(read, Publish)
             assert [*map(parts_of, found)] == [*map(parts_of, read.notifications)]
+
+
+def many(form: Any, message: bytes, known: set[str] = good_names_and_marks) -> list[list[int]]:
+    """The parts of the notifications of a message; none where it is refused."""
+    parts = array("q", bytes(8 * form.PARTS * form.published_count(message)))
+    found = form.published_parts(message, parts, known)
+    assert found in (0, form.PLAIN, form.SAME)
+    rows = range(0, len(parts) if found else 0, form.PARTS)
+    return [parts[row : row + form.PARTS].tolist() for row in rows]
+
+
+@given(st.lists(usual, min_size=1, max_size=5))
+def test_published_parts_are_those_of_the_message(encodings: list[bytes]) -> None:
+    """A broker would match, or forward, other bytes than the published ones."""
+    message = published(encodings)
+    for form in FORMS:
+        found = many(form, message)
+        assert [message[begin:end] for *_, begin, end, _ in found] == encodings
+        for (span, time_us, *texts, _, _, _), each in zip(found, encodings, strict=True):
+            one = notification_from_msgpack(each)
+            assert message[span:].startswith(one.span)
+            assert time_us == one.envelope.time_us
+            told = [
+                message[at : at + size] for at, size in zip(texts[::2], texts[1::2], strict=True)
+            ]
+            assert told == [one.envelope.id.encode(), one.envelope.publisher.encode()]
+        items = [*(item for *_, item in found), len(message) - len(form.PUBLISH_TAIL)]
+        pieces = [message[at:end] for at, end in pairwise(items)]
+        assert [*map(msgpack.decode, pieces)] == encodings
+
+
+@given(st.lists(usual, min_size=1, max_size=2), st.randoms(use_true_random=False))
+def test_published_parts_are_refused_if_a_byte_is_another(
+    encodings: list[bytes], chance: Random
+) -> None:
+    """A broker would read beyond the message, or take one that its reader refuses."""
+    message = published(encodings)
+    changed = bytearray(message)
+    changed[chance.randrange(len(changed))] = chance.randrange(256)
+    cuts = [message[:cut] for cut in range(0, len(message), 37)]
+    for form in FORMS:
+        assert [many(form, each) for each in (*cuts, message + b"\x00")] == [[]] * (len(cuts) + 1)
+        found = many(form, bytes(changed))
+        assert found == many(FORMS[0], bytes(changed))
+        if found:
+            read = decode_request(Raw(bytes(changed)))
+            assert isinstance(read, Publish)
+            taken = [bytes(changed[begin:end]) for *_, begin, end, _ in found]
+            assert taken == [each.packed for each in read.notifications]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_names_as_those_before_are_distinct_too(form: Any) -> None:
+    """A notification with a repeated name, or one that is not valid, would pass behind another."""
+    stamp = Envelope("p.1", "p", 1, NOW_US)
+    one = to_msgpack(Notification({"aa": 1, "ab": 2, "ac": 3}, envelope=stamp))
+    shorter = to_msgpack(Notification({"aa": 1, "ab": 2}, envelope=stamp))
+    longer = to_msgpack(Notification({"aa": 1, "ab": 2, "ac": 3, "ad": 4}, envelope=stamp))
+    good = [one, shorter, longer, one, shorter, longer, longer]
+    assert len(many(form, published(good))) == len(good)
+    for name in (b"aa", b"ab", b"a\x7f", b"@b"):
+        other = one.replace(b"ac", name)
+        assert many(form, published([one, other])) == []
+        assert many(form, published([longer, longer.replace(b"ad", name)])) == []
+        assert form.plain_entries([one, other], 0, good_names_and_marks, Notification, 0) != []
+        assert len(form.plain_entries([one, other], 0, set(), Notification, 0)) == 1
+    marked = to_msgpack(Notification.with_marks({"aa": 1}, ["T"], envelope=stamp))
+    assert len(many(form, published([marked, marked]), {"@is.T"})) == 2
+    assert many(form, published([marked, marked]), set()) == []
+
+
+def test_an_array_of_too_many_has_no_parts() -> None:
+    """A short message would make a broker allocate memory for notifications that are not there."""
+    message = published([])
+    for form in FORMS:
+        for head in (b"\x9f", b"\xdc\xff\xff", b"\xdd\xff\xff\xff\xff"):
+            assert form.published_count(message.replace(b"\x90", head)) == 0
+
+
+def test_the_collector_of_cycles_has_no_received_notifications() -> None:
+    """Each collection would look at all notifications in queues, a tenth of a reader's time."""
+    data = to_msgpack(Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    for form in FORMS:
+        ((one, *_),) = form.plain_entries([data], 0, good_names_and_marks, Notification, 0)
+        assert gc.is_tracked(one) is (form is not NATIVE)
+
+
+def test_published_parts_have_crossed_no_link() -> None:
+    """A neighbour's message would count as a client's."""
+    encoding = to_msgpack(Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    other = Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US, priority=5))
+    for form in FORMS:
+        assert many(form, published([encoding] * 20)) != []
+        assert many(form, bytes(encode_publish([encoding] * 20, hops=1))) == []
+        assert many(form, bytes(encode_publish([encoding] * 20, source="north"))) == []
+        assert many(form, published([encoding, to_msgpack(other)])) == []
 
 
 def test_few_published_have_crossed_no_link() -> None:

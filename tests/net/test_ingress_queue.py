@@ -12,7 +12,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import spend
 from contrada.net.broker.broker_limits import BrokerLimits
-from contrada.net.broker.ingress_queue import IngressQueue
+from contrada.net.broker.ingress_queue import NOTIFICATIONS_PER_TURN, IngressQueue
 from contrada.net.broker.server_connection import WRITTEN_AT_ONCE_MAX, DeliveryRounds
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.dispatcher import Dispatcher
@@ -197,15 +197,69 @@ async def test_one_that_cannot_be_written_to_is_ended_and_no_other() -> None:
     assert not good.ended
 
 
+def bundle_of(count: int) -> tuple[Bundle, list[bytes]]:
+    """A bundle of so many, and their encodings."""
+    stamp = EnvelopeFactory("p")
+    encodings = [to_msgpack(each) for each in stamp.stamped([Notification({"n": 1})] * count, 1)]
+    bundle = Bundle.of(encodings)
+    assert bundle is not None
+    return bundle, encodings
+
+
+@needs_native
+@on_loop
+async def test_a_bundle_is_matched_at_once() -> None:
+    """A task for each batch would cost more than matching it."""
+    shop = Workshop()
+    shop.accepted.add(1, 0, Publish(bundle_of(NOTIFICATIONS_PER_TURN)[0]))
+    assert (shop.answers, shop.tasks, shop.held) == ([(1, 0)], [], 0)
+    assert len(shop.queue) == NOTIFICATIONS_PER_TURN
+    shop.accepted.add(2, 0, Publish(bundle_of(NOTIFICATIONS_PER_TURN + 1)[0]))
+    assert len(shop.tasks) == 1  # Others get a turn in between.
+
+
+class Effort:
+    """A dispatcher's `take` that spends some steps of work, and counts its calls."""
+
+    def __init__(self, shop: Workshop, steps: int) -> None:
+        self.steps, self.calls = steps, 0
+        self._take = shop.dispatcher.take
+        shop.dispatcher.take = self.take  # type: ignore[method-assign, assignment]
+
+    def take(self, *of: Any) -> Any:
+        """Takes a publication."""
+        self.calls += 1
+        spend(self.steps)
+        return self._take(*of)
+
+
+@needs_native
+@on_loop
+async def test_a_costly_bundle_is_tried_once() -> None:
+    """Each batch among many subscriptions would be matched twice; or none at once ever after."""
+    shop = Workshop()
+    effort = Effort(shop, LIMITS.immediate_work_max + 1)
+    calls, tasks = list[int](), list[int]()
+    for number in range(5):
+        if number == 3:
+            effort.steps = 1
+        shop.accepted.add(number, 0, Publish(bundle_of(40)[0]))
+        await until(lambda: shop.accepted.held_bytes == 0)
+        calls.append(effort.calls)
+        tasks.append(len(shop.tasks))
+    assert calls == [2, 3, 4, 5, 6]
+    assert tasks == [1, 2, 3, 4, 4]
+    assert shop.answers == [(number, 0) for number in range(5)]
+    assert len(shop.queue) == 200
+
+
 @needs_native
 @on_loop
 async def test_a_bundle_counts_with_all_that_it_holds() -> None:
     """A client could make a broker hold twice its limit."""
     shop = Workshop()
-    stamp = EnvelopeFactory("p")
-    encodings = [to_msgpack(each) for each in stamp.stamped([Notification({"n": 1})] * 40, 1)]
-    bundle = Bundle.of(encodings)
-    assert bundle is not None
+    Effort(shop, LIMITS.immediate_work_max + 1)
+    bundle, encodings = bundle_of(40)
     shop.accepted.add(1, 0, Publish(bundle))
     assert shop.held >= 2 * sum(map(len, encodings)) + 40 * ENTRY_BYTES
     await asyncio.gather(*shop.tasks)

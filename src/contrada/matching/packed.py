@@ -11,6 +11,7 @@ checks all of them, and a notification is decoded at its first access.
 from array import array
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import sub
 from typing import Any, Final, TypeAlias, final, overload
 
 import msgspec
@@ -24,7 +25,12 @@ from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.filter import selection
 from contrada.model.algebra.nested_objects import flatten_mapping
 from contrada.model.algebra.notification import UNSTAMPED, from_parts
-from contrada.model.codec import from_msgpack, notification_from_msgpack, parts_of_batch
+from contrada.model.codec import (
+    from_msgpack,
+    notification_from_msgpack,
+    parts_of_batch,
+    parts_of_message,
+)
 from contrada.model.domains.values import datetime_of, is_system_name
 
 Attributes: TypeAlias = Mapping[str, Any]
@@ -116,12 +122,15 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
 BUNDLE_MIN: Final = 4
 """Notifications of a bundle, at least: for fewer a call costs more than it saves."""
 
-_END: Final = b"\0"
+_BEHIND: Final = b"\0"
 """Behind the last notification: memory of no bytes has no address, which means columns."""
 
-PARTS: Final = 6
-"""The parts of a notification: the position of its attributes, its time, and of the texts of id and
-publisher their position and length (`plain_scanner.plain_parts`)."""
+PARTS: Final = 9
+"""The parts of a notification: the position of its attributes, its time, of the texts of id and
+publisher their position and length, begin and end of its encoding, and the position of its item in
+a message (`plain_scanner.plain_parts`)."""
+
+_BEGIN, _END, _ITEM = range(6, PARTS)
 
 SAME: Final = 2
 """All notifications of a batch are plain, and of one publisher."""
@@ -136,34 +145,51 @@ class Bundle(Sequence[Notification]):
     publication: for an abstract class `isinstance` takes five times as long.
     """
 
-    __slots__ = ("_is_of_one", "_joined", "_parts", "_spans", "_starts", "encodings")
+    __slots__ = ("_encoded_bytes", "_encodings", "_is_of_one", "_joined", "_parts", "_spans")
 
     def __init__(
         self,
-        encodings: Sequence[bytes],
-        joined: bytearray,
-        starts: "array[int]",
+        joined: bytes | bytearray,
         parts: "array[int]",
         is_of_one: bool,
+        encodings: list[bytes] | None,
     ) -> None:
-        self.encodings = encodings
-        self._is_of_one = is_of_one
-        self._joined, self._starts, self._parts = joined, starts, parts
+        """`encodings` are None if they are in a message, with the headers of their items."""
+        self._joined, self._parts, self._is_of_one = joined, parts, is_of_one
+        self._encodings = encodings
         self._spans: PackedBatch | None = None
+        self._encoded_bytes = 0
 
     @classmethod
     def of(cls, encodings: list[bytes]) -> "Bundle | None":
         """Returns a bundle of these; None if they are few, or one of them is unusual."""
         if len(encodings) < BUNDLE_MIN:
             return None
-        joined = bytearray().join((*encodings, _END))
+        joined = bytearray().join((*encodings, _BEHIND))
         starts = array("q", accumulate(map(len, encodings), initial=0))
         parts = numbers(PARTS * len(encodings))
         found = parts_of_batch(joined, starts, parts)
-        return cls(encodings, joined, starts, parts, found == SAME) if found else None
+        return cls(joined, parts, found == SAME, encodings) if found else None
+
+    @classmethod
+    def of_message(cls, message: bytes) -> "Bundle | None":
+        """Returns a bundle of the notifications in a message that publishes them, without a copy.
+
+        None for another message, if they are few, or one of them is unusual.
+        """
+        found, parts = parts_of_message(message, BUNDLE_MIN, PARTS)
+        return cls(message, parts, found == SAME, None) if found else None
+
+    @property
+    def encodings(self) -> list[bytes]:
+        """The encoding of each; a copy, if it was made of a message."""
+        if self._encodings is not None:
+            return self._encodings
+        bounds = zip(self._parts[_BEGIN::PARTS], self._parts[_END::PARTS], strict=True)
+        return [bytes(self._joined[begin:end]) for begin, end in bounds]
 
     def __len__(self) -> int:
-        return len(self.encodings)
+        return len(self._parts) // PARTS
 
     @overload
     def __getitem__(self, at: int) -> Notification: ...
@@ -173,15 +199,17 @@ class Bundle(Sequence[Notification]):
 
     def __getitem__(self, at: int | slice) -> "Notification | Bundle":
         if isinstance(at, int):
-            return notification_from_msgpack(self.encodings[at])
+            first = PARTS * range(len(self))[at]
+            begin, end = self._parts[first + _BEGIN], self._parts[first + _END]
+            return notification_from_msgpack(bytes(self._joined[begin:end]))
         begin, end, step = at.indices(len(self))
         if step != 1:
             raise ValueError("notifications of a bundle are taken in a row")
         if end - begin == len(self):
             return self
-        starts = self._starts[begin : end + 1]
         parts = self._parts[PARTS * begin : PARTS * end]
-        return Bundle(self.encodings[begin:end], self._joined, starts, parts, self._is_of_one)
+        encodings = None if self._encodings is None else self._encodings[begin:end]
+        return Bundle(self._joined, parts, self._is_of_one, encodings)
 
     def __iter__(self) -> Iterator[Notification]:
         return map(notification_from_msgpack, self.encodings)
@@ -191,11 +219,37 @@ class Bundle(Sequence[Notification]):
         """The bytes of its memory beside the encodings, also for a slice."""
         return len(self._joined)
 
+    @property
+    def encoded_bytes(self) -> int:
+        """The bytes of all encodings."""
+        if not self._encoded_bytes:
+            ends, begins = self._parts[_END::PARTS], self._parts[_BEGIN::PARTS]
+            self._encoded_bytes = sum(ends) - sum(begins)
+        return self._encoded_bytes
+
+    def sizes(self) -> list[int]:
+        """Returns the bytes of each encoding."""
+        return [*map(sub, self._parts[_END::PARTS], self._parts[_BEGIN::PARTS])]
+
+    @property
+    def is_in_message(self) -> bool:
+        """Whether it was made of a message."""
+        return self._encodings is None
+
+    def items(self) -> bytes:
+        """Returns the items of the message that have these encodings, each with its header.
+
+        Raises ValueError for a bundle that was not made of a message.
+        """
+        if self._encodings is not None:
+            raise ValueError("the encodings were not in a message")
+        return bytes(self._joined[self._parts[_ITEM] : self._parts[_END - PARTS]])
+
     def spans(self) -> "PackedBatch":
         """Returns their attributes; behind each is its envelope."""
         if self._spans is None:  # They are matched twice if permissions to publish are checked.
             starts = self._parts[::PARTS]
-            starts.append(self._starts[-1])
+            starts.append(self._parts[_END - PARTS])
             self._spans = PackedBatch(address_of(self._joined), starts, self._joined)
         return self._spans
 
@@ -244,7 +298,7 @@ def filters_from(encoding: bytes) -> tuple[Filter, ...]:
 def spans_of(spans: Sequence[bytes]) -> PackedBatch:
     """Joins spans. Cost: a copy of them."""
     starts = array("q", accumulate(map(len, spans), initial=0))
-    joined = bytearray().join((*spans, _END))
+    joined = bytearray().join((*spans, _BEHIND))
     return PackedBatch(address_of(joined), starts, joined)
 
 

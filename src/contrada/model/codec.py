@@ -54,6 +54,8 @@ few_published: Final[Callable[..., list[Any] | None] | None] = getattr(
     NATIVE, "few_published", None
 )
 plain_parts: Final[Callable[..., int] | None] = getattr(NATIVE, "plain_parts", None)
+published_count: Final[Callable[[bytes], int] | None] = getattr(NATIVE, "published_count", None)
+published_parts: Final[Callable[..., int] | None] = getattr(NATIVE, "published_parts", None)
 """The compiled codec of plain notifications; without it all are handled one by one."""
 
 VERSION: Final[typing.Literal[1]] = 1
@@ -295,6 +297,18 @@ def parts_of_batch(joined: bytearray, starts: "array[int]", parts: "array[int]")
     compiled codec.
     """
     return 0 if plain_parts is None else plain_parts(joined, starts, parts, set())
+
+
+def parts_of_message(message: bytes, count_min: int, parts_each: int) -> tuple[int, "array[int]"]:
+    """Returns the parts of the notifications of a message that publishes them, as `parts_of_batch`.
+
+    0 also for a message of another kind, or of fewer than `count_min`.
+    """
+    count = 0 if published_count is None else published_count(message)
+    if published_parts is None or count < count_min:
+        return 0, array("q")
+    parts = array("q", bytes(8 * parts_each * count))
+    return published_parts(message, parts, set()), parts
 
 
 def notification_to_read(data: bytes) -> Notification:

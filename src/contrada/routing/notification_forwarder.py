@@ -191,6 +191,9 @@ def _group_by_next_hops(
     notifications: Notifications, interests: Sequence[NextHops]
 ) -> Iterator[tuple[NextHops, Notifications]]:
     """Yields runs of consecutive notifications with the same next hops."""
+    if interests and interests.count(interests[0]) == len(interests):
+        yield interests[0], notifications  # As of most batches, without a step for each.
+        return
     interest, begin = NOBODY, 0
     for end, found in enumerate(interests):
         if found is not interest:
@@ -210,10 +213,10 @@ def _concatenate(batches: Iterable[Notifications]) -> Iterator[Notifications]:
             yield tuple(chain.from_iterable(run))
 
 
-def _times_us(notifications: Notifications) -> Sequence[int | None]:
+def _times_us(notifications: Notifications) -> Sequence[int]:
     if type(notifications) is Bundle:
         return notifications.times_us
-    return [each.envelope.time_us for each in notifications]
+    return [each.envelope.at_us for each in notifications]
 
 
 def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:

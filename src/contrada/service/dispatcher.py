@@ -27,6 +27,7 @@ from msgspec import structs
 
 from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
+from contrada.matching.packed import Bundle
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.routing import router_messages as messages
@@ -275,16 +276,16 @@ class Dispatcher:
     def _carry_out(
         self, effects: Sequence[messages.Effect], later: list[Turn] | None = None
     ) -> tuple[list[Pending[Any]], list[messages.Refused]]:
-        """Carries out the effects of the router; returns entries without room, and refusals.
-
-        See `take` for `later`.
-        """
+        """Carries out effects; returns entries without room, and refusals; `later` as in `take`."""
         first = effects[0] if len(effects) == 1 and not self._patterns else None
         if type(first) is messages.Deliver and len(first.subscriptions) == 1:  # As mostly.
             pending: list[Pending[Any]] = []
             only = self._routes.get(first.client.name, {}).get(first.subscriptions[0])
-            if only is not None:
-                self._offer(only, entries_of(first.notifications), pending)
+            found = first.notifications
+            if only and type(found) is Bundle and only.queue.offer_bundle(found):
+                self._matched += len(found)
+            elif only:
+                self._offer(only, entries_of(found), pending)
             return pending, []
         if later is not None:
             effects = _first_turn(effects, later, self.limits.deliveries_per_turn)

@@ -167,6 +167,9 @@ class QueuedSubscription(Subscription[T]):
                 item, size = taken
                 self._taken(size)
                 residue = self._residue  # It may have been updated since this waits.
+                if reader is residue is None:  # As mostly, in two thirds of the time.
+                    self._delivered += 1
+                    return item  # type: ignore[no-any-return]
                 try:
                     if residue is not None and not residue(item):
                         continue

@@ -82,7 +82,7 @@ def entry_of(notification: Notification) -> QueueEntry[Notification]:
 def size_of_all(notifications: Notifications) -> int:
     """The bytes of several notifications in a queue."""
     if type(notifications) is Bundle:
-        return ENTRY_BYTES * len(notifications) + sum(map(len, notifications.encodings))
+        return ENTRY_BYTES * len(notifications) + notifications.encoded_bytes
     return sum(map(size_of, notifications))
 
 
@@ -266,6 +266,10 @@ class SubscriptionQueue(Generic[P]):
                 self._overflow(entries[count:])
                 break
         return len(entries)
+
+    def offer_bundle(self, bundle: Bundle) -> bool:
+        """Adds a bundle as it is, if this queue can and has room for all of it; else False."""
+        return False
 
     @property
     def is_held_up(self) -> bool:

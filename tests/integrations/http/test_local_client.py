@@ -90,7 +90,7 @@ def test_latencies_by_bounds() -> None:
     """A histogram would have observations in the wrong buckets, or would miss the slowest."""
     found = Latencies()
     for time_us in (0, 250_000_000_000_000_000):
-        found.observe(bytes(to_msgpack(Notification({}, envelope=Envelope(time_us=time_us)))))
+        found.observe(time_us)
     assert found.counts() == {**dict.fromkeys(found.counts(), 0), BEYOND: 1, "100": 1}
     assert found.sum_us > 10**15
 

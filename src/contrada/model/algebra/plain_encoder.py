@@ -26,6 +26,14 @@ if cython.compiled:
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.string import memcpy
 
+if not cython.compiled:
+
+    def untrack(of: object) -> None:
+        """Hides a notification from the collector of cycles: it holds none, and a collection would
+        look at each of those in queues. Compiled, it is `PyObject_GC_UnTrack`.
+        """
+
+
 HEAD: Final = b"\x93\x01\xacnotification\x94"
 """Version and kind, before the attributes."""
 
@@ -37,10 +45,14 @@ PACKED_BYTES_MAX: Final = 65_536
 
 _HEADER_BYTES: Final = 9
 
-# As integers of C; the names above are for Python.
-_room: cython.Py_ssize_t = PACKED_BYTES_MAX
-_attributes: cython.Py_ssize_t = ATTRIBUTES_MAX
-_attributes_kept: cython.Py_ssize_t = ATTRIBUTES_KEPT_MAX
+# Variables of C; the names above are for Python. An annotation would not declare them: at each use
+# they would be looked up by name, and compared as objects.
+_room = cython.declare(cython.Py_ssize_t, PACKED_BYTES_MAX)
+_attributes = cython.declare(cython.Py_ssize_t, ATTRIBUTES_MAX)
+_attributes_kept = cython.declare(cython.Py_ssize_t, ATTRIBUTES_KEPT_MAX)
+head = cython.declare(bytes, HEAD)
+tail = cython.declare(bytes, TAIL)
+_end = cython.declare(bytes, TAIL + b"\xc4\x00\xa0")
 
 
 @cython.final
@@ -58,6 +70,7 @@ class PlainWriter:
         self.at = 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def put_big_endian(self, value: cython.ulonglong, size: cython.Py_ssize_t) -> cython.void:
         """Writes the last `size` bytes of a number."""
         place: cython.Py_ssize_t
@@ -66,6 +79,7 @@ class PlainWriter:
         self.at += size
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def put_bytes(self, data: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.bint:
         """Writes bytes. False where there is no room, for a header behind them too."""
         if self.at + size > _room:
@@ -78,6 +92,7 @@ class PlainWriter:
         return True
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def put_header(
         self, lead: cython.uchar, size: cython.Py_ssize_t, steps: cython.Py_ssize_t
     ) -> cython.void:
@@ -89,6 +104,7 @@ class PlainWriter:
         self.put_big_endian(size, 1 << steps)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def put_text_head(self, size: cython.Py_ssize_t) -> cython.void:
         """Writes the header of a text of so many bytes."""
         if size < 32:
@@ -97,6 +113,7 @@ class PlainWriter:
             self.put_header(0xD9, size, 0)
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def put_text(self, text: str) -> cython.bint:
         """Writes a text. Raises UnicodeEncodeError."""
         data: cython.p_const_uchar
@@ -112,6 +129,7 @@ class PlainWriter:
         return self.put_bytes(data, size)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def put_int(self, value: cython.longlong) -> cython.void:
         """Writes an integer in its shortest form."""
         steps: cython.Py_ssize_t = 0
@@ -131,6 +149,7 @@ class PlainWriter:
         self.put_big_endian(value, 1 << steps)
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def put_value(self, value: object) -> cython.bint:
         """Writes a single value; False for another. Raises OverflowError, UnicodeEncodeError."""
         kind: object = type(value)
@@ -162,6 +181,7 @@ class PlainWriter:
         return self.at <= _room
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def put_attributes(self, item: object, good: set) -> cython.bint:
         """Writes head and attributes. False for anything but a dict with names and values that need
         no look of their own.
@@ -175,7 +195,7 @@ class PlainWriter:
         if count > _attributes:
             return False
         self.at = 0
-        self.put_bytes(HEAD, len(HEAD))
+        self.put_bytes(head, len(head))
         if count < 16:
             self.put_big_endian(0x80 + count, 1)
         else:
@@ -192,6 +212,7 @@ class PlainWriter:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def put_envelope(
         self, prefix: bytes, publisher: bytes, sequence: cython.longlong, time_us: cython.longlong
     ) -> cython.bint:
@@ -219,13 +240,11 @@ class PlainWriter:
             return False
         self.put_int(sequence)
         self.put_int(time_us)
-        return self.put_bytes(_END, len(_END))
+        return self.put_bytes(_end, len(_end))
 
 
-_END: bytes = TAIL + b"\xc4\x00\xa0"
-_head: cython.Py_ssize_t = len(HEAD)
-_writer: PlainWriter = PlainWriter()
-new_object: object = object.__new__
+_writer = cython.declare(PlainWriter, PlainWriter())
+new_object = cython.declare(object, object.__new__)
 
 
 def pack_plain(
@@ -263,12 +282,13 @@ def pack_plain(
 
 
 @cython.cfunc
-def set_slot(of: object, name: str, value: object) -> cython.void:
+def set_slot(of: object, name: str, value: object) -> cython.bint:
     """Sets a slot of an object that refuses to be changed."""
     if cython.compiled:
         PyObject_GenericSetAttr(of, name, value)
     else:
         vars(type(of))[name].__set__(of, value)
+    return True
 
 
 @cython.cfunc
@@ -287,6 +307,7 @@ def made_of_parts(
 ) -> object:
     """Returns a notification of valid parts."""
     notification: object = new_object(kind)
+    untrack(notification)
     set_slot(notification, "span", span)
     set_slot(notification, "body", body)
     set_slot(notification, "content_type", content)
@@ -338,7 +359,7 @@ def stamp_plain(
             break
         attributes = items[at]
         values = attributes.copy() if len(attributes) <= _attributes_kept else None
-        span = bytes(writer.out[_head : writer.at])
+        span = bytes(writer.out[len(head) : writer.at])
         envelope = filled(copied(), f"{prefix}{number}", publisher, number, stamp_us)
         found.append(made_of_parts(kind, span, b"", "", envelope, values))
         number += 1

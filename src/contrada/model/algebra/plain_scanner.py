@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # mypy: disable-error-code="untyped-decorator, type-arg, import-untyped, operator"
-"""`plain_entries`, `few_published` and `plain_parts`: check plain notifications in one pass.
+"""`plain_entries`, `few_published`, `plain_parts`, `published_parts`: check plain notifications in
+one pass.
 
 One scanner serves all calls, since no Python code of others runs in between.
 """
@@ -11,9 +12,12 @@ from typing import Any, Final
 
 import cython
 
-from contrada.model.algebra.plain_encoder import HEAD, TAIL, filled, new_object, set_slot
+from contrada.model.algebra.plain_encoder import filled, head, new_object, set_slot, tail, untrack
 from contrada.model.algebra.product import ENVELOPE_TEXT_BYTES_MAX
 from contrada.model.domains.values import INT_MAX, NAME_BYTES_MAX, TIME_MAX_US, TIME_MIN_US
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcmp
 
 PLAIN_NAMES_MAX: Final = 32
 """Attributes of a received notification checked here. Beyond it: `model.codec` checks it."""
@@ -24,14 +28,15 @@ PUBLISH_HEAD: Final = b"\x95\xa7publish"
 PUBLISH_TAIL: Final = b"\x00\xa0\x01"
 """The end of one that a client has published: no hops, no source, the version."""
 
-# As integers of C.
-_names: cython.Py_ssize_t = PLAIN_NAMES_MAX
-_name_bytes: cython.Py_ssize_t = NAME_BYTES_MAX
-_text_bytes: cython.Py_ssize_t = ENVELOPE_TEXT_BYTES_MAX
-_time_min: cython.longlong = TIME_MIN_US
-_time_max: cython.longlong = TIME_MAX_US
-_int_max: cython.ulonglong = INT_MAX
-_second: cython.ulonglong = 10**9
+# Variables of C, as in `plain_encoder`.
+_names = cython.declare(cython.Py_ssize_t, PLAIN_NAMES_MAX)
+_name_bytes = cython.declare(cython.Py_ssize_t, NAME_BYTES_MAX)
+_text_bytes = cython.declare(cython.Py_ssize_t, ENVELOPE_TEXT_BYTES_MAX)
+_time_min = cython.declare(cython.longlong, TIME_MIN_US)
+_time_max = cython.declare(cython.longlong, TIME_MAX_US)
+_int_max = cython.declare(cython.ulonglong, INT_MAX)
+_second = cython.declare(cython.ulonglong, 10**9)
+_publish_head = cython.declare(bytes, PUBLISH_HEAD)
 
 
 @cython.final
@@ -51,15 +56,21 @@ class PlainScanner:
     publisher_size: cython.Py_ssize_t
     names_at: cython.Py_ssize_t[32]
     names_size: cython.Py_ssize_t[32]
+    before: cython.p_const_uchar
+    """The bytes of the last notification with valid names: most have the same, in the same order.
+    """
+    names_before: cython.Py_ssize_t
+    """The number of those. Each call begins with 0: the bytes of an earlier one may be gone."""
 
     def __init__(self) -> None:
         self.end = self.at = self.size = 0
-        self.number = self.sequence = 0
+        self.number = self.sequence = self.names_before = 0
         if not cython.compiled:
             self.names_at = [0] * PLAIN_NAMES_MAX
             self.names_size = [0] * PLAIN_NAMES_MAX
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def big_endian(self, size: cython.Py_ssize_t) -> cython.ulonglong:
         """Reads a number of so many bytes, which are there."""
         value: cython.ulonglong = 0
@@ -70,18 +81,16 @@ class PlainScanner:
         return value
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def skip(self, text: cython.p_const_uchar, size: cython.Py_ssize_t) -> cython.bint:
         """Passes these bytes; False where there are others."""
-        place: cython.Py_ssize_t
-        if size > self.end - self.at:
+        if size > self.end - self.at or not _are_same(self.data, self.at, text, 0, size):
             return False
-        for place in range(size):
-            if self.data[self.at + place] != text[place]:
-                return False
         self.at += size
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def is_ascii(self, begin: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
         """Whether these bytes are ASCII. A loop without an exit handles many bytes together."""
         data: cython.p_const_uchar = self.data
@@ -92,6 +101,7 @@ class PlainScanner:
         return together < 0x80
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def read_size(self, lead: cython.uchar, first: cython.uchar) -> cython.bint:
         """Reads the size of bytes that follow, in 1, 2 or 4 bytes; False where these are absent."""
         width: cython.Py_ssize_t = 1 << (lead - first)
@@ -101,6 +111,7 @@ class PlainScanner:
         return self.size <= self.end - self.at
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def read_text(self) -> cython.bint:
         """Reads the header of a text; False for anything else."""
         lead: cython.uchar
@@ -114,6 +125,35 @@ class PlainScanner:
         return 0xD9 <= lead <= 0xDB and self.read_size(lead, 0xD9)
 
     @cython.cfunc
+    @cython.exceptval(-1)
+    def read_bytes(self) -> cython.bint:
+        """Reads the header of bytes; False for anything else."""
+        lead: cython.uchar
+        if self.at >= self.end:
+            return False
+        lead = self.data[self.at]
+        self.at += 1
+        return 0xC4 <= lead <= 0xC6 and self.read_size(lead, 0xC4)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def read_array(self) -> cython.bint:
+        """Reads the header of an array of less than 65,536 items; False for anything else."""
+        lead: cython.uchar
+        if self.at >= self.end:
+            return False
+        lead = self.data[self.at]
+        self.at += 1
+        if 0x90 <= lead <= 0x9F:
+            self.size = lead - 0x90
+            return True
+        if lead != 0xDC or self.end - self.at < 2:
+            return False
+        self.size = self.big_endian(2)
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1)
     def read_int(self) -> cython.bint:
         """Reads an integer of 64 bits; False for anything else."""
         lead: cython.uchar
@@ -150,6 +190,7 @@ class PlainScanner:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def pass_value(self) -> cython.bint:
         """Passes a single value; False for another."""
         lead: cython.uchar
@@ -182,6 +223,7 @@ class PlainScanner:
         return self.at <= self.end
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def pass_utf8(self) -> cython.bint:
         """Passes the text that was read; False where it is not UTF-8."""
         if not self.is_ascii(self.at, self.size):
@@ -193,12 +235,13 @@ class PlainScanner:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def pass_name(self, known: set) -> cython.bint:
-        """Passes a valid name; False for another, and where it is not known."""
+        """Passes a text that is a valid name; False for another, and where it is not known."""
         place: cython.Py_ssize_t
         char: cython.uchar
         is_usual: cython.bint
-        if not self.read_text() or self.size < 1 or self.size > _name_bytes:
+        if self.size < 1 or self.size > _name_bytes:
             return False
         is_usual = self.data[self.at] != 0x40
         for place in range(self.at, self.at + self.size):
@@ -214,34 +257,36 @@ class PlainScanner:
         return True
 
     @cython.cfunc
-    def is_same(
-        self, one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t
-    ) -> cython.bint:
-        """Whether so many bytes are the same at two positions."""
-        data: cython.p_const_uchar = self.data
-        place: cython.Py_ssize_t = 0
-        while place < size and data[one + place] == data[other + place]:
-            place += 1
-        return place == size
-
-    @cython.cfunc
+    @cython.exceptval(-1)
     def is_repeated(self, count: cython.Py_ssize_t) -> cython.bint:
         """Whether the name at a place is one of those before it."""
         size: cython.Py_ssize_t = self.names_size[count]
         earlier: cython.Py_ssize_t
         for earlier in range(count):
-            if self.names_size[earlier] == size and self.is_same(
-                self.names_at[count], self.names_at[earlier], size
+            if self.names_size[earlier] == size and _are_same(
+                self.data, self.names_at[count], self.data, self.names_at[earlier], size
             ):
                 return True
         return False
 
     @cython.cfunc
+    @cython.exceptval(-1)
+    def is_as_before(self, place: cython.Py_ssize_t) -> cython.bint:
+        """Whether the text is the name at this place of the notification before."""
+        return (
+            place < self.names_before
+            and self.size == self.names_size[place]
+            and _are_same(self.data, self.at, self.before, self.names_at[place], self.size)
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1)
     def pass_attributes(self, known: set) -> cython.bint:
         """Passes a map of distinct valid names and single values; False for another."""
         lead: cython.uchar
         count: cython.Py_ssize_t
         place: cython.Py_ssize_t
+        are_alike: cython.bint = True
         if self.at >= self.end:
             return False
         lead = self.data[self.at]
@@ -255,15 +300,23 @@ class PlainScanner:
         if count > _names:
             return False
         for place in range(count):
-            if not self.pass_name(known):
+            if not self.read_text():
+                return False
+            # Names that are alike so far were checked, and are distinct.
+            are_alike = are_alike and self.is_as_before(place)
+            if are_alike:
+                self.at += self.size
+            elif not self.pass_name(known):
                 return False
             self.names_size[place] = self.size
             self.names_at[place] = self.at - self.size
-            if self.is_repeated(place) or not self.pass_value():
+            if (not are_alike and self.is_repeated(place)) or not self.pass_value():
                 return False
+        self.before, self.names_before = self.data, count
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def pass_ascii(self) -> cython.bint:
         """Passes a text of the envelope; False where it must be looked at singly."""
         if not self.read_text() or self.size > _text_bytes:
@@ -272,6 +325,7 @@ class PlainScanner:
         return self.is_ascii(self.at - self.size, self.size)
 
     @cython.cfunc
+    @cython.exceptval(-1)
     def pass_envelope(self) -> cython.bint:
         """Passes envelope and body, up to the end; False for unusual ones. Keeps its parts."""
         time_us: cython.longlong
@@ -287,12 +341,9 @@ class PlainScanner:
         if not self.read_int():
             return False
         time_us = self.number
-        if not _time_min <= time_us <= _time_max or not self.skip(TAIL, len(TAIL)):
+        if not _time_min <= time_us <= _time_max or not self.skip(tail, len(tail)):
             return False
-        if self.at >= self.end or not 0xC4 <= self.data[self.at] <= 0xC6:
-            return False
-        self.at += 1
-        if not self.read_size(self.data[self.at - 1], 0xC4):
+        if not self.read_bytes():
             return False
         self.at += self.size
         self.number = time_us
@@ -304,7 +355,22 @@ class PlainScanner:
         return bytes(self.data[begin : begin + size]).decode("ascii")
 
 
-_scanner: PlainScanner = PlainScanner()
+@cython.cfunc
+@cython.inline
+def _are_same(
+    data: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    other: cython.p_const_uchar,
+    begin: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.bint:
+    """Whether so many bytes, which are there, are the same at two places."""
+    if cython.compiled:
+        return memcmp(data + at, other + begin, size) == 0
+    return data[at : at + size] == other[begin : begin + size]
+
+
+_scanner = cython.declare(PlainScanner, PlainScanner())
 
 
 def plain_entries(
@@ -323,6 +389,8 @@ def plain_entries(
     more: cython.Py_ssize_t = beside
     scanner: PlainScanner = _scanner
     packed: bytes
+    entry: tuple
+    scanner.names_before = 0
     for at in range(first, len(encodings)):
         if type(encodings[at]) is not bytes:
             break
@@ -330,12 +398,14 @@ def plain_entries(
         scanner.data = packed
         scanner.at = 0
         scanner.end = len(packed)
-        if not scanner.skip(HEAD, len(HEAD)) or not scanner.pass_attributes(known):
+        if not scanner.skip(head, len(head)) or not scanner.pass_attributes(known):
             break
         span_end = scanner.at
         if not scanner.pass_envelope():
             break
-        found.append((_made(kind, packed, packed[len(HEAD) : span_end]), more + len(packed), None))
+        entry = _made(kind, packed, packed[len(head) : span_end]), more + len(packed), None
+        untrack(entry)
+        found.append(entry)
     return found
 
 
@@ -343,6 +413,7 @@ def plain_entries(
 def _made(kind: object, packed: bytes, span: bytes) -> object:
     """Returns a notification of these parts; it refuses to be changed by anything else."""
     notification: object = new_object(kind)
+    untrack(notification)
     set_slot(notification, "packed", packed)
     set_slot(notification, "span", span)
     set_slot(notification, "_values", False)
@@ -367,25 +438,23 @@ def few_published(
     copied: object = unstamped.__copy__
     envelope: object
     notification: object
+    scanner.names_before = 0
     scanner.data = message
     scanner.at = 0
     scanner.end = whole
-    if not scanner.skip(PUBLISH_HEAD, len(PUBLISH_HEAD)) or scanner.at >= whole:
+    if not scanner.skip(_publish_head, len(_publish_head)) or scanner.at >= whole:
         return None
     left = scanner.data[scanner.at] - 0x90
     scanner.at += 1
     if not 0 < left < 16:
         return None
     while left > 0:
-        if scanner.at >= whole or not 0xC4 <= scanner.data[scanner.at] <= 0xC6:
-            return None
-        scanner.at += 1
-        if not scanner.read_size(scanner.data[scanner.at - 1], 0xC4):
+        if not scanner.read_bytes():
             return None
         begin = scanner.at
         end = begin + scanner.size
         scanner.end = end
-        if not scanner.skip(HEAD, len(HEAD)) or not scanner.pass_attributes(known):
+        if not scanner.skip(head, len(head)) or not scanner.pass_attributes(known):
             return None
         span_end = scanner.at
         if not scanner.pass_envelope():
@@ -397,7 +466,7 @@ def few_published(
             scanner.sequence,
             scanner.number,
         )
-        notification = _made(kind, message[begin:end], message[begin + len(HEAD) : span_end])
+        notification = _made(kind, message[begin:end], message[begin + len(head) : span_end])
         set_slot(notification, "envelope", envelope)
         found.append(notification)
         scanner.end = whole
@@ -405,12 +474,40 @@ def few_published(
     return found if message[scanner.at :] == PUBLISH_TAIL else None
 
 
-PARTS: Final = 6
-"""The parts of a notification: the position of its attributes, its time, and of the texts of id and
-publisher their position and length."""
+PARTS: Final = 9
+"""The parts of a notification: the position of its attributes, its time, of the texts of id and
+publisher their position and length, begin and end of its encoding, and the position of its item in
+a message."""
 
+PUBLISHED_BYTES_MIN: Final = 48
+"""Bytes of a plain notification in a message, at least. Fewer: the message is of another kind."""
+
+_parts = cython.declare(cython.Py_ssize_t, PARTS)
 PLAIN, SAME = 1, 2
 """All notifications are plain; and of the same publisher."""
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _write_parts(
+    scanner: PlainScanner, known: set, parts: cython.longlong[::1], row: cython.Py_ssize_t
+) -> cython.int:
+    """Writes the parts of the notification up to the scanner's end; returns as `plain_parts`."""
+    at: cython.Py_ssize_t = _parts * row
+    parts[at + 6], parts[at + 7], parts[at + 8] = scanner.at, scanner.end, scanner.at
+    if not scanner.skip(head, len(head)):
+        return 0
+    parts[at] = scanner.at
+    if not scanner.pass_attributes(known) or not scanner.pass_envelope():
+        return 0
+    parts[at + 1] = scanner.number
+    parts[at + 2], parts[at + 3] = scanner.id_at, scanner.id_size
+    parts[at + 4], parts[at + 5] = scanner.publisher_at, scanner.publisher_size
+    if scanner.publisher_size == parts[5] and _are_same(
+        scanner.data, parts[at + 4], scanner.data, parts[4], parts[5]
+    ):
+        return 2
+    return 1
 
 
 def plain_parts(
@@ -418,30 +515,64 @@ def plain_parts(
 ) -> int:
     """Writes `PARTS` numbers of each notification of a batch; returns PLAIN, SAME, or 0 for others.
 
-    Notification i is `joined[starts[i] : starts[i + 1]]`. Names in `known` are valid. Cost: 0.2
+    Notification i is `joined[starts[i] : starts[i + 1]]`. Names in `known` are valid. Cost: 0.15
     microseconds for six attributes.
     """
     scanner: PlainScanner = _scanner
-    data: cython.p_const_uchar = joined
     row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
     rows: cython.Py_ssize_t = len(starts) - 1
-    answer: cython.Py_ssize_t = SAME
-    is_same: cython.bint
-    scanner.data = data
+    found: cython.int
+    least: cython.int = 2
+    scanner.names_before = 0
+    scanner.data = joined
     for row in range(rows):
         scanner.at = starts[row]
         scanner.end = starts[row + 1]
-        if not scanner.skip(HEAD, len(HEAD)) or not scanner.pass_attributes(known):
+        found = _write_parts(scanner, known, parts, row)
+        if found == 0:
             return 0
-        if not scanner.pass_envelope():
+        least = min(least, found)
+    return int(least)
+
+
+def published_count(message: bytes) -> int:
+    """Returns the number of notifications in a `Publish` of a client; 0 for another message."""
+    count: cython.Py_ssize_t = 0
+    scanner: PlainScanner = _scanner
+    scanner.data = message
+    scanner.at = 0
+    scanner.end = len(message)
+    if scanner.skip(_publish_head, len(_publish_head)) and scanner.read_array():
+        count = scanner.size
+    return 0 if count > len(message) // PUBLISHED_BYTES_MIN else int(count)
+
+
+def published_parts(message: bytes, parts: cython.longlong[::1], known: set[str]) -> int:
+    """As `plain_parts`, of the `published_count` notifications of a message. 0 also for another."""
+    scanner: PlainScanner = _scanner
+    row: cython.Py_ssize_t
+    item: cython.Py_ssize_t
+    whole: cython.Py_ssize_t = len(message)
+    rows: cython.Py_ssize_t = len(parts) // _parts
+    found: cython.int
+    least: cython.int = 2
+    scanner.names_before = 0
+    scanner.data = message
+    scanner.at = 0
+    scanner.end = whole
+    if not scanner.skip(_publish_head, len(_publish_head)) or not scanner.read_array():
+        return 0
+    if scanner.size != rows:
+        return 0
+    for row in range(rows):
+        item = scanner.at
+        scanner.end = whole
+        if not scanner.read_bytes():
             return 0
-        at = PARTS * row
-        parts[at] = starts[row] + len(HEAD)
-        parts[at + 1] = scanner.number
-        parts[at + 2], parts[at + 3] = scanner.id_at, scanner.id_size
-        parts[at + 4], parts[at + 5] = scanner.publisher_at, scanner.publisher_size
-        is_same = scanner.publisher_size == parts[5]
-        if not is_same or not scanner.is_same(parts[at + 4], parts[4], parts[5]):
-            answer = PLAIN
-    return int(answer)
+        scanner.end = scanner.at + scanner.size
+        found = _write_parts(scanner, known, parts, row)
+        if found == 0:
+            return 0
+        parts[_parts * row + 8] = item
+        least = min(least, found)
+    return int(least) if message[scanner.at :] == PUBLISH_TAIL else 0

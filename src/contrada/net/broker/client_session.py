@@ -7,12 +7,11 @@ client are processed in order; each is answered when all its notifications are i
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
 
 from msgspec.structs import replace
 
-from contrada.delivery.backlog import QueueEntry
 from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.errors import (
     ContradaError,
@@ -24,50 +23,35 @@ from contrada.errors import (
 )
 from contrada.matching.packed import Bundle
 from contrada.model import Notification
-from contrada.model.codec import few_notifications, notification_from_msgpack
+from contrada.model.codec import few_notifications
 from contrada.net.broker.durable_session import DurableSession
 from contrada.net.broker.fair_scheduler import TURN_S, request_work
-from contrada.net.broker.ingress_queue import FEWER, IngressQueue, UndecidedNotification
+from contrada.net.broker.ingress_queue import FEWER, IngressQueue
 from contrada.net.broker.inspector import Inspect
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.loss_budget import LossBudget
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.broker.session_offers import SessionOffers
 from contrada.net.broker.session_queries import SessionQueries
+from contrada.net.broker.session_queue import CREDIT_MAX, MatchQueue, SessionQueue
 from contrada.net.wire import frames
 from contrada.net.wire.durable_messages import refusal
 from contrada.net.wire.frames import Frame
 from contrada.net.wire.message_codec import PackedPublish, PackedSubscribe, read_request
 from contrada.net.wire.payload_codec import (
-    encode_match,
-    encoding_of,
     first_bytes,
     notifications_from,
+    published_bundle,
     published_in_parts,
 )
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router_messages import Ask, Describe, Publish, Undescribe, Unsubscribe
-from contrada.service import trace_spans
 from contrada.service.dispatch_routes import Route
-from contrada.service.loop_guards import checked_when_full
 from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.quotas import OVER_QUOTA
-from contrada.service.subscription_queue import (
-    BLOCK,
-    DROP_OLDEST,
-    ENTRY_BYTES,
-    QUEUE_FULL,
-    Passed,
-    SubscriptionQueue,
-)
-
-DELIVER_NOTIFICATIONS_MAX: Final = 512
-"""Notifications in a Delivery. Beyond it: the next Delivery has the rest."""
-
-DELIVER_BYTES_MAX: Final = 256 * 1024
-"""Bytes of notifications after which a Delivery is full. Beyond it: the next has the rest."""
+from contrada.service.subscription_queue import Passed
 
 FILTERS_PER_TURN: Final = 64
 """Filters of a subscription that are entered at once. Beyond it: other connections get a turn."""
@@ -75,120 +59,7 @@ FILTERS_PER_TURN: Final = 64
 FILTER_BYTES_PER_TURN: Final = 8 * 1024
 """Bytes of encoded filters that are entered at once. Beyond it: other connections get a turn."""
 
-CREDIT_MAX: Final = 2**40
-"""Bytes of credit of a subscription. Beyond it: it is cut to this."""
-
 _LOG: Final = logging.getLogger(__name__)
-
-
-class _SessionQueue(SubscriptionQueue[Passed]):
-    """The queue of a subscription, with its remaining credit.
-
-    While its reader is behind, `when_full` is `drop-oldest` instead of `block`.
-    """
-
-    __slots__ = ("_is_behind", "_session", "credit", "route")
-
-    route: Route[Passed]
-
-    def __init__(self, session: "ClientSession", request: frames.Request) -> None:
-        """Raises ServiceError."""
-        asked: Any = request.when_full
-        when_full = checked_when_full(asked) if asked else BLOCK
-        permit = session.connection.permit
-        if when_full == BLOCK and permit is not None and not permit.principal.may_block:
-            when_full = DROP_OLDEST
-        super().__init__(budget=session.connection.budget, when_full=when_full)
-        self.credit = min(max(request.credit, 0), CREDIT_MAX)
-        self._session = session
-        self._is_behind = False
-
-    @property
-    def is_held_up(self) -> bool:
-        """Whether the client has granted no credit, or does not read its socket."""
-        return self.credit <= 0 or self._session.connection.is_write_paused
-
-    def fall_behind(self) -> None:
-        """Drops the oldest until there is ample room."""
-        SubscriptionQueue.fall_behind(self)
-        if self.when_full == BLOCK:
-            self.when_full, self._is_behind = DROP_OLDEST, True
-
-    def _relieve(self) -> None:
-        if self._is_behind:
-            self.when_full, self._is_behind = BLOCK, False
-        SubscriptionQueue._relieve(self)
-
-    def _append(self, entries: Sequence[QueueEntry[Passed]], size: int, is_plain: bool) -> None:
-        SubscriptionQueue._append(self, entries, size, is_plain)
-        self._session.connection.mark_ready(self)
-
-    def _overflow(self, entries: Sequence[QueueEntry[Passed]]) -> None:
-        if self._session.losses.charge():
-            self._count_lost(QUEUE_FULL, entries)
-            self.cut_off()
-        else:
-            SubscriptionQueue._overflow(self, entries)
-
-    def cut_off(self) -> None:
-        """Ends the subscription, which does not keep up."""
-        self._session.cut_off(self)
-
-    def next_frame(self) -> frames.Delivery | frames.MatchDelivery | None:
-        """Returns the next Delivery, within the credit; None where there is nothing to send."""
-        most = min(self.credit, DELIVER_BYTES_MAX)
-        batch, size = self.take_batch(DELIVER_NOTIFICATIONS_MAX, most)
-        if not batch:
-            return None
-        self.credit -= size
-        return self._frame_of(batch)
-
-    def _frame_of(self, batch: list[Any]) -> frames.Delivery | frames.MatchDelivery:
-        # Mostly encodings, which need no call.
-        packed = [
-            each if type(each) is bytes else each.packed or encoding_of(each) for each in batch
-        ]
-        self._session.latencies.observe(packed[0])
-        is_undecided = UndecidedNotification in map(type, packed)
-        if is_undecided:
-            packed = [bytes(each) for each in packed if self._is_readable([each])]
-        route = self.route
-        if trace_spans.is_on:
-            node = self._session.connection.broker.dispatcher.router.name
-            trace_spans.trace_departures("deliver", node, route.client.name, packed)
-        return frames.Delivery(route.identity, route.dropped, packed, is_undecided, route.expired)
-
-    def _is_readable(self, packed: Sequence[bytes]) -> bool:
-        """Returns whether the user may read notifications that were undecided at the router."""
-        permit = self._session.connection.permit
-        if permit is None or UndecidedNotification not in map(type, packed):
-            return True
-        if not permit.unreadable([*map(notification_from_msgpack, packed)]):
-            return True
-        self._session.connection.broker.dropped[NOT_PERMITTED] += len(packed)
-        self.credit += sum(ENTRY_BYTES + len(each) for each in packed)
-        return False
-
-
-class _MatchQueue(_SessionQueue):
-    """The queue of a pattern subscription."""
-
-    __slots__ = ()
-
-    def _frame_of(self, batch: Sequence[Any]) -> frames.Delivery | frames.MatchDelivery:
-        is_undecided = any(
-            type(each.packed) is UndecidedNotification
-            for match in batch
-            for each in match.notifications
-        )
-        if is_undecided:
-            batch = [it for it in batch if self._is_readable([*map(encoding_of, it.notifications)])]
-        route = self.route
-        matches = [*map(encode_match, batch)]
-        self._session.latencies.observe(matches[0][1][0])
-        return frames.MatchDelivery(
-            route.identity, route.dropped, matches, is_undecided, route.expired
-        )
 
 
 class ClientSession:
@@ -206,7 +77,7 @@ class ClientSession:
         self._broker, self._counts, self._answer_inspection = connection.broker, counts, inspect
         self._dispatcher = connection.broker.dispatcher
         self._client = self._dispatcher.client()
-        self._queues: dict[str, _SessionQueue] = {}
+        self._queues: dict[str, SessionQueue] = {}
         usage, per_s = connection.usage, connection.broker.limits.losses_per_s_max
         self.losses = usage.losses if usage else LossBudget(per_s, connection.clock)
         """Those of the user, or of the connection where the broker has no users."""
@@ -313,8 +184,9 @@ class ClientSession:
         """Handles a request in steps; other connections may have a turn at each `yield`."""
         try:
             with request_work():
-                message = read_request(request.message)
-            if isinstance(message, PackedPublish):
+                bundle = published_bundle(request.message)
+                message = read_request(request.message) if bundle is None else Publish(bundle)
+            if isinstance(message, Publish | PackedPublish):
                 yield from self._publish(request, message)
             elif isinstance(message, Unsubscribe | UnsubscribePattern):
                 yield from self._unsubscribe(request, message.identity)
@@ -333,16 +205,18 @@ class ClientSession:
                 raise  # The fault has ended the whole connection.
             self._refuse(request.number, error)
 
-    def _publish(self, request: frames.Request, packed: PackedPublish) -> Generator[None]:
-        permit, each = self.connection.permit, packed.notifications
-        if permit is not None and permit.publishes_nothing and each:
+    def _publish(self, request: frames.Request, given: Publish | PackedPublish) -> Generator[None]:
+        permit, count = self.connection.permit, len(given.notifications)
+        if permit is not None and permit.publishes_nothing and count:
             with request_work():  # The others are not worth the work.
-                first = notifications_from(each[:1])
-            raise self._refusal(permit, first[0], [*range(len(each))])
-        message = packed.with_decoded((yield from published_in_parts(each, request_work)))
+                first = _first_of(given)
+            raise self._refusal(permit, first, [*range(count)])
+        if isinstance(given, PackedPublish):
+            read_in_parts = published_in_parts(given.notifications, request_work)
+            given = given.with_decoded((yield from read_in_parts))
         if permit is not None:
-            message = yield from self._keep_permitted(permit, request.number, message)
-        self._enqueue(request, message)
+            given = yield from self._keep_permitted(permit, request.number, given)
+        self._enqueue(request, given)
 
     def _subscribe(self, request: frames.Request, message: PackedSubscribe) -> Generator[None]:
         if message.identity in self._queues:
@@ -352,7 +226,7 @@ class ClientSession:
             yield from self._update(request, route, message)
             return
         self._check_room()
-        queue = _SessionQueue(self, request)
+        queue = SessionQueue(self, request)
         queue.route = self._dispatcher.prepare(self._client, message.identity, queue)
         yield from self._enter(queue.route, message)
         self._leaving.pop()
@@ -377,7 +251,7 @@ class ClientSession:
         if (permit := self.connection.permit) is not None:
             with request_work():
                 message = replace(message, pattern=permit.allow_pattern(message.pattern))
-        queue = _MatchQueue(self, request)
+        queue = MatchQueue(self, request)
         with request_work():
             queue.route = self._dispatcher.subscribe(self._client, message, queue)
         self._queues[message.identity] = queue
@@ -455,7 +329,7 @@ class ClientSession:
         route = queue.route
         self.connection.send(frames.Reply(request.number, route.dropped, expired=route.expired))
 
-    def cut_off(self, queue: _SessionQueue) -> None:
+    def cut_off(self, queue: SessionQueue) -> None:
         """Ends a subscription that does not keep up; its filters are withdrawn in turns."""
         route = queue.route
         del self._queues[route.identity]
@@ -511,7 +385,7 @@ class ClientSession:
             self._has_left = True
             self._dispatcher.leave(self._client)
 
-    def _end_queue(self, queue: _SessionQueue, reason: str) -> int:
+    def _end_queue(self, queue: SessionQueue, reason: str) -> int:
         """Ends the deliveries of a subscription. Returns the number of lost notifications."""
         self._dispatcher.end(queue.route)
         lost = queue.discard()
@@ -591,3 +465,10 @@ class ClientSession:
 
 def _not_in_force(identity: str) -> FrameError:
     return FrameError("unknown", f"subscription {identity} is not in force")
+
+
+def _first_of(given: Publish | PackedPublish) -> Notification:
+    """Returns the first notification of a publication. Raises as `notifications_from`."""
+    if isinstance(given, Publish):
+        return given.notifications[0]
+    return notifications_from(given.notifications[:1])[0]

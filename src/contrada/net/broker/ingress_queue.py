@@ -87,6 +87,8 @@ class IngressQueue(Generic[N]):
         """The waits for readers of full queues."""
         self.held_bytes = 0
         """Bytes of the pending publications."""
+        self._is_cheap = True
+        """Whether the last bundle was little work."""
 
     def add(self, number: N, wait_ms: int, message: Publish) -> None:
         """Adds a publication. Raises FrameError where a client publishes too far ahead."""
@@ -135,8 +137,15 @@ class IngressQueue(Generic[N]):
         self._broker.hold(size)
 
     def _publish_now(self, number: N, wait_ms: int, message: Publish, size: int) -> bool:
-        """Processes few notifications within a turn, without a task. Returns whether it did."""
-        if len(message.notifications) > self._limits.immediate_notifications_max:
+        """Processes few notifications, or a bundle, within a turn, without a task.
+
+        Returns whether it did. After a bundle that was too much work the next ones have a task,
+        until one of them was little work: a match that is discarded is lost time.
+        """
+        whole = message.notifications
+        is_bundle = type(whole) is Bundle and self._is_cheap
+        most = self._limits.immediate_notifications_max
+        if len(whole) > (NOTIFICATIONS_PER_TURN if is_bundle else most):
             return False
         pending: list[Pending[Any] | Turn] = []
         error: ContradaError | None
@@ -145,6 +154,7 @@ class IngressQueue(Generic[N]):
                 pending, error = self._take(message, wall_clock_us())
         except ContradaError as fault:
             if isinstance(fault, LimitError) and fault.limit == "FEW_WORK_MAX":
+                self._is_cheap = not is_bundle
                 return False
             error = fault
         except Exception as fault:  # noqa: BLE001 - as where a task does it
@@ -212,6 +222,7 @@ class IngressQueue(Generic[N]):
             try:
                 with work:
                     pending, refused = self._take(part, now_us)
+                    self._is_cheap = work.maximum - work.left <= self._limits.immediate_work_max
             except LimitError as too_much:
                 if too_much.limit != "BATCH_WORK_MAX":
                     raise

@@ -8,8 +8,6 @@ from bisect import bisect_left
 from time import time_ns
 from typing import Final
 
-from contrada.model.codec import published_us
-
 LATENCY_BOUNDS_US: Final = (
     *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000),
     *(500_000, 1_000_000, 2_500_000, 10_000_000),
@@ -29,9 +27,9 @@ class Latencies:
         self._counts = [0] * len(_NAMES)
         self.sum_us = 0
 
-    def observe(self, oldest: bytes) -> None:
-        """Counts a frame by its oldest notification; one of the future took no time."""
-        age_us = max(0, time_ns() // 1000 - published_us(oldest))
+    def observe(self, published_us: int) -> None:
+        """Counts a frame by the time of its oldest notification; one of the future took no time."""
+        age_us = max(0, time_ns() // 1000 - published_us)
         self._counts[bisect_left(LATENCY_BOUNDS_US, age_us)] += 1
         self.sum_us += age_us
 

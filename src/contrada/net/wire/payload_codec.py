@@ -67,6 +67,18 @@ def published_from(each: list[bytes]) -> Notifications:
     return Bundle.of(each) or tuple(map(notification_from_msgpack, each))
 
 
+def published_bundle(message: msgspec.Raw) -> Bundle | None:
+    """Returns the notifications of a message that publishes them, as a bundle of its bytes.
+
+    None where they need a single check, and for another message. Raises LimitError.
+    """
+    data = bytes(message)
+    bundle = Bundle.of_message(data) if len(data) <= CONTENT_BYTES_MAX else None
+    if bundle is not None:
+        spend(_NOTIFICATION_WORK * len(bundle) + len(data) // _BYTES_PER_STEP)
+    return bundle
+
+
 def published_in_parts(
     each: list[bytes], work: Callable[[], Work]
 ) -> Generator[None, None, Notifications]:

@@ -264,14 +264,12 @@ class HeldPatterns:
         self._work_left = self._budget.limits.turn_work_max
         return self.learn(time_us)
 
-    def learn_all(self, times_us: Sequence[int | None]) -> list[Action]:
+    def learn_all(self, times_us: Sequence[int]) -> list[Action]:
         """As `learn`, for several notifications without a match: mostly the latest is enough."""
-        if len(times_us) == 1:
-            return self.learn(times_us[0] or 0)
-        latest_us = max([time_us or 0 for time_us in times_us])
-        if self._is_credible(latest_us):
+        latest_us = max(times_us)
+        if len(times_us) == 1 or self._is_credible(latest_us):
             return self.learn(latest_us)
-        return [action for time_us in times_us for action in self.learn(time_us or 0)]
+        return [action for time_us in times_us for action in self.learn(time_us)]
 
     def _is_credible(self, time_us: int) -> bool:
         return time_us <= self.clock_us + self.ahead_max_us
