@@ -55,7 +55,7 @@ from contrada.integrations.http.network_services import BrokerRules, NetworkServ
 from contrada.integrations.http.openapi import openapi_json
 from contrada.integrations.http.push_service import Pushes, SubscriptionRequest
 from contrada.integrations.http.question_stream import Question, Questions
-from contrada.integrations.http.queue_api import QUEUE_METHODS, QueueHandler, acknowledge, nack
+from contrada.integrations.http.queue_api import QUEUE_METHODS, AccessHandler
 from contrada.integrations.http.request_filters import within_work
 from contrada.integrations.http.sink_rules import SinkRules
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
@@ -81,7 +81,7 @@ _ELSEWHERE: Final = ("cross-site", "same-site")
 
 RequestHandler: TypeAlias = Callable[[Request], Awaitable[Response]]
 StreamBegin: TypeAlias = Callable[[TokenService, AsyncExitStack], Awaitable[Response]]
-NetworkHandler: TypeAlias = Callable[[bytes, TokenService], Awaitable[Response]]
+BodyHandler: TypeAlias = Callable[[bytes, TokenService], Awaitable[Response]]
 
 
 class Gateway:
@@ -181,32 +181,37 @@ class Gateway:
     # ------------------------------------------------------------------------------- endpoints
 
     def _app(self) -> Starlette:
+        with_access, with_body = self._with_access, self._with_body
         handlers: dict[str, dict[str, RequestHandler]] = {
-            "/events": {"POST": self._ingest, "OPTIONS": self._allow_webhook},
-            _SUBSCRIBE: {"GET": self._subscribe, "HEAD": self._describe_stream},
-            "/metrics": {"GET": self._metrics},
+            "/events": {"POST": self._ingest, "OPTIONS": with_access(_allow_webhook)},
+            _SUBSCRIBE: {"GET": self._subscribe, "HEAD": with_access(_describe_stream)},
+            "/metrics": {"GET": with_access(self._metrics)},
             "/healthz": {"GET": self._healthz},
-            "/openapi.json": {"GET": self._describe},
-            "/subscriptions": {"POST": self._begin_push, "GET": self._list_pushes},
-            "/subscriptions/{id}": {"GET": self._show_push, "DELETE": self._end_push},
-            "/": {"GET": self._to_console},
-            "/console": {"GET": self._to_console},
-            "/console/": {"GET": self._console},
-            "/console/types": {"GET": self._list_types},
-            "/console/network": {"POST": self._on_network(self._network.show)},
-            "/console/forest": {"POST": self._on_network(self._network.show_forest)},
-            "/console/trials": {"POST": self._try},
-            "/console/documents": {"POST": self._render},
-            "/console/fetches": {"POST": self._fetch},
-            "/console/publications": {"POST": self._send},
+            "/openapi.json": {"GET": _describe},
+            "/subscriptions": {
+                "POST": with_body(self._begin_push),
+                "GET": with_access(self._list_pushes),
+            },
+            "/subscriptions/{id}": {
+                "GET": with_access(self._show_push),
+                "DELETE": with_access(self._end_push),
+            },
+            "/": {"GET": _to_console},
+            "/console": {"GET": _to_console},
+            "/console/": {"GET": _console},
+            "/console/types": {"GET": with_access(_list_types)},
+            "/console/network": {"POST": with_body(self._network.show)},
+            "/console/forest": {"POST": with_body(self._network.show_forest)},
+            "/console/trials": {"POST": with_body(self._try)},
+            "/console/documents": {"POST": with_body(self._render)},
+            "/console/fetches": {"POST": with_body(self._fetch)},
+            "/console/publications": {"POST": with_body(self._send)},
             "/console/questions": {"POST": self._ask},
             "/console/figures": {"POST": self._draw},
-            "/console/groups": {"GET": self._show_groups},
+            "/console/groups": {"GET": with_access(self._show_groups)},
         }
         for path, queue_methods in QUEUE_METHODS.items():
-            handlers[path] = {name: self._on_queues(of) for name, of in queue_methods.items()}
-        for path, handle in (("/queues/acknowledgements", acknowledge), ("/queues/nacks", nack)):
-            handlers[path] = {"POST": self._on_streams(handle)}
+            handlers[path] = {name: with_access(of) for name, of in queue_methods.items()}
         routes: list[BaseRoute] = [
             Route(path, self._counted(path, methods), methods=[*methods])
             for path, methods in handlers.items()
@@ -248,19 +253,17 @@ class Gateway:
 
         return answer
 
-    def _on_queues(self, handle: QueueHandler) -> RequestHandler:
-        async def answer(request: Request) -> Response:
-            async with self._using(request) as access:
-                return await handle(request, access.service)
-
-        return answer
-
-    def _on_streams(
-        self, handle: Callable[[Request, TokenService], Awaitable[Response]]
-    ) -> RequestHandler:
+    def _with_access(self, handle: AccessHandler) -> RequestHandler:
         async def answer(request: Request) -> Response:
             async with self._using(request) as access:
                 return await handle(request, access)
+
+        return answer
+
+    def _with_body(self, handle: BodyHandler) -> RequestHandler:
+        async def answer(request: Request) -> Response:
+            async with self._bodies.read(request) as body, self._using(request) as access:
+                return await handle(body, access)
 
         return answer
 
@@ -269,26 +272,7 @@ class Gateway:
             reason = "this port has pushed this event itself: its sink leads back to this port"
             raise RefusedRequestError(HTTPStatus.LOOP_DETECTED, reason)
         async with self._using(request) as access:
-            published = await self._bodies.ingest(request, access)
-        self.counts.events += published
-        return json_answer({"published": published}, HTTPStatus.ACCEPTED)
-
-    async def _allow_webhook(self, request: Request) -> Response:
-        """Answers the question of a sender of CloudEvents whether it may push events here.
-
-        Source: CloudEvents, HTTP 1.1 Web Hooks, §4 (abuse protection).
-        """
-        headers = {"Allow": "OPTIONS, POST"}
-        async with self._using(request):  # Without the right to use the port: the error of a POST.
-            origin = request.headers.get("webhook-request-origin")
-        if origin is not None:
-            headers |= {"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "*"}
-        return Response(headers=headers)
-
-    async def _describe_stream(self, request: Request) -> Response:
-        """Answers as for a stream, which does not begin: no durable subscription is resumed."""
-        async with self._using(request):
-            return Response(media_type="text/event-stream")
+            return self._accepted(await self._bodies.ingest(request, access))
 
     async def _subscribe(self, request: Request) -> Response:
         async def begin(access: TokenService, opened: AsyncExitStack) -> Response:
@@ -306,9 +290,8 @@ class Gateway:
             await opened.aclose()
             raise
 
-    async def _metrics(self, request: Request) -> Response:
-        async with self._using(request) as access:
-            broker = await access.service.broker_statistics()
+    async def _metrics(self, _: Request, access: TokenService) -> Response:
+        broker = await access.service.broker_statistics()
         return metrics_answer(broker, self.counts, self._port.connections)
 
     async def _healthz(self, _: Request) -> Response:
@@ -316,59 +299,31 @@ class Gateway:
             return json_answer({"status": "stopping"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return json_answer({"status": "ok"})
 
-    async def _describe(self, _: Request) -> Response:
-        return Response(openapi_json(), media_type="application/json")
-
-    async def _to_console(self, _: Request) -> Response:
-        return RedirectResponse("/console/")
-
-    async def _console(self, _: Request) -> Response:
-        return console_page()
-
-    async def _try(self, request: Request) -> Response:
+    async def _try(self, body: bytes, access: TokenService) -> Response:
         """Answers a trial of the console's playground, which needs nothing of the broker."""
-        async with self._bodies.read(request) as body, self._using(request) as access:
-            trial = self._trials.decode(body, Trial)
-            return json_answer(await self._trials.run(partial(answer_trial, trial), access.user))
+        trial = self._trials.decode(body, Trial)
+        return json_answer(await self._trials.run(partial(answer_trial, trial), access.user))
 
-    async def _render(self, request: Request) -> Response:
+    async def _render(self, body: bytes, access: TokenService) -> Response:
         """Answers with the notifications of a document."""
-        async with self._bodies.read(request) as body, self._using(request) as access:
-            given = self._trials.decode(body, PastedDocument)
-            return json_answer(await self._trials.run(partial(answer_document, given), access.user))
+        given = self._trials.decode(body, PastedDocument)
+        return json_answer(await self._trials.run(partial(answer_document, given), access.user))
 
-    async def _fetch(self, request: Request) -> Response:
+    async def _fetch(self, body: bytes, access: TokenService) -> Response:
         """Answers with the document at an address, for users who may have sinks."""
-        async with self._bodies.read(request) as body, self._using(request) as access:
-            given = self._trials.decode(body, DocumentAddress)
-            access.check_push()
-            return json_answer({"text": await self._pushes.sinks.fetch(given.address)})
+        given = self._trials.decode(body, DocumentAddress)
+        access.check_push()
+        return json_answer({"text": await self._pushes.sinks.fetch(given.address)})
 
-    async def _send(self, request: Request) -> Response:
+    async def _send(self, body: bytes, access: TokenService) -> Response:
         """Publishes the notifications of a document."""
-        async with self._bodies.read(request) as body, self._using(request) as access:
-            given = self._trials.decode(body, PastedDocument)
-            made = await self._trials.run(partial(notifications_in, given), access.user)
-            published = await publish(access, made)
+        given = self._trials.decode(body, PastedDocument)
+        made = await self._trials.run(partial(notifications_in, given), access.user)
+        return self._accepted(await publish(access, made))
+
+    def _accepted(self, published: int) -> Response:
         self.counts.events += published
         return json_answer({"published": published}, HTTPStatus.ACCEPTED)
-
-    def _on_network(self, handle: NetworkHandler) -> RequestHandler:
-        async def answer(request: Request) -> Response:
-            async with self._bodies.read(request) as body, self._using(request) as access:
-                return await handle(body, access)
-
-        return answer
-
-    async def _list_types(self, request: Request) -> Response:
-        """Answers with the types of events in the broker's filters, for users who may see these."""
-        async with self._using(request) as access:
-            try:
-                held = await access.service.inspection()
-            except NotPermittedError as error:
-                return json_answer({"types": [], "reason": str(error)})
-            texts = (each.text for each in (*held.filters, *held.advertisements))
-            return json_answer({"types": types_in(texts)})
 
     async def _ask(self, request: Request) -> Response:
         """Asks a question, and answers with the events of its sources."""
@@ -382,40 +337,34 @@ class Gateway:
             figure = msgspec.json.encode(self._trials.decode(body, dict))
         return await self._stream(request, partial(self._figures.begin, figure))
 
-    async def _show_groups(self, request: Request) -> Response:
+    async def _show_groups(self, _: Request, access: TokenService) -> Response:
         """Answers with the groups of this process, for users who may inspect the broker."""
-        async with self._using(request) as access:
-            await access.service.broker_statistics()
-            return json_answer({"groups": [group_view(each) for each in self._groups]})
+        await access.service.broker_statistics()
+        return json_answer({"groups": [group_view(each) for each in self._groups]})
 
-    async def _begin_push(self, request: Request) -> Response:
-        async with self._bodies.read(request) as body, self._using(request) as access:
-            most = self._limits.filter_characters_max
-            if len(body) > most:
-                reason = f"{len(body)} bytes, more than filter_characters_max = {most}"
-                raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
-            wanted = SubscriptionRequest.from_json(decode_json(body))
-            self._pushes.sinks.check(wanted.sink)
-            rule = await within_work(wanted.rule)
-            push = await self._pushes.begin(access, msgspec.to_builtins(wanted), rule)
+    async def _begin_push(self, body: bytes, access: TokenService) -> Response:
+        most = self._limits.filter_characters_max
+        if len(body) > most:
+            reason = f"{len(body)} bytes, more than filter_characters_max = {most}"
+            raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+        wanted = SubscriptionRequest.from_json(decode_json(body))
+        self._pushes.sinks.check(wanted.sink)
+        rule = await within_work(wanted.rule)
+        push = await self._pushes.begin(access, msgspec.to_builtins(wanted), rule)
         location = {"Location": f"/subscriptions/{push.id}"}
         return json_answer(push.to_json(self._limits), HTTPStatus.CREATED, location)
 
-    async def _list_pushes(self, request: Request) -> Response:
-        async with self._using(request) as access:
-            pushes = self._pushes.of(access.user)
-            return json_answer([push.to_json(self._limits) for push in pushes])
+    async def _list_pushes(self, _: Request, access: TokenService) -> Response:
+        return json_answer([push.to_json(self._limits) for push in self._pushes.of(access.user)])
 
-    async def _show_push(self, request: Request) -> Response:
-        async with self._using(request) as access:
-            push = self._pushes.one(access.user, request.path_params["id"])
-            return json_answer(push.to_json(self._limits))
+    async def _show_push(self, request: Request, access: TokenService) -> Response:
+        push = self._pushes.one(access.user, request.path_params["id"])
+        return json_answer(push.to_json(self._limits))
 
-    async def _end_push(self, request: Request) -> Response:
-        async with self._using(request) as access:
-            push = self._pushes.one(access.user, request.path_params["id"])
-            await self._pushes.end(push, access.token)
-            return Response(status_code=HTTPStatus.NO_CONTENT)
+    async def _end_push(self, request: Request, access: TokenService) -> Response:
+        push = self._pushes.one(access.user, request.path_params["id"])
+        await self._pushes.end(push, access.token)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _converse(self, websocket: WebSocket) -> None:
         is_own = False
@@ -461,6 +410,45 @@ class Gateway:
                 f"pages of {origin[:80]} may not use this; the setting origins lists those that may"
             )
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
+
+
+async def _allow_webhook(request: Request, _: TokenService) -> Response:
+    """Answers the question of a sender of CloudEvents whether it may push events here.
+
+    Without the right to use the port it gets the error of a POST. Source: CloudEvents, HTTP 1.1 Web
+    Hooks, §4 (abuse protection).
+    """
+    headers = {"Allow": "OPTIONS, POST"}
+    if (origin := request.headers.get("webhook-request-origin")) is not None:
+        headers |= {"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "*"}
+    return Response(headers=headers)
+
+
+async def _describe_stream(*_: object) -> Response:
+    """Answers as for a stream, which does not begin: no durable subscription is resumed."""
+    return Response(media_type="text/event-stream")
+
+
+async def _describe(_: Request) -> Response:
+    return Response(openapi_json(), media_type="application/json")
+
+
+async def _to_console(_: Request) -> Response:
+    return RedirectResponse("/console/")
+
+
+async def _console(_: Request) -> Response:
+    return console_page()
+
+
+async def _list_types(_: Request, access: TokenService) -> Response:
+    """Answers with the types of events in the broker's filters, for users who may see these."""
+    try:
+        held = await access.service.inspection()
+    except NotPermittedError as error:
+        return json_answer({"types": [], "reason": str(error)})
+    texts = (each.text for each in (*held.filters, *held.advertisements))
+    return json_answer({"types": types_in(texts)})
 
 
 async def _deny_websocket(websocket: WebSocket) -> None:

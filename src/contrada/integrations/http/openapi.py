@@ -160,6 +160,9 @@ _POSITION: Final = _parameter("position", "The position of the record.", _intege
 _ID: Final = _parameter("id", "The id of the subscription.", place="path", required=True)
 _IN_DURABLE: Final = "the name in `durable`"
 _PUBLISHED: Final = _object({"published": _integer()})
+_PEEKED: Final = _object(
+    {"position": _integer(1), "attempt": _integer(), "event": _named("CloudEvent")}
+)
 _ANY: Final[Schema] = {"type": "object"}
 _STREAM_PARAMETERS: Final = (
     _parameter("filter", "The filter, pattern or rule; optional for an existing `durable`."),
@@ -179,6 +182,27 @@ _EVENT_HEADERS: Final = tuple(
 def _console(summary: str, body: Schema, media: str = _JSON, **more: Any) -> Operation:
     bodies, schema = {_JSON: body}, _text() if media == _STREAM else _ANY
     return Operation(summary=summary, bodies=bodies, answers={media: schema}, **more)
+
+
+def _queue(summary: str, counted: str, *parameters: Schema, needs: str = _IN_DURABLE) -> Operation:
+    return Operation(
+        summary=summary,
+        needs=needs,
+        parameters=(_NAME, *parameters),
+        answers={_JSON: _object({counted: _integer()})},
+        errors=(HTTPStatus.CONFLICT,),
+    )
+
+
+def _websocket(summary: str, *parameters: Schema, is_open: bool = False) -> Operation:
+    upgrade = _parameter("Upgrade", "websocket", _text("websocket"), place="header")
+    return Operation(
+        summary=summary,
+        parameters=(upgrade, *parameters),
+        status=HTTPStatus.SWITCHING_PROTOCOLS,
+        errors=(HTTPStatus.NOT_FOUND,),
+        is_open=is_open,
+    )
 
 
 _TO_CONSOLE: Final = Operation(
@@ -217,27 +241,18 @@ OPERATIONS: Final[dict[str, dict[str, Operation]]] = {
         "HEAD": Operation(summary="Answer as for a stream, which does not begin."),
     },
     "/ws": {
-        "GET": Operation(
-            summary="Open a WebSocket for subscriptions and publications as JSON messages.",
-            parameters=(
-                _parameter("Upgrade", "websocket", _text("websocket"), place="header"),
-                _parameter(
-                    "Sec-WebSocket-Protocol",
-                    "`contrada`, and `contrada.token.` with a token in base64url.",
-                    place="header",
-                ),
+        "GET": _websocket(
+            "Open a WebSocket for subscriptions and publications as JSON messages.",
+            _parameter(
+                "Sec-WebSocket-Protocol",
+                "`contrada`, and `contrada.token.` with a token in base64url.",
+                place="header",
             ),
-            status=HTTPStatus.SWITCHING_PROTOCOLS,
-            errors=(HTTPStatus.NOT_FOUND,),
         )
     },
     PATH_DEFAULT: {
-        "GET": Operation(
-            summary="Open a WebSocket for a client or neighbour of the broker itself.",
-            parameters=(_parameter("Upgrade", "websocket", _text("websocket"), place="header"),),
-            status=HTTPStatus.SWITCHING_PROTOCOLS,
-            errors=(HTTPStatus.NOT_FOUND,),
-            is_open=True,
+        "GET": _websocket(
+            "Open a WebSocket for a client or neighbour of the broker itself.", is_open=True
         )
     },
     "/subscriptions": {
@@ -298,15 +313,7 @@ OPERATIONS: Final[dict[str, dict[str, Operation]]] = {
             answers={
                 _JSON: _object(
                     {
-                        "records": _array(
-                            _object(
-                                {
-                                    "position": _integer(1),
-                                    "attempt": _integer(),
-                                    "event": _named("CloudEvent"),
-                                }
-                            )
-                        ),
+                        "records": _array(_PEEKED),
                         "unreadable": {"type": "object", "additionalProperties": _text()},
                         "next": _integer(),
                     }
@@ -314,48 +321,29 @@ OPERATIONS: Final[dict[str, dict[str, Operation]]] = {
             },
             errors=(HTTPStatus.CONFLICT,),
         ),
-        "DELETE": Operation(
-            summary="Acknowledge all records.",
-            needs=_IN_DURABLE,
-            parameters=(_NAME,),
-            answers={_JSON: _object({"purged": _integer()})},
-            errors=(HTTPStatus.CONFLICT,),
-        ),
+        "DELETE": _queue("Acknowledge all records.", "purged"),
     },
     "/queues/redrive": {
-        "POST": Operation(
-            summary="Move dead letters back to their subscription.",
+        "POST": _queue(
+            "Move dead letters back to their subscription.",
+            "moved",
+            _parameter("to", "Another durable subscription."),
             needs="both names in `durable`",
-            parameters=(_NAME, _parameter("to", "Another durable subscription.")),
-            answers={_JSON: _object({"moved": _integer()})},
-            errors=(HTTPStatus.CONFLICT,),
         )
     },
     "/queues/release": {
-        "POST": Operation(
-            summary="Take the records of readers that hang, for any reader.",
-            needs=_IN_DURABLE,
-            parameters=(_NAME,),
-            answers={_JSON: _object({"released": _integer()})},
-            errors=(HTTPStatus.CONFLICT,),
-        )
+        "POST": _queue("Take the records of readers that hang, for any reader.", "released")
     },
     "/queues/acknowledgements": {
-        "POST": Operation(
-            summary="Acknowledge records of a stream with acknowledge=manual, up to a position.",
-            needs=_IN_DURABLE,
-            parameters=(_NAME, _POSITION),
-            answers={_JSON: _object({"acknowledged": _integer()})},
-            errors=(HTTPStatus.CONFLICT,),
+        "POST": _queue(
+            "Acknowledge records of a stream with acknowledge=manual, up to a position.",
+            "acknowledged",
+            _POSITION,
         )
     },
     "/queues/nacks": {
-        "POST": Operation(
-            summary="Have a record of such a stream delivered again, to any reader.",
-            needs=_IN_DURABLE,
-            parameters=(_NAME, _POSITION),
-            answers={_JSON: _object({"nacked": _integer()})},
-            errors=(HTTPStatus.CONFLICT,),
+        "POST": _queue(
+            "Have a record of such a stream delivered again, to any reader.", "nacked", _POSITION
         )
     },
     "/metrics": {

@@ -15,25 +15,25 @@ from contrada.errors import ContradaError, InvalidValueError, RefusedRequestErro
 from contrada.integrations.http.event_translation import event_of
 from contrada.integrations.http.http_responses import json_answer, parameters_of
 from contrada.integrations.http.token_services import TokenService
-from contrada.net.client.tcp_service import TcpService
 
-QueueHandler: TypeAlias = Callable[[Request, TcpService], Awaitable[Response]]
+AccessHandler: TypeAlias = Callable[[Request, TokenService], Awaitable[Response]]
+"""Answers a request with the connection of its token."""
 
 _DIGITS_MAX: Final = 18
 
 
-async def _list(request: Request, service: TcpService) -> Response:
+async def _list(request: Request, access: TokenService) -> Response:
     """Answers with a page of queues, or with the one of a name."""
     query = parameters_of(request, ("name", "after"))
     if "name" in query:
-        return json_answer(await service.queues.state(query["name"]))
-    return json_answer(await service.queues.states(query.get("after", "")))
+        return json_answer(await access.service.queues.state(query["name"]))
+    return json_answer(await access.service.queues.states(query.get("after", "")))
 
 
-async def _peek(request: Request, service: TcpService) -> Response:
+async def _peek(request: Request, access: TokenService) -> Response:
     query = parameters_of(request, ("name", "from", "count"))
     first, count = _number(query.get("from", "1")), _number(query.get("count", str(PEEKED_MAX)))
-    peeked = await service.queues.peek(_name(query), count, first=first)
+    peeked = await access.service.queues.peek(_name(query), count, first=first)
     records = [
         {"position": it.position, "attempt": it.attempt, "event": event_of(it.item)}
         for it in peeked.records
@@ -42,28 +42,28 @@ async def _peek(request: Request, service: TcpService) -> Response:
     return json_answer({"records": records, "unreadable": unreadable, "next": peeked.next})
 
 
-async def _purge(request: Request, service: TcpService) -> Response:
+async def _purge(request: Request, access: TokenService) -> Response:
     name = _name(parameters_of(request, ("name",)))
-    return json_answer({"purged": await service.queues.purge(name)})
+    return json_answer({"purged": await access.service.queues.purge(name)})
 
 
-async def _redrive(request: Request, service: TcpService) -> Response:
+async def _redrive(request: Request, access: TokenService) -> Response:
     query = parameters_of(request, ("name", "to"))
-    moved = await service.queues.redrive(_name(query), to=query.get("to", ""))
+    moved = await access.service.queues.redrive(_name(query), to=query.get("to", ""))
     return json_answer({"moved": moved})
 
 
-async def _release(request: Request, service: TcpService) -> Response:
+async def _release(request: Request, access: TokenService) -> Response:
     name = _name(parameters_of(request, ("name",)))
-    return json_answer({"released": await service.queues.release(name)})
+    return json_answer({"released": await access.service.queues.release(name)})
 
 
-async def _remove(request: Request, service: TcpService) -> Response:
-    await service.unsubscribe(_name(parameters_of(request, ("name",))))
+async def _remove(request: Request, access: TokenService) -> Response:
+    await access.service.unsubscribe(_name(parameters_of(request, ("name",))))
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-async def acknowledge(request: Request, access: TokenService) -> Response:
+async def _acknowledge(request: Request, access: TokenService) -> Response:
     """Acknowledges records, up to a position, that streams of this token have written and that
     their clients acknowledge.
     """
@@ -71,7 +71,7 @@ async def acknowledge(request: Request, access: TokenService) -> Response:
     return json_answer({"acknowledged": position})
 
 
-async def nack(request: Request, access: TokenService) -> Response:
+async def _nack(request: Request, access: TokenService) -> Response:
     """Has one such record delivered again, to any reader, after the delay of the retention."""
     position = await _at_streams(request, access, lambda it, position: it.nack(position))
     return json_answer({"nacked": position})
@@ -98,11 +98,13 @@ async def _at_streams(
     return position
 
 
-QUEUE_METHODS: Final[dict[str, dict[str, QueueHandler]]] = {
+QUEUE_METHODS: Final[dict[str, dict[str, AccessHandler]]] = {
     "/queues": {"GET": _list, "DELETE": _remove},
     "/queues/records": {"GET": _peek, "DELETE": _purge},
     "/queues/redrive": {"POST": _redrive},
     "/queues/release": {"POST": _release},
+    "/queues/acknowledgements": {"POST": _acknowledge},
+    "/queues/nacks": {"POST": _nack},
 }
 """The handlers by path and method."""
 
