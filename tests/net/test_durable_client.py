@@ -638,6 +638,25 @@ async def test_a_cancelled_wait_makes_no_room(path: Path) -> None:
 
 
 @on_loop
+async def test_a_wait_for_room_ends_with_the_service(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher whose turn came after the last connection would wait for ever."""
+    monkeypatch.setattr(DurableSession, "_answer_publications", lambda *_: None)
+    broker = Broker(port=0, store=path)
+    await broker.start()
+    limits = ClientLimits(durable_publications_max=1)
+    async with TcpService(broker.address, reconnect_wait_s=0.05, limits=limits) as service:
+        publications = (service.publish({"n": n}, delivery=CERTIFIED) for n in range(3))
+        publishing = [asyncio.create_task(each) for each in publications]
+        await until(lambda: service.delivery()._open == 1)
+        await broker.stop()
+        for task in publishing:
+            with pytest.raises(ConnectionFailedError, match="not connected again within"):
+                await asyncio.wait_for(task, WAIT_S)
+
+
+@on_loop
 async def test_records_acknowledged_before_leaving_are_not_delivered_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,20 @@ async def test_accepted_publications_are_never_refused() -> None:
 
 
 @on_loop
+async def test_publications_that_arrive_together_count_together() -> None:
+    """A client could have the broker hold many times its bound, by one write."""
+    async with Broker(port=0, limits=BrokerLimits(pending_bytes_max=3_000)) as broker:
+        client = await RawClient.to(broker, HELLO)
+        assert isinstance(await client.hears(), Hello)
+        client.say(*(LogRequest(n, publications(notification(n))) for n in range(1, 60)))
+        heard = await client.hears()
+        assert isinstance(heard, Failure)
+        assert heard.code == "too many requests"  # The ingress queue would refuse accepted ones.
+        assert "pending_bytes_max = 3000" in heard.reason
+        await client.leave()
+
+
+@on_loop
 async def test_publications_that_arrive_together_are_one_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,16 +104,17 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
         # One test accepts almost all envelopes: every received notification makes one.
         time_us, id_, publisher, delivery = self.time_us, self.id, self.publisher, self.delivery
         if (
-            delivery == BEST_EFFORT
-            and self.ttl_us is None
+            self.ttl_us is None
             and type(time_us) is int
             and TIME_MIN_US <= time_us <= TIME_MAX_US
             and type(self.sequence) is int
             and 0 <= self.sequence <= INT_MAX
             and type(id_) is type(publisher) is type(delivery) is str
             and len(id_) <= ENVELOPE_TEXT_BYTES_MAX >= len(publisher)
+            and len(delivery) <= ENVELOPE_TEXT_BYTES_MAX
             and id_.isascii()
             and publisher.isascii()
+            and delivery.isascii()
             and self.priority is PRIORITY_DEFAULT
         ):
             return

@@ -149,7 +149,7 @@ class DurableSession:
         Publications that were received together are published together, in order.
         """
         run: list[_PendingPublication] = []
-        decoded_bytes = 0
+        run_bytes = decoded_bytes = 0
         following: LogRequest | None = request
         while following is not None:
             request, following = following, None
@@ -160,7 +160,8 @@ class DurableSession:
                 with Work("READ_WORK_MAX", READ_WORK_MAX):
                     message = decode_log_request(request.message)
                 if isinstance(message, Publications):
-                    run.append((yield from self._admit(request, message.notifications, run)))
+                    run.append((yield from self._admit(request, message.notifications, run_bytes)))
+                    run_bytes += run[-1].size
                     decoded_bytes += len(request.message)
                     if decoded_bytes >= DECODED_BYTES_PER_TURN:
                         decoded_bytes = 0
@@ -168,7 +169,7 @@ class DurableSession:
                     if len(run) < PUBLISHED_TOGETHER_MAX and self._unanswered < most:
                         following = self._connection.next_of(LogRequest)
                     continue
-                earlier, run = run, []
+                earlier, run, run_bytes = run, [], 0
                 yield from self._publish(earlier)
                 if isinstance(message, AskRecordBatch):
                     yield from self._read_batch(request.number, message)
@@ -178,7 +179,7 @@ class DurableSession:
                 elif not self._connection.is_gone:
                     self._handle_message(request.number, message)
             except ContradaError as error:
-                earlier, run = run, []
+                earlier, run, run_bytes = run, [], 0
                 yield from self._publish(earlier)
                 if self._connection.is_closed:
                     raise  # The fault has ended the whole connection.
@@ -231,15 +232,15 @@ class DurableSession:
         self._answer(number, encode_durable(known))
 
     def _admit(
-        self, request: LogRequest, encodings: list[bytes], run: Sequence[_PendingPublication]
+        self, request: LogRequest, encodings: list[bytes], run_bytes: int
     ) -> Generator[None, None, _PendingPublication]:
-        """Returns a publication that may be published after a run."""
+        """Returns a publication that may be published after a run of so many bytes."""
         if not encodings:
             raise InvalidValueError((), "expected notifications to publish")
         permit = self._connection.permit
-        with request_work():
-            first = notifications_from(encodings[:1])
-        if permit is not None and permit.publishes_nothing:
+        if permit is not None and permit.publishes_nothing:  # The others are not worth the work.
+            with request_work():
+                first = notifications_from(encodings[:1])
             raise self._refusal(permit, first[0], len(encodings))
         notifications = yield from decode_in_parts(encodings, request_work)
         if len({each.envelope.publisher for each in notifications}) > 1:
@@ -249,8 +250,7 @@ class DurableSession:
         if permit is not None and refused:
             raise self._refusal(permit, notifications[refused[0]], len(refused))
         size = sum(map(size_of, notifications))
-        held = self.held_bytes + sum(each.size for each in run)
-        if held + size > (most := self._limits.pending_bytes_max):
+        if self.held_bytes + run_bytes + size > (most := self._limits.pending_bytes_max):
             limit = f"pending_bytes_max = {most}"
             raise self._overload(f"more than {limit} bytes unanswered")
         usage = self._connection.usage

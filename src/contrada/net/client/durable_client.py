@@ -67,12 +67,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _PendingRequest:
-    """A request of a reader and its answer; with `is_kept` it is sent again after a loss."""
+    """A request and its answer; with `is_kept` it is sent again after a loss.
+
+    `size` has the bytes of a publication, and is None for other requests.
+    """
 
     frame: LogRequest
     answer: "asyncio.Future[LogReply]"
     is_kept: bool
     consumer: str
+    size: int | None
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +150,8 @@ class DurableClient:
 
     async def _publish(self, run: Sequence[Notification]) -> list[Notification]:
         """Publishes the first notifications, as many as one publication takes."""
-        await self._retry(self._say_hello)
+        if not self._is_announced:  # Mostly it is, and needs no await.
+            await self._retry(self._say_hello)
         count, size = 0, 0
         for more in map(size_of, run[: self._limits.publish_notifications_max]):
             if count and size + more > self._limits.publish_bytes_max:
@@ -155,26 +160,29 @@ class DurableClient:
         while not self._has_room(size):
             self._answered.clear()
             await self._answered.wait()
+            self._reconnection.check()  # It may have been closed meanwhile.
         # No await from here to the sending, so that numbers are sent in order.
         stamped = self._stamp.stamped(run[:count], self._stamp.now_us())
         for each in stamped:
             if each.envelope.publisher == self._stamp.publisher:
                 self._stamp.go_on_after(each.envelope.sequence)
         message = encode_durable(Publications([encode_content(each) for each in stamped]))
-        answer = self._ask(message, self._wait_ms, is_kept=True)
-        self._hold(1, size)
-        # Also when the caller was cancelled.
-        answer.add_done_callback(lambda _: self._hold(-1, -size))
-        reply = await asyncio.shield(answer)
+        self._open += 1
+        self._open_bytes += size
+        reply = await self._ask(message, self._wait_ms, is_kept=True, size=size)
         self._past_runs = dict([self._server_run])
         self.dropped += decode_result(reply, int)
         self.published += count
         return stamped
 
-    def _hold(self, count: int, size: int) -> None:
-        self._open += count
-        self._open_bytes += size
-        self._answered.set()
+    def _forget(self, number: int) -> _PendingRequest | None:
+        """Removes an answered request, also one whose caller was cancelled; None for another."""
+        asked = self._requests.pop(number, None)
+        if asked is not None and asked.size is not None:
+            self._open -= 1
+            self._open_bytes -= asked.size
+            self._answered.set()
+        return asked
 
     def _has_room(self, size: int) -> bool:
         if not self._open:
@@ -182,6 +190,14 @@ class DurableClient:
         limits = self._limits
         has_bytes = self._open_bytes + size <= limits.durable_bytes_max
         return has_bytes and self._open < limits.durable_publications_max
+
+    @property
+    def _is_announced(self) -> bool:
+        """Whether the broker of this connection has answered the hello."""
+        hello = self._hello
+        if hello is None or not hello.done() or not self._reconnection.is_up:
+            return False
+        return not hello.cancelled() and hello.exception() is None
 
     async def _say_hello(self) -> None:
         """Announces the publisher, once on each connection."""
@@ -342,7 +358,13 @@ class DurableClient:
         return bool(self._readers or self._requests)
 
     def _ask(
-        self, message: msgspec.Raw, wait_ms: int = 0, *, is_kept: bool = False, consumer: str = ""
+        self,
+        message: msgspec.Raw,
+        wait_ms: int = 0,
+        *,
+        is_kept: bool = False,
+        consumer: str = "",
+        size: int | None = None,
     ) -> "asyncio.Future[LogReply]":
         """Sends a request. Raises ConnectionFailedError for one that is not kept."""
         self._numbers += 1
@@ -354,13 +376,14 @@ class DurableClient:
         else:
             self._reconnection.hurry()
         answer = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(_mark_retrieved)
-        self._requests[self._numbers] = _PendingRequest(frame, answer, is_kept, consumer)
+        if size is None:  # The caller of a publication awaits its answer.
+            answer.add_done_callback(_mark_retrieved)
+        self._requests[self._numbers] = _PendingRequest(frame, answer, is_kept, consumer, size)
         return answer
 
     def on_reply(self, reply: LogReply) -> None:
         """Resolves the request of a reply."""
-        asked = self._requests.pop(reply.number, None)
+        asked = self._forget(reply.number)
         if asked is None or asked.answer.done():
             return
         if reply.code:
@@ -469,7 +492,7 @@ class DurableClient:
         """Fails the requests that match."""
         for number, each in list(self._requests.items()):
             if is_meant(each):
-                del self._requests[number]
+                self._forget(number)
                 if not each.answer.done():
                     each.answer.set_exception(failure.copy())
 
