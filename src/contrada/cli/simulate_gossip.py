@@ -11,7 +11,7 @@ from contrada.cli import shared_options as options
 from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
 from contrada.cli.table_output import print_records, progress_bar
 from contrada.lab.gossip_rounds import gossip_figures
-from contrada.lab.gossip_rounds.gossip_runs import disseminate_all
+from contrada.lab.gossip_rounds.gossip_runs import disseminate
 
 POINT_RUNS_MAX: Final = 100_000
 """Runs of each point of a figure. Beyond it: the command is refused."""
@@ -87,7 +87,7 @@ def gossip(
     analysed: dict[gossip_figures.GossipPoint, gossip_figures.AnalysedPoint] = {}
     with progress_bar() as progress:
         task = progress.add_task("runs", total=len(plans))
-        ran = sweep_results(plans, disseminate_all, engine, jobs, lambda: progress.advance(task))
+        ran = sweep_results(disseminate, plans, engine, jobs, lambda: progress.advance(task))
         outcomes = {outcome.plan: outcome for outcome in ran}
         task = progress.add_task("analysis", total=len(points))
         for each in gossip_figures.analyse_all(chosen, jobs):

@@ -19,8 +19,8 @@ from contrada.lab.simulation.overlay_cost import (
     Cost,
     draw,
     filter_of,
+    measure,
     plans,
-    sweep,
 )
 from contrada.lab.simulation.script_steps import BROKERS_MAX
 from contrada.lab.simulation.sites import sites_of
@@ -135,7 +135,7 @@ def overlay(
     sets = {"made": [filter_of(chance) for _ in range(parties[-1])], **sets}
     with progress_bar() as progress:
         task = progress.add_task("runs", total=len(chosen))
-        costs = sweep_results(chosen, sweep, engine, jobs, lambda: progress.advance(task))
+        costs = sweep_results(measure, chosen, engine, jobs, lambda: progress.advance(task))
         task = progress.add_task("savings", total=len(SAVINGS) * sum(map(len, sets.values())))
         savings = [saved(name, each, lambda: progress.advance(task)) for name, each in sets.items()]
     costs.sort(key=lambda cost: chosen.index(cost.plan))

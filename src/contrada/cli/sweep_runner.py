@@ -2,13 +2,14 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 import click
 
 from contrada.cli import shared_options as options
 from contrada.errors import MissingRequirementError
+from contrada.lab.simulation.process_pool import in_processes
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -34,11 +35,7 @@ def explain_columns(title: str, columns: dict[str, str], width: int) -> str:
 
 
 def sweep_results(
-    chosen: Sequence[P],
-    in_processes: Callable[[Sequence[P], int], Iterable[R]],
-    engine: str,
-    jobs: int,
-    advance: Callable[[], None],
+    run: Callable[[P], R], chosen: Iterable[P], engine: str, jobs: int, advance: Callable[[], None]
 ) -> list[R]:
     """Runs plans until an interrupt; returns the results. Raises MissingRequirementError."""
     results: list[R] = []
@@ -47,24 +44,43 @@ def sweep_results(
         results.append(result)
         advance()
 
-    if not _wants_spark(engine):
-        for each in in_processes(chosen, jobs):
-            take(each)
-        return results
-    from contrada.integrations.spark.spark_session import run_interruptibly, spark_session
-    from contrada.integrations.spark.sweeps import GOSSIPS, OVERLAYS, sweep_on_spark
+    sweep_each(run, chosen, engine, jobs, take)
+    return results
 
-    sweep = OVERLAYS if isinstance(chosen[0], OVERLAYS.plan) else GOSSIPS
+
+def sweep_each(
+    run: Callable[[P], R],
+    chosen: Iterable[P],
+    engine: str,
+    jobs: int,
+    take: Callable[[R], None],
+    master: str | None = None,
+) -> None:
+    """Runs plans until an interrupt, and calls `take` with each result, as completed. Spark knows
+    the functions of `sweeps.SWEEPS`; without a `master` it is on this machine. Raises
+    MissingRequirementError.
+    """
+    if not _wants_spark(engine):
+        for each in in_processes(run, chosen, jobs):
+            take(each)
+        return
+    from contrada.integrations.spark.spark_session import (
+        check_form,
+        run_interruptibly,
+        spark_session,
+    )
+    from contrada.integrations.spark.sweeps import SWEEPS, sweep_on_spark
+
+    check_form(master, None)
 
     def work(stop: threading.Event) -> None:
-        with spark_session(jobs) as session:
-            for each in sweep_on_spark(session, chosen, sweep):  # type: ignore[misc]
+        with spark_session(jobs, master=master) as session:
+            for each in sweep_on_spark(session, chosen, SWEEPS[run]):
                 if stop.is_set():
                     return
                 take(each)
 
     run_interruptibly(work)
-    return results
 
 
 def _wants_spark(engine: str) -> bool:

@@ -3,9 +3,10 @@
 A run is a pure function of its plan, so the results equal those of the embedded sweep.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, disseminate
 from contrada.lab.simulation.overlay_cost import Cost, Plan, measure
+from contrada.lab.simulation.worlds import WorldPlan, WorldResult, run_world
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -38,13 +40,20 @@ OVERLAYS: Final = Sweep(measure, Plan, Cost, 8)
 GOSSIPS: Final = Sweep(disseminate, GossipPlan, GossipOutcome, 200)
 """Gossiping groups: a run takes milliseconds."""
 
+WORLDS: Final = Sweep(run_world, WorldPlan, WorldResult, 32)
+"""Worlds with faults: a run takes a tenth of a second to some seconds."""
 
-def sweep_on_spark(session: SparkSession, chosen: Sequence[P], sweep: Sweep[P, R]) -> Iterator[R]:
+SWEEPS: Final[dict[Callable[[Any], Any], Sweep[Any, Any]]] = {
+    each.run: each for each in (OVERLAYS, GOSSIPS, WORLDS)
+}
+"""All sweeps by their function."""
+
+
+def sweep_on_spark(session: SparkSession, chosen: Iterable[P], sweep: Sweep[P, R]) -> Iterator[R]:
     """Runs plans in consecutive jobs; yields results as they are done."""
     cores = session.sparkContext.defaultParallelism
-    size = sweep.round_runs * cores
-    for start in range(0, len(chosen), size):
-        plans = [msgspec.json.encode(plan).decode() for plan in chosen[start : start + size]]
+    size, remaining = sweep.round_runs * cores, iter(chosen)
+    while plans := [msgspec.json.encode(plan).decode() for plan in islice(remaining, size)]:
         frame = session.createDataFrame(list(enumerate(plans)), "place int, plan string")
         even = frame.repartitionByRange(max(1, min(len(plans), 8 * cores)), "place")
         work = for_worker(partial(_run_plans, sweep), needs_kernels=False)

@@ -2,7 +2,7 @@
 
 import gc
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from multiprocessing import get_context
 from typing import Final, TypeVar
@@ -15,7 +15,7 @@ COLLECT_AFTER: Final = 50_000
 """Objects after which a process collects garbage: a run keeps most of its objects to its end."""
 
 
-def in_processes(function: Callable[[C], R], cases: Sequence[C], jobs: int) -> Iterator[R]:
+def in_processes(function: Callable[[C], R], cases: Iterable[C], jobs: int) -> Iterator[R]:
     """Yields the result of each case, as completed; one job is this process, in order.
 
     Only as many cases are submitted as run, so an early end need not wait for the others.

@@ -1,9 +1,11 @@
-"""`run_worlds`: many worlds, in several processes; `shrink`: the shortest script with a fault."""
+"""`run_world`: the result of a world; `shrink`: the shortest script with a fault."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final, get_args
+
+import msgspec
 
 from contrada.lab.simulation.oracle import Outcome
 from contrada.lab.simulation.process_pool import in_processes
@@ -45,6 +47,13 @@ def kinds(only: str = "") -> list[Kind]:
     return [kind for kind in every if only in kind.name]
 
 
+class WorldPlan(msgspec.Struct, frozen=True):
+    """A world: a seed of a kind."""
+
+    kind: Kind
+    seed: int
+
+
 @dataclass(frozen=True, slots=True)
 class WorldResult:
     """The result of a world."""
@@ -56,18 +65,17 @@ class WorldResult:
     seconds: float
 
 
-def run_world(case: tuple[Kind, int]) -> WorldResult:
-    """Makes the world of a kind and a seed, and runs it."""
-    kind, seed = case
+def run_world(plan: WorldPlan) -> WorldResult:
+    """Makes the world of a plan, and runs it."""
     begun = monotonic()
-    script = weave(make_script(seed, kind))
+    script = weave(make_script(plan.seed, plan.kind))
     outcome = run(script)
-    return WorldResult(kind, seed, script.brokers, outcome, monotonic() - begun)
+    return WorldResult(plan.kind, plan.seed, script.brokers, outcome, monotonic() - begun)
 
 
-def run_worlds(chosen: Sequence[Kind], seeds: Sequence[int], jobs: int) -> Iterator[WorldResult]:
-    """Runs the worlds of some kinds and seeds, as completed; one job is this process."""
-    return in_processes(run_world, [(kind, seed) for seed in seeds for kind in chosen], jobs)
+def run_worlds(plans: Iterable[WorldPlan], jobs: int) -> Iterator[WorldResult]:
+    """Runs the worlds of some plans, as completed; one job is this process."""
+    return in_processes(run_world, plans, jobs)
 
 
 def shortest(ran: WorldResult) -> str:
