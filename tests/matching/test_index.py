@@ -23,6 +23,7 @@ import contrada as ct
 from contrada.errors import EncodingError, InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.integrations.dialects import cesql, sql
 from contrada.model.algebra.notification import Envelope
+from contrada.model.codec import to_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.native import INTERPRETED_VARIABLE
 from contrada.model.rule import Rule
@@ -599,6 +600,12 @@ def test_a_residue_is_removed_with_its_key(compiled: bool) -> None:
     for wrong in (5, None, RULES):
         with pytest.raises(InvalidFilterError):
             index.add("k", wrong)  # type: ignore[arg-type]
+    index.add("k", RULES["same"])
+    encoding = to_msgpack(ct.Filter("a = 1"))
+    index.add_encoded(iter(["k"]), [encoding])
+    assert index.match({"a": 1, "b": 2}) == ["k"]
+    with pytest.raises(ValueError, match="2 keys for 1 filters"):
+        index.add_encoded(["k", "m"], [encoding])
 
 
 def test_a_rule_with_a_residue_covers_nothing_for_sure(tmp_path: Path) -> None:

@@ -420,3 +420,29 @@ def test_no_edge_of_a_word_is_between_characters(size: int) -> None:
         ]
         assert held.contains(text) is any(a == b for a, b in sides), text
         assert edges.contains(text) is any(a != b for a, b in sides), text
+
+
+@pytest.mark.parametrize(
+    ("escape", "texts"),
+    [
+        (r"\0", ["\0"]),
+        (r"\07", ["\7"]),
+        (r"\012", ["\n"]),
+        (r"\0123", ["\n3"]),
+        (r"\08", ["\x008"]),
+        (r"\x41", ["A"]),
+        (r"\x{1f600}", ["😀"]),
+        (r"\.\-\_", [".-_"]),
+    ],
+)
+def test_escapes_are_those_of_re2(escape: str, texts: list[str]) -> None:
+    """An expression would find another character than in the program that it was copied from."""
+    held = sets.matches(f"^{escape}$")
+    assert [text for text in (*texts, "0", "7", "012", "x41") if held.contains(text)] == texts
+
+
+@pytest.mark.parametrize("escape", [r"\x{110000}", r"\x{d800}", r"\xg", r"\x4", r"\q", "(*FAIL)"])
+def test_escapes_of_no_character_are_refused(escape: str) -> None:
+    """They would be read as other characters."""
+    with pytest.raises(InvalidFilterError):
+        sets.matches(escape)

@@ -139,6 +139,8 @@ def test_distinct_is_estimated_beyond() -> None:
     assert abs(whole.result() - count) <= 3 * 0.016 * count
     low, high = whole.bounds or (0, 0)
     assert low <= count <= high
+    below, above = whole.result() - low, high - whole.result()
+    assert below == pytest.approx(above, rel=0.1), "both are two standard deviations"
     parts = [accumulate(Distinct(), *range(n, count, 3)) for n in range(3)]
     for order in (parts, parts[::-1]):
         joined = accumulate(Distinct(), *range(0, count, 7))

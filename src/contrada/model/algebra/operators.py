@@ -23,7 +23,7 @@ _INTERVALS: Final = tuple(name for name in sets.OPERATORS if registry.find(name)
 """Built-in operators whose sets are intervals; the others are in the registry."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Constraint:
     """A constraint on one attribute: `Constraint("price", "<", 100)`.
 

@@ -14,7 +14,7 @@ PATTERN_PARTS_MAX: Final = 64
 """Filters of a pattern. Beyond it: InvalidFilterError."""
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class Pattern:
     """A sequence of at least two filters. Immutable.
 

@@ -20,7 +20,7 @@ from contrada.service.requests import both, filters_of, narrowing_of, notificati
 from contrada.service.subjects import Item, Narrowable, Subscribable
 
 
-@dataclass(init=False, frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class SourceQuery:
     """A query of one or more alternatives, of which an answer meets one.
 
