@@ -9,6 +9,7 @@ SHARD=2/5 the second fifth of them. The same command continues a run that was en
 
 import hashlib
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -30,6 +31,13 @@ from tests.mutation.mutation_report import CONTROL, NO_TEST, outcome_of, write_r
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("model", "matching", "routing", "delivery")
 DEFAULTS: Final = {"PACKAGE": "all", "COUNT": "200", "SEED": "1", "SHARD": "1/1"}
+VALUES: Final = {
+    "PACKAGE": (re.compile("|".join((*PACKAGES, "all"))), f"all, {', '.join(PACKAGES)}"),
+    "COUNT": (re.compile(r"[1-9]\d*|all"), "a number from 1, or all"),
+    "SEED": (re.compile(r"\d+"), "a number"),
+    "SHARD": (re.compile(r"[1-9]\d*/[1-9]\d*"), "as 2/5"),
+}
+"""The options, each with the form of its values."""
 
 FIRST_TESTS: Final = 25
 """Tests of the first of two runs for a mutant. Most are found there, by few modules."""
@@ -49,14 +57,14 @@ CONTROL_EVERY: Final = 20
 
 def main(options: dict[str, str]) -> None:
     """Runs the mutants of a session that have no result yet, and writes the report."""
-    package, shard = options["PACKAGE"], options["SHARD"].partition("/")
+    package, (shard, shards) = options["PACKAGE"], options["SHARD"].split("/")
     count = None if options["COUNT"] == "all" else int(options["COUNT"])
     packages = PACKAGES if package == "all" else (package,)
-    name = "-".join((package, options["COUNT"], options["SEED"], "of".join(shard[::2])))
+    name = "-".join((package, options["COUNT"], options["SEED"], f"{shard}of{shards}"))
     os.nice(19)
     files = _project_files()
     home = ROOT / "build" / "mutation" / _digest(files)
-    tree = home / f"tree-{'of'.join(shard[::2])}"
+    tree = home / f"tree-{shard}of{shards}"
     _copy(files, tree)
     os.chdir(tree)
     os.environ["PYTHONPATH"] = f"{tree / 'src'}{os.pathsep}{tree}"
@@ -74,7 +82,7 @@ def main(options: dict[str, str]) -> None:
                 if each.parts[2] in packages
             ]
             drawn = draw_mutants(modules, count, int(options["SEED"]), home / f"{name}.scratch")
-            items = drawn[int(shard[0]) - 1 :: int(shard[2])]
+            items = drawn[int(shard) - 1 :: int(shards)]
             session.add_work_items(items)
             session.add_work_items(_control(each) for each in items[::CONTROL_EVERY])
         try:
@@ -156,8 +164,22 @@ def _copy(files: list[Path], tree: Path) -> None:
         shutil.copy2(ROOT / each, tree / each)
 
 
+def _options(arguments: list[str]) -> dict[str, str]:
+    """Returns all options. Raises SystemExit for one that is unknown or has no such value."""
+    options = dict(DEFAULTS)
+    for each in arguments:
+        name, _, value = each.partition("=")
+        if name not in VALUES:
+            sys.exit(f"unknown option {each!r}: expected {', '.join(VALUES)}")
+        pattern, words = VALUES[name]
+        if not pattern.fullmatch(value):
+            sys.exit(f"{each}: expected {words}")
+        options[name] = value
+    shard, shards = map(int, options["SHARD"].split("/"))
+    if not 1 <= shard <= shards:
+        sys.exit(f"SHARD={options['SHARD']}: expected 1/{shards} to {shards}/{shards}")
+    return options
+
+
 if __name__ == "__main__":
-    given = dict(each.split("=", 1) for each in sys.argv[1:] if "=" in each)
-    if len(given) < len(sys.argv) - 1 or not given.keys() <= DEFAULTS.keys():
-        sys.exit(f"options are {' '.join(f'{name}={value}' for name, value in DEFAULTS.items())}")
-    main(DEFAULTS | given)
+    main(_options(sys.argv[1:]))

@@ -21,6 +21,12 @@ Span: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
 WITHOUT_EFFECT: Final = {"entry", "kernel", "overload", "override"}
 """Decorators that return an interpreted function as it is."""
 
+UNNOTICED: Final = {
+    f"core/ReplaceComparisonOperator_{each}"
+    for each in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq")
+}
+"""Replacements that change nothing for small numbers, members of enumerations and None."""
+
 
 def is_compiled(module: Path) -> bool:
     """Whether `contrada._native` has the functions of a module."""
@@ -52,7 +58,10 @@ def draw_mutants(
 
 
 def find_mutants(modules: list[Path], scratch: Path) -> list[MutationSpec]:
-    """Returns all mutants of modules but those of types, in order of their places."""
+    """Returns the mutants of modules that tests can notice, in order of their places.
+
+    Those of types, which nothing evaluates, and of `UNNOTICED` are left out.
+    """
     with use_db(str(scratch), WorkDB.Mode.create) as database:
         init(modules, database, {})
         found = [item.mutations[0] for item in database.work_items]
@@ -61,6 +70,7 @@ def find_mutants(modules: list[Path], scratch: Path) -> list[MutationSpec]:
     evaluated = (
         each
         for each in found
+        if each.operator_name not in UNNOTICED
         if not any(start <= each.start_pos < end for start, end in types[each.module_path])
     )
     return sorted(

@@ -40,6 +40,15 @@ def test_types_have_no_mutants(module: Path, tmp_path: Path) -> None:
     }
 
 
+def test_identity_for_equality_is_no_mutant(tmp_path: Path) -> None:
+    """A survivor that no test can find would be looked at again and again."""
+    module = tmp_path / "module.py"
+    module.write_text("is_one = one == 1 or one is None\n", "utf-8")
+    found = {each.operator_name for each in find_mutants([module], tmp_path / "scratch")}
+    assert "core/ReplaceComparisonOperator_Eq_NotEq" in found
+    assert {each for each in found if each.endswith(("Eq_Is", "Is_Eq"))} == set()
+
+
 def test_a_place_is_drawn_once(module: Path, tmp_path: Path) -> None:
     """Operators with many replacements would be most of a sample, and one seed be many samples."""
 
