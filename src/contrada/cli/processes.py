@@ -73,9 +73,7 @@ class Processes:
         """Prints a line."""
         try:
             click.echo(line, err=err)
-        except (
-            OSError
-        ) as error:  # The reader is closed; the pipes of the processes must still be drained.
+        except OSError as error:  # The reader is closed; the pipes must still be drained.
             if not self._ending.done():
                 self._ending.set_exception(error)
 

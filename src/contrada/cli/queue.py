@@ -4,13 +4,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import click
-import msgspec
 
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
 from contrada.cli.stats import ask_broker
-from contrada.cli.table_output import output, progress_of, table
+from contrada.cli.table_output import print_records, progress_of, table
 from contrada.delivery.queue_messages import QueueState
 from contrada.model.domains.values import datetime_of
 from contrada.net.client.tcp_service import TcpService
@@ -48,11 +47,7 @@ def list_(address: str, as_json: bool, approach: Approach) -> None:
     since the start of the broker.
     """
     found = run(ask_broker(address, approach, _all_states))
-    if as_json:
-        for each in found:
-            click.echo(msgspec.json.encode(each).decode())
-    else:
-        output().print(queue_table(found))
+    print_records(found, queue_table(found), as_json=as_json)
 
 
 async def _all_states(service: TcpService) -> list[QueueState]:
@@ -83,10 +78,7 @@ def queue_table(states: Iterable[QueueState]) -> Any:
 def show(name: str, address: str, as_json: bool, approach: Approach) -> None:
     """Show the counts of a queue."""
     found = run(ask_broker(address, approach, lambda service: service.queues.state(name)))
-    if as_json:
-        click.echo(msgspec.json.encode(found).decode())
-    else:
-        output().print(queue_table([found]))
+    print_records([found], queue_table([found]), as_json=as_json)
 
 
 @queue.command("peek")

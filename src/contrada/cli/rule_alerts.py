@@ -94,7 +94,7 @@ class RuleAlerts:
         self._matcher = CorrelationMatcher(self._correlations, is_live=True)
         asked = [rule.filters for rule in self._rules.values()]
         asked += [rule.asked for rule in self._correlations.values()]
-        self.filters = FilterSet([each for filters in asked for each in filters.filters])
+        self.filters = FilterSet(asked)
 
     def text(self, found: Found, *, as_json: bool) -> str:
         """Returns the lines of all alerts, or ""."""

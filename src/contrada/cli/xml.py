@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 from rich.table import Table
 
 from contrada.cli import shared_options as options
@@ -19,7 +18,7 @@ from contrada.cli.log_output import log
 from contrada.cli.notification_output import json_line, parts_of
 from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
 from contrada.cli.sub import print_losses
-from contrada.cli.table_output import output
+from contrada.cli.table_output import print_records
 from contrada.errors import InputError, ServiceClosedError
 from contrada.integrations.documents import document_of
 from contrada.integrations.documents.naming_table import NamingTable
@@ -365,11 +364,7 @@ def list_names(
             return await Names(service, wait_s=timeout).all(where)
 
     found = sorted(run(ask()), key=lambda each: (each.kind, each.original, each.rank))
-    if as_json:
-        for each in found:
-            click.echo(msgspec.json.encode(each._asdict()))
-        return
     table = Table("kind", "generated", "original", "position", "who", box=None, pad_edge=False)
     for each in found:  # Received texts: without control characters of a terminal.
         table.add_row(*(text if text.isprintable() else repr(text) for text in each[:5]))
-    output().print(table)
+    print_records((each._asdict() for each in found), table, as_json=as_json)

@@ -116,10 +116,6 @@ class _DocumentParts:
         return key
 
 
-def _members(found: Filter | FilterSet) -> tuple[Filter, ...]:
-    return found.filters if isinstance(found, FilterSet) else (found,)
-
-
 def _servers(address: str | Sequence[str] | None) -> dict[str, Any]:
     """Returns the brokers of an address, or of several."""
     parts = [
@@ -151,9 +147,9 @@ def _payload(found: Filter | FilterSet | Pattern | None) -> dict[str, Any]:
 
     It says nothing about their types, since the attribute may have further values.
     """
-    if not isinstance(found, Filter | FilterSet) or len(_members(found)) != 1:
+    if not isinstance(found, Filter | FilterSet) or len(found.filters) != 1:
         return {"type": "object"}
-    (only,) = _members(found)
+    (only,) = found.filters
     required = [name for name, values in only.sides.items() if not values.holds(ABSENT_KEY)]
     return {
         "type": "object",

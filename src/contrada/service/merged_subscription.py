@@ -107,9 +107,6 @@ class MergedSubscription(QueuedSubscription[Any]):
     def _taken(self, size: int) -> None:
         self._room.release()
 
-    def _lost_before(self) -> tuple[int, int]:
-        return 0, 0
-
 
 def merged_subscription(
     disseminations: Iterable[Disseminates],

@@ -239,7 +239,7 @@ def _refused(one: GossipNode) -> int:
 @on_loop
 async def test_floods_are_dropped_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood would fill the memory, or drown out all other participants."""
-    monkeypatch.setattr(nodes_module, "passed_us", lambda: 0)  # All datagrams arrive together.
+    monkeypatch.setattr(nodes_module, "monotonic_us", lambda: 0)  # All datagrams arrive together.
     rates = Rates(in_=100_000, in_all=200_000)
     async with node(rates=rates) as one:
         begun = pieces_of(bytes(3 * DATAGRAM_BYTES_MAX), 1)[0]

@@ -9,7 +9,6 @@ Source: EPFL 2503 §6.4 to §6.6.
 
 import asyncio
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -52,6 +51,7 @@ from contrada.service import (
 )
 from contrada.service.async_resource import AsyncResource
 from contrada.service.clock import wall_clock_us
+from contrada.service.deadlines import monotonic_us
 from contrada.service.embedded_service import LocalQueue
 from contrada.service.envelope_factory import EnvelopeFactory, with_identity
 from contrada.service.loop_guards import check_loop, checked_when_full, running_loop
@@ -143,8 +143,8 @@ class GossipNode(AsyncResource):
         self._stamp = EnvelopeFactory(publisher)
         self._seal = GroupSeal(key, self.group.agreed, senders_max=limits.senders_max)
         self._assembling = Reassembly(limits)
-        self._inflow = Inflow(self._rates, passed_us(), limits.places_rated_max)
-        self.outflow = Outflow(self._rates, self._transmit, passed_us, limits.unsent_bytes_max)
+        self._inflow = Inflow(self._rates, monotonic_us(), limits.places_rated_max)
+        self.outflow = Outflow(self._rates, self._transmit, monotonic_us, limits.unsent_bytes_max)
         self.refused: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._subscriptions: dict[str, GroupSubscription] = {}
@@ -380,7 +380,7 @@ class GossipNode(AsyncResource):
 
     def _tick(self) -> None:
         self._plan()
-        self._assembling.forget(passed_us())
+        self._assembling.forget(monotonic_us())
         self.handle(messages.Tick())
         self._ticked.set()
 
@@ -392,7 +392,7 @@ class GossipNode(AsyncResource):
             return
         self._counts["received"] += 1
         self._counts["received_bytes"] += len(datagram)
-        passed = passed_us()
+        passed = monotonic_us()
         reason = OVERSIZED if len(datagram) > DATAGRAM_BYTES_MAX else self._seal.is_ours(datagram)
         reason = reason or self._inflow.refuses(source, len(datagram), passed)
         if reason:
@@ -502,24 +502,12 @@ class GroupSubscription(QueuedSubscription[Any]):
         self._node.leave(self._identity)
 
     async def _enter(self) -> None:
-        self._node.enter(self._identity, _set_of(self._filters), self)
+        self._node.enter(self._identity, FilterSet(self._filters), self)
 
     async def _replace(self) -> None:
         assert self._next is not None, "it is updated"
-        self._node.enter(self._identity, _set_of(self._next), self)
+        self._node.enter(self._identity, FilterSet(self._next), self)
 
     async def _leave(self) -> None:
         with suppress(ServiceClosedError):
             self._node.leave(self._identity)
-
-    def _lost_before(self) -> tuple[int, int]:
-        return 0, 0
-
-
-def passed_us() -> int:
-    """Returns microseconds of a monotonic clock."""
-    return time.monotonic_ns() // 1000
-
-
-def _set_of(filters: Filter | FilterSet) -> FilterSet:
-    return filters if isinstance(filters, FilterSet) else FilterSet([filters])

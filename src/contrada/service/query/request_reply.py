@@ -42,8 +42,7 @@ class RequestSource:
     """A source that answers requests which match a filter, by a function."""
 
     def __init__(self, subject: Subscribable, function: Replier) -> None:
-        found = filters_of(subject)
-        self.filters = found if isinstance(found, FilterSet) else FilterSet([found])
+        self.filters = FilterSet(filters_of(subject))
         self._residue = residue_of(subject)
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)

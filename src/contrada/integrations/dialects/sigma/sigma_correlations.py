@@ -81,7 +81,7 @@ def read_correlation(
     kind = given.get("type")
     parts: list[list[FilterSet]]
     if kind == "event_count":
-        union = FilterSet([each for rule in filters.values() for each in rule.filters])
+        union = FilterSet(filters.values())
         parts = [[union] * _least(given.get("condition"), PATTERN_PARTS_MAX)]
     elif kind in ("temporal", "temporal_ordered"):
         condition = given.get("condition")

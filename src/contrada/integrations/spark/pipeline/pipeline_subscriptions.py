@@ -21,7 +21,7 @@ from contrada.integrations.files.record_matcher import RecordFilter
 from contrada.model import Filter, FilterSet, Pattern, from_msgpack
 from contrada.net.client.tcp_service import TcpService, read_subscriptions
 from contrada.net.wire.inspection import HeldFilters
-from contrada.service.settings import read_text
+from contrada.service.settings import read_bytes, read_text
 
 NamedFilters: TypeAlias = Mapping[str, RecordFilter]
 """Subscriptions by name."""
@@ -90,10 +90,7 @@ def digest_of(origin: SubscriptionsOrigin) -> str:
     found = blake2b(digest_size=16)
     suffixes = subscription_files.DIALECTS[origin.dialect].suffixes if origin.dialect else ()
     for path in subscription_files.rule_files((origin.file,), suffixes):
-        try:
-            found.update(path.read_bytes())
-        except OSError as error:
-            raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+        found.update(read_bytes(path))
     return found.hexdigest()
 
 
