@@ -39,7 +39,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all spark-versions versions vectors verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills console-load coverage mutation hooks bench bench-compare benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all spark-versions versions vectors verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills night night-report console-load coverage mutation hooks bench bench-compare benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -130,6 +130,13 @@ machines: $(STAMP) ## 500 long runs of clients and a broker that do anything in 
 
 kills: $(STAMP) ## kill Spark's drivers, executors and workers under streams and runs; ten million rows; half an hour
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q -m long
+
+night: $(STAMP) ## all long programs in turns for HOURS=8, of seeds SHARD=1/1; DIR=out/night; resumes
+	@$(WITH_JAVA) $(BIN)/python -m tests.night --hours $(or $(HOURS),8) --shard $(or $(SHARD),1/1) \
+		--folder $(or $(DIR),out/night) $(if $(JOBS),--jobs $(JOBS))
+
+night-report: $(STAMP) ## make DIR/report.md of the results of all shards in DIR=out/night
+	@$(BIN)/python -m tests.night_report $(or $(DIR),out/night)
 
 console-load: $(STAMP) ## watch 10,000 events a second in the console for SECONDS=600; measures the page and the broker
 	@$(BIN)/python -m tests.integrations.http.console_load $(or $(SECONDS),600)

@@ -28,6 +28,10 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("default"), max_examples=25)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=100_000)
+# Examples of `--hypothesis-seed`, and none of former runs.
+settings.register_profile(
+    "seeded", settings.get_profile("default"), max_examples=10_000, derandomize=False, database=None
+)
 settings.load_profile("default")
 
 # A shell starts what stands in its background with Ctrl-C ignored, and programs inherit that:

@@ -5,7 +5,7 @@ with changing advertisements, quiet servers, and clients with patterns. Timestam
 skewed, so that many are equal and few arrive in order; the slack is the least one without late
 notifications: twice the skew, the grain, and the longest path.
 
-    python -m tests.routing.assembly_worlds 10000      as many worlds, in two processes
+    python -m tests.routing.assembly_worlds COUNT FIRST      seeds from FIRST on, in two processes
 """
 
 import heapq
@@ -502,16 +502,17 @@ def run_world(seed: int, *, validate: bool = False) -> tuple[int, int]:
     return matches, world.delegated
 
 
-def main(count: int) -> int:
+def main(count: int, first: int = 0) -> int:
     """Runs many worlds in two processes; prints their totals, or the failed one."""
     totals: Counter[str] = Counter()
     with ProcessPoolExecutor(2) as pool:
-        for seed, result in enumerate(pool.map(run_world, range(count), chunksize=50), start=1):
+        results = pool.map(run_world, range(first, first + count), chunksize=50)
+        for done, result in enumerate(results, start=1):
             totals.update(dict(zip(("matches", "delegated"), result, strict=True)))
-            if seed % 500 == 0 or seed == count:
-                sys.stderr.write(f"{seed} worlds, {dict(totals)}\n")
+            if done % 500 == 0 or done == count:
+                sys.stderr.write(f"{done} worlds, {dict(totals)}\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))
+    sys.exit(main(*map(int, sys.argv[1:] or ["10000"])))

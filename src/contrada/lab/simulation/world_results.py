@@ -13,7 +13,6 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -170,7 +169,6 @@ def describe_machine() -> str:
     return f"{platform.node()}, {os.cpu_count()} processors, Python {platform.python_version()}"
 
 
-@cache
 def code_digest() -> str:
     """Returns a short digest of all Python sources of the package, with their names."""
     root, digest = Path(__file__).parents[2], hashlib.sha256()
