@@ -132,12 +132,7 @@ def match(
         raise click.UsageError("--json is for --count; matches are JSON always")
     reading = read_flags.reading_of(marks=mark, **given)
     with uncollected():
-        wanted: Mapping[str, RecordFilter]
-        wanted, correlations, refused = (
-            report_rules(subscriptions, dialect, **rules)
-            if dialect is not None
-            else (load_subscriptions(subscriptions), {}, False)
-        )
+        wanted, correlations, refused = _wanted(subscriptions, dialect, rules)
         inputs = [_input(path, format_name, reading) for path in files]
         asked = (each.asked for each in correlations.values())
         matcher = Matcher([*wanted.values(), *asked], reading)
@@ -164,6 +159,17 @@ def _input(path: Path, format_name: str | None, reading: ReadOptions) -> tuple[P
     if format_name is None:
         raise click.UsageError("standard input needs --format")
     return Path("/dev/stdin"), format_name, "standard input"
+
+
+def _wanted(
+    place: Path, dialect: str | None, rules: Mapping[str, Any]
+) -> tuple[Mapping[str, RecordFilter], Mapping[str, CorrelationRule], bool]:
+    """Returns the subscriptions and the correlations by name, and whether rules were refused;
+    reports the refusals.
+    """
+    if dialect is not None:
+        return report_rules(place, dialect, **rules)
+    return load_subscriptions(place), {}, False
 
 
 class _MatchReport:
