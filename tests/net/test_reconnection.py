@@ -253,7 +253,10 @@ async def test_unanswered_publications_are_not_sent_twice() -> None:
     async with Broker(port=0, limits=limits) as broker, connect(broker.address) as service:
         states = service.connection_states()
         frames = ClientLimits().publish_frames_max + 1
-        with mock.patch.object(IngressQueue, "_work", stuck):
+        with (
+            mock.patch.object(IngressQueue, "_publish_now", lambda *_: False),
+            mock.patch.object(IngressQueue, "_work", stuck),
+        ):
             items = [{"n": n} for n in range(frames * ClientLimits().publish_notifications_max)]
             each = [asyncio.create_task(service.publish(item)) for item in items]
             batch = asyncio.create_task(service.publish_batch(items))
