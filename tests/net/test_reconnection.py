@@ -254,7 +254,7 @@ async def test_unanswered_publications_are_not_sent_twice() -> None:
         states = service.connection_states()
         frames = ClientLimits().publish_frames_max + 1
         with (
-            mock.patch.object(IngressQueue, "_publish_now", lambda *_: False),
+            mock.patch.object(IngressQueue, "_publish_now", return_value=False),
             mock.patch.object(IngressQueue, "_work", stuck),
         ):
             items = [{"n": n} for n in range(frames * ClientLimits().publish_notifications_max)]
