@@ -8,9 +8,9 @@ are in `worlds-1-of-4.jsonl`. The same command resumes. SIGINT and SIGTERM end t
 """
 
 import argparse
-import ctypes
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +52,8 @@ END_WAIT_S: Final = 30.0
 FAILURES_MAX: Final = 3
 """Failures in a row of a program, each within `LEAST_S`. Beyond it: it is left out."""
 
-PR_SET_PDEATHSIG: Final = 1
+# A program gets SIGINT when the night is killed. Else it would run on beside the next one.
+LAUNCHER: Final = ("setpriv", "--pdeathsig", "INT") if shutil.which("setpriv") else ()
 
 Status = Literal["holds", "failed", "hangs", "interrupted"]
 
@@ -274,13 +275,12 @@ def run_bounded(command: str, log: Path, bound_s: float) -> tuple[Status, int]:
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            shlex.split(command),
+            [*LAUNCHER, *shlex.split(command)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
             start_new_session=True,
-            preexec_fn=end_with_parent,
         ) as process,
     ):
         try:
@@ -297,13 +297,6 @@ def run_bounded(command: str, log: Path, bound_s: float) -> tuple[Status, int]:
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
     return status or ("failed" if code else "holds"), code
-
-
-def end_with_parent() -> None:
-    """Lets a process get SIGINT when this one is killed, else it would run on beside the next."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def revision() -> str:
