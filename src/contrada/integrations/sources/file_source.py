@@ -56,7 +56,7 @@ ROWS_READ_AT_ONCE: Final = 8_192
 """Rows of files in memory at once. Beyond it: the next are read when these are consumed."""
 
 
-class FileSource:
+class FileSource(descriptions.DescribedSource):
     """Files of one format, each row an item.
 
     `paths` is a path, a folder, a pattern as of `glob`, or several of these. The format is
@@ -86,8 +86,7 @@ class FileSource:
         self._format = format
         self._names = None if columns is None else tuple(map(domains.check_user_name, columns))
         self._zone = zone_of(zone)
-        self.fresh_s = fresh_s
-        self._description = descriptions.Fresh(self._described, description, fresh_s)
+        super().__init__(description, fresh_s)
 
     @property
     def place(self) -> str:
@@ -106,10 +105,7 @@ class FileSource:
             kept = pushed(question, {each: found.schema.field(each).type for each in names})
             yield from filter(question.answers, self._items(found, names, kept))
 
-    def describe(self, now_us: int) -> Offer:
-        return self._description.describe(now_us)
-
-    def _described(self) -> Offer:
+    def _describe(self) -> Offer:
         with errors_at(self.place, _is_of_files):
             paths, kind = self._paths()
             if kind == "json":

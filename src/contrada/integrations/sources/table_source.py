@@ -137,7 +137,7 @@ class Database(Protocol):
 DatabaseConnector: TypeAlias = Callable[[], Any]
 
 
-class TableSource:
+class TableSource(descriptions.DescribedSource):
     """A table of SQLite or PostgreSQL, each row an item.
 
     `connect` is the path of a SQLite file, a URL (`sqlite:///path`, `postgresql://…` as in libpq),
@@ -168,8 +168,7 @@ class TableSource:
             raise ServiceError(f"table = {table!r}: expected a name, or a schema and a name")
         self._names = None if columns is None else tuple(map(check_user_name, columns))
         self._zone = zone_of(zone)
-        self.fresh_s = fresh_s
-        self._description = descriptions.Fresh(self._described, description, fresh_s)
+        super().__init__(description, fresh_s)
 
     @property
     def place(self) -> str:
@@ -188,11 +187,8 @@ class TableSource:
             items = items_of(self.place, names, rows, self._zone)
             yield from filter(question.answers, items)
 
-    def describe(self, now_us: int) -> Offer:
-        """See `DataSource`. Cost: some passes over the table, unless it is fresh."""
-        return self._description.describe(now_us)
-
-    def _described(self) -> Offer:
+    def _describe(self) -> Offer:
+        """Derives the description. Cost: some passes over the table."""
         with self._opened() as database:
             columns = self._columns(database)
             sets = {

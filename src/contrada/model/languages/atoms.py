@@ -278,7 +278,7 @@ class PlainOperator(Operator):
 
     def check(self, constant: bytes) -> None:
         """Raises InvalidFilterError: without case only UTF-8 is compared."""
-        if self.nocase and not _is_utf8(constant):
+        if self.nocase and not is_utf8(constant):
             reason = "without case only UTF-8 text can be compared"
             raise InvalidFilterError(self.name, (constant,), reason)
 
@@ -299,7 +299,7 @@ class PlainOperator(Operator):
 
     def first(self, constant: bytes) -> bytes:
         """Returns the constant in its first spelling; of `=` only without case."""
-        if not self.nocase or not _is_utf8(constant):
+        if not self.nocase or not is_utf8(constant):
             return constant
         spelled = map(casefold.spellings, constant.decode())
         return b"".join(min(each, key=lambda text: (len(text), text)) for each in spelled)
@@ -321,7 +321,7 @@ class PlainOperator(Operator):
         a, b = constant, other.constant
         if self.nocase or two.nocase:
             # A part of a character does not fold as the whole character does.
-            if not (self.nocase or _is_utf8(a)) or not (two.nocase or _is_utf8(b)):
+            if not (self.nocase or is_utf8(a)) or not (two.nocase or is_utf8(b)):
                 return None
             a, b = casefold.fold(a), casefold.fold(b)
         if self.begins and self.ends:
@@ -333,7 +333,8 @@ class PlainOperator(Operator):
         return False if self.ends and two.ends and not (a.endswith(b) or b.endswith(a)) else None
 
 
-def _is_utf8(text: bytes) -> bool:
+def is_utf8(text: bytes) -> bool:
+    """Whether bytes are text."""
     try:
         text.decode()
     except UnicodeDecodeError:

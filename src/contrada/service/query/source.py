@@ -6,6 +6,7 @@ again at its first use after `fresh_s`: until then, queries that do not meet it 
 Source: CU-CS-948-03 §4 (an advertisement may cover more than there is).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from functools import reduce
 from typing import Final, Protocol, TypeAlias, runtime_checkable
@@ -34,27 +35,28 @@ DESCRIBED_NAMES_MAX: Final = 1_000
 FRESH_S: Final = 60.0
 """Seconds that a derived description holds by default. Beyond it: its next use derives it again."""
 
-OfferMaker: TypeAlias = Callable[[], Offer]
 
+class DescribedSource(ABC):
+    """The base of sources with a given description, or a derived one that holds for `fresh_s`."""
 
-class Fresh:
-    """A derived description that is cached for `fresh_s`, or a given one."""
-
-    def __init__(self, work_out: OfferMaker, given: Offered | None, fresh_s: float) -> None:
+    def __init__(self, description: Offered | None, fresh_s: float) -> None:
         given_s: object = fresh_s
         if isinstance(given_s, bool) or not isinstance(given_s, int | float) or not given_s >= 0:
             raise ServiceError(f"fresh_s = {fresh_s!r}: expected seconds, 0 or more")
-        self._given = None if given is None else offer_of(given)
-        self._work_out = work_out
-        self._fresh_us = fresh_s * 1e6
+        self.fresh_s = fresh_s
+        self._given = None if description is None else offer_of(description)
         self._known: tuple[int, Offer] | None = None
+
+    @abstractmethod
+    def _describe(self) -> Offer:
+        """Derives the description."""
 
     def describe(self, now_us: int) -> Offer:
         """The description; derived again when it is too old, or the clock was put back."""
         if self._given is not None:
             return self._given
-        if self._known is None or not 0 <= now_us - self._known[0] < self._fresh_us:
-            self._known = now_us, self._work_out()
+        if self._known is None or not 0 <= now_us - self._known[0] < self.fresh_s * 1e6:
+            self._known = now_us, self._describe()
         return self._known[1]
 
 
@@ -135,7 +137,7 @@ class DataSource(Protocol):
         ...
 
 
-class RecordSource:
+class RecordSource(DescribedSource):
     """A source of mappings, notifications or objects in memory, or of any iterable but an iterator.
 
     Without a `description` it is derived from the records, at most every `fresh_s` seconds. Records
@@ -152,21 +154,19 @@ class RecordSource:
         if iter(records) is records:
             reason = "an iterator could answer one query only; give a list"
             raise ServiceError(f"cannot offer a {type(records).__name__}: {reason}")
-        self._records, self.fresh_s = records, fresh_s
-        self._description = Fresh(
-            lambda: described(map(notification_of, records)), description, fresh_s
-        )
+        super().__init__(description, fresh_s)
+        self._records = records
 
     def answer(self, query: SourceQuery) -> Iterator[Notification]:
         """See `DataSource`. Cost: some microseconds for each record."""
         return query.select(self._records)
 
-    def describe(self, now_us: int) -> Offer:
-        """See `DataSource`. Cost: an iteration of all records."""
-        return self._description.describe(now_us)
+    def _describe(self) -> Offer:
+        """Derives the description. Cost: an iteration of all records."""
+        return described(map(notification_of, self._records))
 
 
-class FunctionSource:
+class FunctionSource(DescribedSource):
     """A source of the items that a function of the query returns, plainly or asynchronously.
 
     It may return more than answers: each item is tested exactly. An asynchronous result is passed
@@ -179,12 +179,12 @@ class FunctionSource:
     ) -> None:
         if not callable(function):
             raise ServiceError(f"cannot ask a {type(function).__name__}: expected a function")
+        super().__init__(description, FRESH_S)
         self._function = function
-        self._description = Fresh(lambda: Filter({}), description, FRESH_S)
 
     def answer(self, query: SourceQuery) -> Iterator[Notification] | AsyncIterable[Item]:
         given = self._function(query)
         return given if isinstance(given, AsyncIterable) else query.select(given)
 
-    def describe(self, now_us: int) -> Offer:
-        return self._description.describe(now_us)
+    def _describe(self) -> Offer:
+        return Filter({})

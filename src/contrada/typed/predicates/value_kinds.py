@@ -26,6 +26,7 @@ from contrada.model.domains.values import (
     datetime_of,
     key_of,
 )
+from contrada.model.languages.atoms import is_utf8
 from contrada.typed.predicates.comparison_bounds import (
     ORDERS,
     Steps,
@@ -254,18 +255,10 @@ def _split_texts(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes])
     known = []
     for each in texts:
         encoded = _utf8(each)
-        if isinstance(each, bytes) or _is_utf8(encoded):
+        if isinstance(each, bytes) or is_utf8(encoded):
             known.append(build(encoded))
     found = known[0] if len(known) == 1 else union(known)
     return split(found, without(ALL_TEXT, found))
-
-
-def _is_utf8(encoded: bytes) -> bool:
-    try:
-        encoded.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 _LINES: Final = {"<": line.below, "<=": line.at_most, ">": line.above, ">=": line.at_least}

@@ -19,7 +19,7 @@ from contrada.model.codec import notification_from_msgpack
 from contrada.model.rule import Rule
 from contrada.routing.router_messages import Offer
 from contrada.service import Offered
-from contrada.service.query.source import FRESH_S, Fresh
+from contrada.service.query.source import FRESH_S, DescribedSource
 from contrada.service.query.source_query import SourceQuery
 
 _KEY = "contrada answer"
@@ -45,7 +45,7 @@ def answer(
     return answered
 
 
-class FrameSource:
+class FrameSource(DescribedSource):
     """A Spark frame as a query source: `service.offer(None, FrameSource(frame))`. Rows become
     notifications as by `to_notifications`; bad rows answer nothing. Without a `description` its
     `profile` describes the frame, at most every `fresh_s` seconds.
@@ -61,8 +61,7 @@ class FrameSource:
         fresh_s: float = FRESH_S,
     ) -> None:
         self._frame, self._zone, self._drop = frame, zone, tuple(drop)
-        self.fresh_s = fresh_s
-        self._description = Fresh(self._describe, description, fresh_s)
+        super().__init__(description, fresh_s)
 
     def answer(self, question: SourceQuery) -> Iterator[Notification]:
         """Yields the answers, a partition at a time. Cost: a Spark job."""
@@ -72,9 +71,6 @@ class FrameSource:
         for row in made.select(NOTIFICATION).toLocalIterator(prefetchPartitions=True):
             yield notification_from_msgpack(bytes(row[0]))
 
-    def describe(self, now_us: int) -> Offer:
-        """Returns the description. Cost: a job over the whole frame, if it is not fresh."""
-        return self._description.describe(now_us)
-
     def _describe(self) -> Offer:
+        """Derives the description. Cost: a job over the whole frame."""
         return advertisement_of(profile(self._frame, zone=self._zone, drop=self._drop))
