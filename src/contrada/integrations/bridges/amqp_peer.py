@@ -245,9 +245,6 @@ class AmqpPeer(BridgePeer):
             # The library cancels its own tasks when the connection ends.
             raise self._loss("the connection is lost") from None
 
-    def _loss(self, reason: str) -> PeerLostError:
-        return PeerLostError(str(self.settings.address), reason)
-
 
 def _reason(error: object) -> str:
     """Returns the reason of an error as a sentence."""

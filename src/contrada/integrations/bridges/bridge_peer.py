@@ -170,16 +170,19 @@ class BridgePeer(ABC):
     async def aclose(self) -> None:
         """Closes the connection. Idempotent."""
 
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        """Waits for work. Raises PeerLostError after `bridge_wait_s`, or for an OSError."""
+        wait_s = self.settings.limits.bridge_wait_s
+        try:
+            async with asyncio.timeout(wait_s):
+                return await work
+        except TimeoutError:
+            raise self._loss(f"no answer within {wait_s:g} s") from None
+        except OSError as error:
+            raise self._loss(reason_of(error)) from None
 
-async def lost_after(wait_s: float, work: Awaitable[T], address: PeerAddress) -> T:
-    """Waits for work of a peer. Raises PeerLostError when it takes longer, or for an OSError."""
-    try:
-        async with asyncio.timeout(wait_s):
-            return await work
-    except TimeoutError:
-        raise PeerLostError(str(address), f"no answer within {wait_s:g} s") from None
-    except OSError as error:
-        raise PeerLostError(str(address), reason_of(error)) from None
+    def _loss(self, reason: object) -> PeerLostError:
+        return PeerLostError(str(self.settings.address), str(reason) or type(reason).__name__)
 
 
 def reason_of(error: OSError) -> str:

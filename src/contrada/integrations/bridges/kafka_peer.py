@@ -38,15 +38,9 @@ from contrada.errors import (
     ContradaError,
     InvalidValueError,
     NoPlaceError,
-    PeerLostError,
     ServiceError,
 )
-from contrada.integrations.bridges.bridge_peer import (
-    AddressForm,
-    BridgePeer,
-    PeerSettings,
-    lost_after,
-)
+from contrada.integrations.bridges.bridge_peer import AddressForm, BridgePeer, PeerSettings
 from contrada.integrations.bridges.record_translation import PeerRecord, text_of
 from contrada.model import Value
 
@@ -241,11 +235,10 @@ class KafkaPeer(BridgePeer):
         for record in records:
             topic, partition, offset = record.token
             ends[topic, partition] = offset + 1
-        wait_s, address = self.settings.limits.bridge_wait_s, self.settings.address
         work = self._in_thread(
             0, self._commit, [TopicPartition(*at, to) for at, to in ends.items()]
         )
-        await lost_after(wait_s, work, address)
+        await self._in_time(work)
 
     def _commit(self, ends: list[TopicPartition]) -> None:
         assert self._consumer is not None
@@ -315,9 +308,6 @@ class KafkaPeer(BridgePeer):
     def _in_thread(self, place: int, work: Callable[..., T], *arguments: Any) -> Awaitable[T]:
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._threads[place], work, *arguments)
-
-    def _loss(self, reason: str) -> PeerLostError:
-        return PeerLostError(str(self.settings.address), reason)
 
 
 def _reason(error: KafkaException) -> str:

@@ -35,7 +35,6 @@ from contrada.integrations.bridges.bridge_peer import (
     AddressForm,
     BridgePeer,
     PeerSettings,
-    lost_after,
     reason_of,
 )
 from contrada.integrations.bridges.record_translation import IDENTITY, PeerRecord, text_of
@@ -86,8 +85,7 @@ class NatsPeer(BridgePeer):
         user = {"user": address.user, "password": self._password}
         try:
             self._client = Client()
-            await lost_after(
-                self._limits.bridge_wait_s,
+            await self._in_time(
                 self._client.connect(
                     [f"nats://{host}:{port}" for host, port in address.hosts],
                     name=self.settings.name,
@@ -104,8 +102,7 @@ class NatsPeer(BridgePeer):
                         if address.user
                         else {"token": self._password if address.password else None}
                     ),
-                ),
-                address,
+                )
             )
             self._check_tls()
             await self._subscribe(self._client)
@@ -196,11 +193,8 @@ class NatsPeer(BridgePeer):
     async def _flush(self) -> None:
         """Waits until the server has processed all that was sent to it, and answered."""
         assert self._client is not None
-        await lost_after(
-            self._limits.bridge_wait_s,
-            self._unless_lost(self._client.flush(int(self._limits.bridge_wait_s))),
-            self.settings.address,
-        )
+        flushing = self._client.flush(int(self._limits.bridge_wait_s))
+        await self._in_time(self._unless_lost(flushing))
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -338,9 +332,8 @@ class JetStreamPeer(NatsPeer):
         self, subject: str, confirmation: "asyncio.Future[api.PubAck]"
     ) -> ContradaError | None:
         """Waits for the stream; returns its refusal. Raises PeerLostError if it may accept."""
-        wait_s, address = self._limits.bridge_wait_s, self.settings.address
         try:
-            await lost_after(wait_s, self._unless_lost(confirmation), address)
+            await self._in_time(self._unless_lost(confirmation))
         except stream_errors.NoStreamResponseError:
             # A stream without a leader answers like none: only the list of streams tells.
             try:

@@ -25,7 +25,6 @@ from contrada.errors import (
     ContradaError,
     InvalidValueError,
     NoPlaceError,
-    PeerLostError,
     ServiceError,
 )
 from contrada.integrations.bridges.bridge_peer import AddressForm, BridgePeer, PeerSettings
@@ -173,9 +172,6 @@ class RedisPeer(BridgePeer):
             return await work
         except exceptions.RedisError as error:
             raise self._loss(error) from None
-
-    def _loss(self, error: Exception) -> PeerLostError:
-        return PeerLostError(str(self.settings.address), str(error) or type(error).__name__)
 
 
 def _record(stream: str, place: str, fields: Mapping[bytes, bytes]) -> PeerRecord:
