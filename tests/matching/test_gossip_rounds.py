@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from contrada.lab.gossip_rounds.random_draws import chosen, key_of, threshold
-from contrada.matching.kernels.gossip_rounds import INFECTED, UP, WANTED, gossip
+from contrada.matching.kernels.gossip_rounds import INFECTED, UP, WANTED, choose, gossip
 from tests.matching.engines import module, needs_native
 
 
@@ -69,3 +69,21 @@ def test_compiled_and_interpreted_alike(
         )
         results.append((sent, state.tolist(), last.tolist()))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("member", "members", "counter", "choices"),
+    [
+        (0, 90, 0, [31, 3, 19, 55]),
+        (90, 90, 3, [67, 68, 21, 89]),
+        (2, 90, 8, [15, 53, 13, 65]),
+        (1, 3, 8, [0, 1]),
+    ],
+)
+def test_the_draws_of_a_key_stay(
+    member: int, members: int, counter: int, choices: list[int]
+) -> None:
+    """The figures of a seed would be others after an update."""
+    picked = np.zeros(4, np.int64)
+    count = choose(member, members, key_of(1), counter, picked)
+    assert picked[:count].tolist() == choices
