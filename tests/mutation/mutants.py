@@ -60,7 +60,8 @@ def draw_mutants(
 def find_mutants(modules: list[Path], scratch: Path) -> list[MutationSpec]:
     """Returns the mutants of modules that tests can notice, in order of their places.
 
-    Those of types, which nothing evaluates, and of `UNNOTICED` are left out.
+    Those of types, which nothing evaluates, of `UNNOTICED`, and of the methods `validate`, which
+    are a part of tests, are left out.
     """
     with use_db(str(scratch), WorkDB.Mode.create) as database:
         init(modules, database, {})
@@ -70,7 +71,7 @@ def find_mutants(modules: list[Path], scratch: Path) -> list[MutationSpec]:
     evaluated = (
         each
         for each in found
-        if each.operator_name not in UNNOTICED
+        if each.operator_name not in UNNOTICED and each.definition_name != "validate"
         if not any(start <= each.start_pos < end for start, end in types[each.module_path])
     )
     return sorted(
@@ -80,7 +81,7 @@ def find_mutants(modules: list[Path], scratch: Path) -> list[MutationSpec]:
 
 
 def type_spans(source: str) -> Iterator[Span]:
-    """Yields the spans of types in a module, and of decorators without an effect."""
+    """Yields the spans of types in a module, of decorators without an effect, and of `slots`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
             yield _span(node)
@@ -90,6 +91,9 @@ def type_spans(source: str) -> Iterator[Span]:
         for decorator in getattr(node, "decorator_list", ()):
             if ast.unparse(decorator) in WITHOUT_EFFECT:
                 yield (decorator.lineno, 0), (decorator.lineno + 1, 0)
+            for keyword in getattr(decorator, "keywords", ()):
+                if keyword.arg == "slots":
+                    yield _span(keyword.value)
 
 
 def _span(node: ast.expr | ast.stmt) -> Span:

@@ -19,6 +19,11 @@ Number: TypeAlias = int | None
 @kernel
 def larger(one: int | None, other: int) -> int | None:
     return one if one > other else one + other
+
+@dataclass(slots=True)
+class Held:
+    def validate(self) -> None:
+        assert self.count > 0
 """
 
 
@@ -33,7 +38,10 @@ def module(tmp_path: Path) -> Path:
 def test_types_have_no_mutants(module: Path, tmp_path: Path) -> None:
     """A fault in an annotation would count as missed, though nothing evaluates it."""
     found = find_mutants([module], tmp_path / "scratch")
-    assert {each.start_pos[0] for each in found} == {6}
+    assert {each.start_pos[0] for each in found} == {6, 8}
+    assert {each.operator_name for each in found if each.start_pos[0] == 8} == {
+        "core/RemoveDecorator"
+    }
     assert {each.operator_name for each in found} >= {
         "core/ReplaceComparisonOperator_Gt_Lt",
         "core/ReplaceBinaryOperator_Add_Sub",
