@@ -19,6 +19,7 @@ from contrada.routing.router_messages import (
     Send,
 )
 from contrada.service.dispatcher import Dispatcher
+from contrada.service.service_limits import CoreLimits
 from tests.asynchronous import until
 
 Links = Sequence[tuple[int, int]]
@@ -77,7 +78,11 @@ class Network(list[Broker]):
 
 @asynccontextmanager
 async def network(
-    count: int, links: Links, limits: BrokerLimits = BrokerLimits(), **options: Any
+    count: int,
+    links: Links,
+    limits: BrokerLimits = BrokerLimits(),
+    core_limits: CoreLimits | None = None,
+    **options: Any,
 ) -> AsyncIterator[Network]:
     """Brokers with links; of each pair the second makes the link. All links are up."""
     async with AsyncExitStack() as stack:
@@ -91,6 +96,7 @@ async def network(
                     port=0,
                     network=Membership(f"b{number}", neighbours=wanted, **options),
                     limits=limits,
+                    core_limits=core_limits,
                 )
             )
             await stack.enter_async_context(brokers[-1])

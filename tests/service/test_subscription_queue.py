@@ -1,10 +1,12 @@
 """The bounded queue: room, waiting, drops, and order."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from contrada.delivery.backlog import Transmission
+from contrada.delivery.backlog import QueueEntry, Transmission
 from contrada.service import WhenFull
 from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, Budget, SubscriptionQueue
 from tests.asynchronous import on_loop
@@ -19,8 +21,8 @@ class Losses:
     def __init__(self) -> None:
         self.told: list[tuple[str, int, int]] = []
 
-    def count_lost(self, reason: str, count: int, size: int) -> None:
-        self.told.append((reason, count, size))
+    def note_lost(self, reason: str, entries: Sequence[QueueEntry[Any]]) -> None:
+        self.told.append((reason, len(entries), sum(size for _, size, _ in entries)))
 
 
 class Clock:
@@ -113,7 +115,7 @@ async def test_finishing_lets_waiting_publishers_go() -> None:
     assert queue.offer((0, 1, None))
     waiting = asyncio.create_task(queue.put((1, 1, None), 20.0))
     await asyncio.sleep(0)
-    assert queue.discard() == 1
+    assert queue.discard() == [(0, 1, None)]
     assert not await waiting
     assert len(queue) == 0
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "stats": ("contrada.cli.stats:stats", "Show the counters of a broker."),
     "top": ("contrada.cli.top:top", "Show the rates of brokers."),
     "inspect": ("contrada.cli.inspect:inspect", "Show the state and routes of a broker."),
+    "story": ("contrada.cli.story:story", "Show the history of a notification or subscription."),
     "queue": ("contrada.cli.queue:queue", "Show and change the queues of a broker."),
     "store": ("contrada.cli.store:store", "Back up stores, and restore them."),
     "doctor": ("contrada.cli.doctor:doctor", "Find faults, and suggest remedies."),

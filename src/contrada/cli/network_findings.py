@@ -5,7 +5,6 @@ token and certificates, so the user has to trust all of them.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 from msgspec import structs
@@ -15,8 +14,8 @@ from contrada.cli.client_command import Approach, run
 from contrada.errors import ContradaError
 from contrada.net.client.client_limits import NetworkLimits
 from contrada.net.client.network_inspection import NetworkInspection, SeenBroker
-from contrada.net.client.tcp_service import TcpService
-from contrada.net.wire.address import Address, is_loopback
+from contrada.net.client.tcp_service import TcpService, reach_with
+from contrada.net.wire.address import is_loopback
 
 _UNKNOWN_VERSION: Final = "an earlier version"
 
@@ -47,14 +46,9 @@ def check_network(address: str, approach: Approach) -> Iterator[Finding]:
 
 async def _explored(address: str, approach: Approach) -> tuple[dict[str, SeenBroker], int]:
     """Returns the brokers by name, the first with its address, and the number of further ones."""
-
-    def reach(other: Address) -> TcpService:
-        tls = approach.tls if other.is_tls else None
-        return TcpService(other, reconnect=False, options=replace(approach, tls=tls))
-
     async with TcpService(address, reconnect=False, options=approach) as start:
         is_local = is_loopback(start.reconnection.address.host)
-        network = NetworkInspection(start, reach, NetworkLimits(), is_local=is_local)
+        network = NetworkInspection(start, reach_with(approach), NetworkLimits(), is_local=is_local)
         await network.explore()
     next(iter(network.brokers.values())).address = address
     return network.brokers, network.left_out

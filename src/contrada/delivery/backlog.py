@@ -71,6 +71,10 @@ class Backlog(Generic[P]):
     def __len__(self) -> int:
         return self._count
 
+    def __iter__(self) -> Iterator[QueueEntry[P]]:
+        for priority in sorted(self._levels, reverse=True):
+            yield from self._levels[priority].entries.values()
+
     def append(self, entry: QueueEntry[P]) -> None:
         """Adds an entry."""
         priority, expires_us = entry[2] or _DEFAULT

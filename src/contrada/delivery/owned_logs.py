@@ -10,7 +10,7 @@ the subscription's policy dropped it, counted.
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import starmap
@@ -72,6 +72,15 @@ class LogTerms(NamedTuple):
     is_durable: bool
 
 
+class AppendedRecord(NamedTuple):
+    """A record that was appended to a log; with a reason it is a dead letter."""
+
+    name: str
+    position: int
+    record: bytes
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class _OwnedLog:
     """A durable subscription, and its consumers."""
@@ -99,6 +108,7 @@ class OwnedLogs:
         self._alarms: list[tuple[int, int]] = []  # a heap of times and numbers, for `expire`
         self._alarm_us: dict[int, int] = {}  # the earliest of each
         self.ended: list[str] = []  # names, for the owner to take
+        self.appended: list[AppendedRecord] | None = None  # for an owner that takes them
         self._next = 1
 
     def unload(self, number: int) -> tuple[DurableEntry, Retention] | None:
@@ -274,7 +284,7 @@ class OwnedLogs:
         if not all(self._store_of(kind).has_room(size) for kind, size in sizes.items()):
             return False
         for number, each in records.items():
-            self._logs[number].log.append(each, time_us)
+            _append(self._logs[number].log, each, time_us, self.appended)
             self._touch(number)
         return True
 
@@ -284,7 +294,7 @@ class OwnedLogs:
         self._recent[data] = notification
         self._append_or_drop(number, data, time_us)
 
-    def _append_or_drop(self, number: int, data: bytes, time_us: int) -> None:
+    def _append_or_drop(self, number: int, data: bytes, time_us: int, reason: str = "") -> None:
         of = self._logs[number].log
         try:
             check_records([data])
@@ -293,7 +303,7 @@ class OwnedLogs:
         except (CannotPublishError, LimitError):
             has_room = False
         if has_room:
-            of.append([data], time_us)
+            _append(of, [data], time_us, self.appended, reason)
             self._touch(number)
         else:
             of.statistics.dropped += 1
@@ -454,7 +464,7 @@ class OwnedLogs:
         number = self._numbers.get(owned.log.retention.dead_letter)
         if number is not None:
             for data in dead:
-                self._append_or_drop(number, data, time_us)
+                self._append_or_drop(number, data, time_us, f"of {owned.entry.name}")
 
     def changes(self) -> Iterator[tuple[int, DurableEntry | None]]:
         """Yields the subscriptions that are full now, are full no longer, or have ended."""
@@ -481,6 +491,24 @@ class OwnedLogs:
         """Checks the invariants; AssertionError names the broken one. Cost: all records."""
         for owned in self._logs.values():
             owned.log.validate()
+
+
+def _append(
+    of: DurableLog,
+    records: Sequence[bytes],
+    time_us: int,
+    appended: list[AppendedRecord] | None,
+    reason: str = "",
+) -> None:
+    """Appends records to a log, and tells their positions where that is asked for."""
+    first = 0 if appended is None else of.extent.next
+    of.append(records, time_us)
+    if appended is not None:
+        positions = range(first, of.extent.next)
+        # By `OnFull` the first ones may not have been appended.
+        kept = records[len(records) - len(positions) :]
+        for position, record in zip(positions, kept, strict=True):
+            appended.append(AppendedRecord(of.name, position, record, reason))
 
 
 def _withdrawals(

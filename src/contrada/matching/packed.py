@@ -214,6 +214,10 @@ class Bundle(Sequence[Notification]):
     def __iter__(self) -> Iterator[Notification]:
         return map(notification_from_msgpack, self.encodings)
 
+    def may_have(self, text: bytes) -> bool:
+        """Whether its memory has these bytes, which rules out most bundles without decoding."""
+        return text in self._joined
+
     @property
     def joined_bytes(self) -> int:
         """The bytes of its memory beside the encodings, also for a slice."""

@@ -15,7 +15,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -176,6 +176,12 @@ class InterestForwarder:
         """Returns the counts of filters for each next hop, in order. Cost: the next hops."""
         wanted, sent = self._wanted, self._sent
         return [ForwardedAt(each, wanted[each], sent.get(each, 0)) for each in sorted(wanted)]
+
+    def covering(self, party: Party, identity: str) -> Iterator[tuple[NextHop, Filter]]:
+        """Yields the next hops that lack a filter of a subscription, each with a covering one."""
+        for node in self.subscriptions.nodes_of(party, identity) or ():
+            for next_hop, above in node.above.items():
+                yield next_hop, above.product
 
     # --- advertisements -----------------------------------------------------------------------
 

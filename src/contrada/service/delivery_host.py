@@ -55,6 +55,7 @@ from contrada.service.deadlines import Deadlines
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.durable_routes import DurableRoutes
 from contrada.service.group_committer import RETRY_S, GroupCommitter, VisibleEffect
+from contrada.service.transition_log import Accepting, TransitionLog
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -162,7 +163,9 @@ class DeliveryHost:
         self._routes.log = self._log_best_effort
         self.readers: dict[str, RecordReceiver] = {}
         self.store, self._now_us = store, now_us
-        self._dispatcher = dispatcher
+        self._dispatcher, self._transitions = dispatcher, dispatcher.transitions
+        if self._transitions is not None:
+            self.server.logs.appended = []
         self._tokens = itertools.count(1)
         self._no_store, self._tell, self._wait_for_network = no_store, tell, wait_for_network
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
@@ -195,6 +198,9 @@ class DeliveryHost:
                 continue
             token = next(self._tokens)
             self._publishing[token] = outcome
+            if self._transitions is not None:
+                accepting = Accepting(token, notifications)
+                self._transitions.record(self._now_us(), Client(envelope.publisher), accepting)
             requests.append((token, envelope.publisher, notifications))
         if requests:
             with Unbounded():  # Half of a step is worse than one that takes long.
@@ -204,7 +210,7 @@ class DeliveryHost:
     def consume(self, client: str, said: messages.Consuming) -> None:
         """Handles a message of a reader."""
         with Unbounded():
-            self._take(self.server.consume(client, said, self._now_us()))
+            self._take(self.server.consume(client, said, self._now_us()), None, said)
 
     def arrive(self, publisher: str, past: Mapping[str, int]) -> None:
         """Adds a publisher that was at other servers, in these epochs. Raises LimitError."""
@@ -362,7 +368,7 @@ class DeliveryHost:
 
     def receive(self, neighbour: Neighbour, message: messages.DeliveryMessage) -> None:
         """Handles a message of a neighbour."""
-        self._take(self.server.receive(neighbour, message, self._now_us()))
+        self._take(self.server.receive(neighbour, message, self._now_us()), neighbour, message)
 
     # --- best effort --------------------------------------------------------------------------
 
@@ -391,8 +397,12 @@ class DeliveryHost:
         """See `LogHost`; it is always connected."""
         await self.committed()
 
-    def _take(self, effects: list[DeliveryEffect]) -> None:
+    def _take(
+        self, effects: list[DeliveryEffect], origin: Neighbour | None = None, message: Any = None
+    ) -> None:
         """Has work committed; readers and neighbours see its effects afterwards."""
+        if self._transitions is not None:
+            self._record(self._transitions, effects, origin, message)
         visible: list[VisibleEffect] = []
         for each in effects:
             if isinstance(each, HandRecords | SendMessage):
@@ -413,6 +423,22 @@ class DeliveryHost:
         self._deadlines.look()
         if self._stuck != self.server.logs.stuck.keys():
             self._log_stuck(self.server.logs.stuck)
+
+    def _record(
+        self,
+        transitions: TransitionLog,
+        effects: list[DeliveryEffect],
+        origin: Neighbour | None,
+        message: Any,
+    ) -> None:
+        now_us = self._now_us()
+        appended, self.server.logs.appended = self.server.logs.appended, []
+        if message is not None:
+            transitions.record(now_us, origin, message)
+        for each in appended or ():
+            transitions.record(now_us, None, each)
+        if effects:
+            transitions.record(now_us, None, None, effects)
 
     def _log_stuck(self, stuck: Mapping[str, str]) -> None:
         """Logs which logs can be read no longer, and which again."""

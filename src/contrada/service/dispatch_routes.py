@@ -3,12 +3,13 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from contrada.delivery.backlog import QueueEntry
 from contrada.routing.router_messages import Client, Message, Neighbour, Refused
 from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, Passed, SubscriptionQueue
+from contrada.service.transition_log import Dropped, TransitionLog
 
 P = TypeVar("P")
 
@@ -17,6 +18,9 @@ LINK_FULL: Final = "link full"
 
 LINK_DOWN: Final = "link down"
 """Reason of a drop: the link of the notification is gone."""
+
+TOO_COSTLY: Final = "the subscription has ended: its pattern costs too much; narrow its filters"
+"""Why a pattern is ended that holds up others."""
 
 SLOW_LOGGED_MAX: Final = 1_000
 """Clients whose first loss was logged. Beyond it: the longest known one is logged again."""
@@ -38,6 +42,7 @@ class Route(Generic[P]):
     is_pattern: bool
     lost: Counter[str]
     slow: dict[Client, None]
+    transitions: TransitionLog | None = None
     is_in_force: bool = False
     dropped: int = 0
     expired: int = 0
@@ -54,8 +59,19 @@ class Route(Generic[P]):
     def names(self, names: tuple[str, ...]) -> None:
         self._names = names[0] if len(names) == 1 else names
 
-    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+    def draft(self) -> "Route[P]":
+        """Returns a draft of the parts that are to replace those of this route."""
+        return replace(self, _names=(), is_in_force=False)
+
+    def end_pattern(self) -> None:
+        """Cuts off the subscription of a pattern that costs too much."""
+        if not self.queue.finished:
+            self.ended = TOO_COSTLY
+            self.queue.cut_off()
+
+    def note_lost(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
         """Counts notifications that were lost in the queue or before it."""
+        count = self.note_dropped(reason, entries)
         if reason == EXPIRED:
             self.expired += count
         else:
@@ -68,6 +84,12 @@ class Route(Generic[P]):
                 _LOG.warning(told + "further notifications are dropped", fields)
             self.dropped += count
         self.lost[reason] += count
+
+    def note_dropped(self, reason: str, entries: Sequence[QueueEntry[Any]]) -> int:
+        """Records notifications for stories that are counted elsewhere; returns their number."""
+        if self.transitions is not None and entries:
+            self.transitions.note(Dropped(reason, f"{self.client.name}/{self.identity}", entries))
+        return len(entries)
 
 
 class Carried(NamedTuple):
@@ -90,17 +112,28 @@ class LinkRoute:
     say: Callable[[Message], None]
     refuse: Callable[[Refused], None]
     lost: Counter[str]
+    transitions: TransitionLog | None = None
     is_in_force: bool = True
 
-    def count_lost(self, reason: str, count: int, _size: int = 0) -> None:
+    def note_lost(self, reason: str, entries: Sequence[QueueEntry[Carried]]) -> None:
         """Counts notifications that were not forwarded."""
         if reason == QUEUE_FULL:
             reason = LINK_DOWN if self.queue.finished else LINK_FULL
+        self.note_dropped(reason, entries)
+        self.count_lost(reason, len(entries))
+
+    def note_dropped(self, reason: str, entries: Sequence[QueueEntry[Any]]) -> None:
+        """Records notifications for stories that are counted elsewhere."""
+        if self.transitions is not None and entries:
+            self.transitions.note(Dropped(reason, self.neighbour.name, entries))
+
+    def count_lost(self, reason: str, count: int) -> None:
+        """Counts notifications that were not forwarded, and are not at hand."""
         self.lost[reason] += count
 
     def close(self) -> None:
         """Drops the queue, counted."""
-        self.count_lost(LINK_DOWN, self.queue.discard())
+        self.note_lost(LINK_DOWN, self.queue.discard())
 
 
 class Pending(NamedTuple, Generic[P]):

@@ -8,14 +8,13 @@ to a neighbour are sent at once.
 A subscription may consist of parts, each a subscription of the router under a name that only the
 dispatcher knows. It is in force when all parts are entered, and until the first is withdrawn.
 
-Invariant: the parts named in `_routes` are in force; all subscriptions of clients in the
+Invariant: the parts named in `routes` are in force; all subscriptions of clients in the
 router are parts of routes.
 
 Source: PODC 2000 §2 (clients and their access point).
 """
 
 import asyncio
-import dataclasses
 import itertools
 import time
 from collections import Counter, deque
@@ -45,6 +44,7 @@ from contrada.service.subscription_queue import (
     entries_of,
     size_of_all,
 )
+from contrada.service.transition_log import Entered, WatchedRouter, transition_log
 
 P = TypeVar("P")
 
@@ -59,9 +59,6 @@ NOTIFICATIONS_PER_UPKEEP: Final = 16
 
 WAITS_PER_TURN: Final = 256
 """Full queues that a publisher begins to wait for in one go. Beyond it: other tasks get a turn."""
-
-TOO_COSTLY: Final = "the subscription has ended: its pattern costs too much; narrow its filters"
-"""Why a pattern is ended that holds up others."""
 
 DUPLICATE: Final = "duplicate"
 """Reason of a drop: the notification was published before."""
@@ -82,10 +79,15 @@ class Dispatcher:
     ) -> None:
         """`router` must be new; without one it is a server of no network."""
         self.limits = limits
+        self.transitions = transition_log(limits.transitions_max, limits.transition_bytes_max)
+        """The recent events, for stories."""
         self.router = router or new_router()
         """To be read only: its events go through the dispatcher."""
+        log = self.transitions
+        self._events = self.router if log is None else WatchedRouter(self.router, log)
         self._links: dict[messages.Neighbour, LinkRoute] = {}
-        self._routes: dict[str, dict[str, Route[Any]]] = {}
+        self.routes: dict[str, dict[str, Route[Any]]] = {}
+        """The parts in force of each client, by name, with their routes; to be read only."""
         self._names = itertools.count(1)
         self._subscriptions = 0
         self._patterns = 0
@@ -108,16 +110,16 @@ class Dispatcher:
     def client(self) -> messages.Client:
         """A new client."""
         client = messages.Client(str(next(self._names)))
-        self._routes[client.name] = {}
+        self.routes[client.name] = {}
         return client
 
     def leave(self, client: messages.Client) -> None:
         """Ends the subscriptions of a client that is gone."""
-        for route in dict.fromkeys(self._routes[client.name].values()):
+        for route in dict.fromkeys(self.routes[client.name].values()):
             self.unsubscribe(route)
-        del self._routes[client.name]
+        del self.routes[client.name]
         if self._listeners.pop(client.name, None) is not None and self.router.knows(client):
-            self._carry_out(self.router.handle(messages.ClientGone(client), wall_clock_us()))
+            self._carry_out(self._events.handle(messages.ClientGone(client), wall_clock_us()))
 
     def subscribe(
         self,
@@ -148,7 +150,8 @@ class Dispatcher:
             raise LimitError("subscriptions_max", self.limits.subscriptions_max)
         if len(identity) > messages.LABEL_CHARS_MAX:
             raise LimitError("LABEL_CHARS_MAX", messages.LABEL_CHARS_MAX, len(identity))
-        route = Route(client, identity, queue, is_pattern, self._dropped, self._slow)
+        parts = is_pattern, self._dropped, self._slow, self.transitions
+        route = Route(client, identity, queue, *parts)
         queue.keeper = route
         return route
 
@@ -161,19 +164,17 @@ class Dispatcher:
         if isinstance(request, messages.Subscribe):
             for operator in request.filters.unknown():
                 raise UnknownOperatorError(operator)
+        if self.transitions is not None:
+            self.transitions.note(Entered(route.client.name, route.identity, name))
         self.request(route.client, structs.replace(request, identity=name))
         route.names += (name,)
-
-    def draft(self, route: Route[P]) -> Route[P]:
-        """A draft of the parts that are to replace those of a route."""
-        return dataclasses.replace(route, _names=(), is_in_force=False)
 
     def replace(self, route: Route[Any], draft: Route[Any]) -> None:
         """Exchanges the parts of a route and its draft at once, without a gap.
 
         The former parts are out of force then, and to be withdrawn.
         """
-        known = self._routes[route.client.name]
+        known = self.routes[route.client.name]
         for name in route.names:
             del known[name]
         route.names, draft.names = draft.names, route.names
@@ -181,7 +182,7 @@ class Dispatcher:
 
     def update(self, route: Route[Any], request: messages.Subscribe) -> None:
         """Replaces the filters of a subscription. Raises as `enter`, without a change."""
-        draft = self.draft(route)
+        draft = route.draft()
         self.enter(draft, request)
         self.replace(route, draft)
         while self.withdraw(draft):
@@ -189,7 +190,7 @@ class Dispatcher:
 
     def begin(self, route: Route[Any]) -> None:
         """Puts a route in force, once all its parts are entered."""
-        self._routes[route.client.name].update(dict.fromkeys(route.names, route))
+        self.routes[route.client.name].update(dict.fromkeys(route.names, route))
         route.is_in_force = True
         self._subscriptions += 1
         self._patterns += route.is_pattern
@@ -202,7 +203,7 @@ class Dispatcher:
 
     def pass_time(self, time_us: int) -> list[Pending[Any]]:
         """Tells patterns that no earlier notification will be published."""
-        return self._carry_out(self.router.handle(messages.TimePassed(time_us), time_us))[0]
+        return self._carry_out(self._events.handle(messages.TimePassed(time_us), time_us))[0]
 
     def unsubscribe(self, route: Route[Any]) -> None:
         """Withdraws a subscription; a second call does nothing. Waiting publishers continue."""
@@ -215,7 +216,7 @@ class Dispatcher:
         if route.is_in_force:
             route.is_in_force = False
             for name in route.names:
-                del self._routes[route.client.name][name]
+                del self.routes[route.client.name][name]
             self._subscriptions -= 1
             self._patterns -= route.is_pattern
         route.queue.finish()
@@ -255,7 +256,7 @@ class Dispatcher:
         neighbour's link gets its refusals. Cost: one match for each notification, and little for
         each entry of a queue.
         """
-        effects = self.router.publish(origin, message, now_us)
+        effects = self._events.publish(origin, message, now_us)
         self._since_upkeep += len(message.notifications)
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self.router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
@@ -280,7 +281,7 @@ class Dispatcher:
         first = effects[0] if len(effects) == 1 and not self._patterns else None
         if type(first) is messages.Deliver and len(first.subscriptions) == 1:  # As mostly.
             pending: list[Pending[Any]] = []
-            only = self._routes.get(first.client.name, {}).get(first.subscriptions[0])
+            only = self.routes.get(first.client.name, {}).get(first.subscriptions[0])
             found = first.notifications
             if only and type(found) is Bundle and only.queue.offer_bundle(found):
                 self._matched += len(found)
@@ -294,7 +295,7 @@ class Dispatcher:
         refused: list[messages.Refused] = []
         for effect in effects:
             if isinstance(effect, messages.Deliver):
-                routes = self._routes.get(effect.client.name, {})  # None of a client that left.
+                routes = self.routes.get(effect.client.name, {})  # None of a client that left.
                 _add_entries(filled, routes, effect)
             elif isinstance(effect, messages.Send):
                 link = self._links[effect.to]
@@ -304,12 +305,12 @@ class Dispatcher:
                     link.say(effect.message)
             elif isinstance(effect, messages.DeliverMatch):
                 match = effect.match
-                watching = self._routes[effect.client.name].get(match.key)
+                watching = self.routes[effect.client.name].get(match.key)
                 if watching is not None:
                     size = size_of_all(match.notifications)
                     filled.setdefault(watching, []).append([(match, size, None)])
             elif isinstance(effect, messages.PatternEnded):
-                self._end_pattern(effect)
+                _end_pattern(self.routes[effect.client.name].get(effect.subscription))
             elif isinstance(effect, messages.Refused):
                 refused.append(effect)
             elif isinstance(effect, messages.OfferChanged):
@@ -319,13 +320,6 @@ class Dispatcher:
         if self._patterns and self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
         return self._fill(filled) if filled else [], refused
-
-    def _end_pattern(self, effect: messages.PatternEnded) -> None:
-        """Cuts off the subscription of a pattern that costs too much."""
-        route = self._routes[effect.client.name].get(effect.subscription)
-        if route is not None and not route.queue.finished:
-            route.ended = TOO_COSTLY
-            route.queue.cut_off()
 
     def _fill(
         self, filled: Mapping[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]
@@ -346,7 +340,7 @@ class Dispatcher:
         """Fills one queue; adds the entries that must wait for room to `pending`."""
         if place.queue.finished:
             if isinstance(place, LinkRoute):
-                place.count_lost(LINK_DOWN, len(run))
+                place.note_lost(LINK_DOWN, run)
             return
         self._matched += len(run) if isinstance(place, Route) else 0
         taken = place.queue.offer_all(run)
@@ -363,10 +357,10 @@ class Dispatcher:
         refuse: Callable[[messages.Refused], None],
     ) -> LinkRoute:
         """Adds the link to a neighbour. Raises ServiceError, LimitError on a refusal."""
-        link = LinkRoute(event.neighbour, queue, say, refuse, self._dropped)
+        link = LinkRoute(event.neighbour, queue, say, refuse, self._dropped, self.transitions)
         queue.keeper = link
         self._links[event.neighbour] = link
-        _, refused = self._carry_out(self.router.handle(event, wall_clock_us()))
+        _, refused = self._carry_out(self._events.handle(event, wall_clock_us()))
         for each in refused:
             if each.event == event and each.reason is not messages.Reason.LOOP:
                 del self._links[event.neighbour]
@@ -379,13 +373,13 @@ class Dispatcher:
         if link.is_in_force:
             link.close()
             link.is_in_force = False
-            effects = self.router.handle(messages.LinkDown(link.neighbour), wall_clock_us())
+            effects = self._events.handle(messages.LinkDown(link.neighbour), wall_clock_us())
             del self._links[link.neighbour]
             _count_lost(self._carry_out(effects)[0])
 
     def receive(self, link: LinkRoute, message: messages.Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches without room."""
-        effects = self.router.handle(
+        effects = self._events.handle(
             messages.Received(link.neighbour, message), _now_us_for(message)
         )
         self.router.maintain(UPKEEP_UNITS)
@@ -402,7 +396,7 @@ class Dispatcher:
         Raises the error of a refusal: LimitError, UnsatisfiableFilterError, ServiceError. Messages
         about a query, from a client that listens, are never refused.
         """
-        effects = self.router.handle(messages.Received(client, message), _now_us_for(message))
+        effects = self._events.handle(messages.Received(client, message), _now_us_for(message))
         pending, refused = self._carry_out(effects)
         if pending:
             _count_lost(pending)
@@ -476,6 +470,11 @@ class Dispatcher:
         return ServiceStatistics(*counts, dict(+dropped), dict(safe_answers), dict(failures))
 
 
+def _end_pattern(route: Route[Any] | None) -> None:
+    if route is not None:
+        route.end_pattern()
+
+
 def _now_us_for(message: messages.Message) -> int:
     """The time of a message for the router.
 
@@ -498,7 +497,7 @@ def _entries_on(message: messages.Publish) -> list[QueueEntry[Carried]]:
 def _count_lost(pending: Iterable[Pending[Any]]) -> None:
     """Counts pending matches as lost: no publisher waits for their room."""
     for route, entries in pending:
-        route.count_lost(QUEUE_FULL, len(entries))
+        route.note_lost(QUEUE_FULL, entries)
 
 
 def new_router(**options: Any) -> Router:
@@ -532,17 +531,20 @@ def _first_turn(
 
 async def _put(waiting: Pending[Any], wait_s: float, until_s: float) -> int:
     """Delivers the entries of one route, or counts them as lost, also after a cancellation."""
-    route, lost = waiting.route, len(waiting.entries)
+    route, left = waiting.route, deque(waiting.entries)
+    lost: list[QueueEntry[Any]] = []
     try:
-        for entry in waiting.entries:
-            if await route.queue.put(entry, wait_s, until_s):
-                lost -= 1
+        while left:
+            if not await route.queue.put(left[0], wait_s, until_s):
+                lost.append(left[0])
+            left.popleft()
     finally:
+        lost += left  # It was cancelled.
         if not route.is_in_force and isinstance(route, Route):
-            lost = 0  # Nobody waits for it any more.
+            lost.clear()  # Nobody waits for it any more.
         if lost:
-            route.count_lost(QUEUE_FULL, lost)
-    return lost
+            route.note_lost(QUEUE_FULL, lost)
+    return len(lost)
 
 
 def _add_entries(

@@ -44,6 +44,7 @@ from contrada.service.requests import (
     with_delivery,
 )
 from contrada.service.service_limits import CoreLimits, ServiceLimits
+from contrada.service.story import Story, story_of
 from contrada.service.subjects import Item, PublishOptions
 from contrada.service.subscription_queue import (
     PUBLISH_WAIT_S,
@@ -285,6 +286,17 @@ class EmbeddedService(BaseService):
         found = self.dispatcher.statistics()
         host = self._opened_host()
         return found if host is None else replace(found, delivery=host.server.statistics())
+
+    async def story(self, identity: str) -> Story:
+        from contrada.service.story_reader import read_story
+
+        self.require_open()
+        turns = read_story(self.dispatcher, [identity])
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                return story_of(identity, {self.dispatcher.router.name: end.value}, {})
 
     def _hand_over(
         self, notifications: Sequence[Notification]

@@ -32,6 +32,7 @@ from contrada.service.query_interface import (
     SourceOffer,
 )
 from contrada.service.queues import Queues
+from contrada.service.story import Story
 from contrada.service.subjects import (
     DurableOptions,
     DurableRecord,
@@ -565,6 +566,18 @@ class Service(AsyncResource):
         there and not here. Later subscriptions are entered there, too, narrowed to such obvents;
         patterns and durable subscriptions are not. ServiceError for publishing or subscribing a
         class whose dissemination is not registered, and for a name that is taken.
+        """
+
+    @abstractmethod
+    async def story(self, identity: str) -> Story:
+        """The history of a notification (its id), a subscription, or a durable one (its name).
+
+            print(await service.story(envelope.id))
+
+        A client's broker and the others of its network are asked, each with the rights of this
+        client, which needs `inspect`. An embedded service tells its own transitions, if
+        `ServiceLimits.transitions_max` has it remember them. Without any the story is empty, and
+        names its gaps. Raises ConnectionFailedError, ServiceError.
         """
 
     @abstractmethod

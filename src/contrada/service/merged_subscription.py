@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.sets import eq
@@ -57,10 +58,10 @@ class MergedSubscription(QueuedSubscription[Any]):
             merged.delivered, queued, dict(dropped), merged.failed, ways[0].reconnects
         )
 
-    def count_lost(self, reason: str, count: int, size: int) -> None:
+    def note_lost(self, reason: str, entries: Sequence[QueueEntry[Any]]) -> None:
         """Counts notifications that were dropped in the queue."""
-        self.count_dropped(reason, count)
-        for _ in range(count):
+        self.count_dropped(reason, len(entries))
+        for _ in entries:
             self._room.release()
 
     async def _enter(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar, cast
 
 from contrada.errors import ContradaError, NotVerifiedError, ServiceClosedError, ServiceError
 from contrada.model import Filter, FilterSet, Notification
+from contrada.service.dispatch_routes import Route
 from contrada.service.interface import Subscription, SubscriptionStatistics
 from contrada.service.loop_guards import check_loop, next_of, running_loop
 from contrada.service.requests import filters_of, is_predicate, narrowing_of, reader_of, residue_of
@@ -122,7 +123,10 @@ class QueuedSubscription(Subscription[T]):
     async def unsubscribe(self) -> None:
         if self._opened:
             check_loop(self._loop)
-        self.count_dropped(UNSUBSCRIBED, self.queue.discard())
+        left = self.queue.discard()
+        self.count_dropped(UNSUBSCRIBED, len(left))
+        if isinstance(self.queue.keeper, Route):
+            self.queue.keeper.note_dropped(UNSUBSCRIBED, left)
         if self._updating is not None:
             self._updating.cancel()
         async with self._change():  # Filters that are being put in force are withdrawn then.

@@ -47,6 +47,13 @@ class ServiceLimits:
     source_threads_max: int = 16
     """Threads on which the sources of a service are iterated. Beyond it: sources wait."""
 
+    # Stories
+    transitions_max: int = 0
+    """Events that a service or a broker remembers for stories. Beyond it: the oldest are
+    overwritten. 0, the default, remembers none: each publication costs some 10% more time."""
+    transition_bytes_max: int = 16 * 2**20
+    """Bytes of these events. Beyond it: the oldest are overwritten."""
+
     # Services without `await`
     thread_wait_s: float = 10.0
     """Seconds that closing waits for the tasks of the event loop, and then for its thread. Beyond

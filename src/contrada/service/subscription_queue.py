@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from contrada.delivery.backlog import Backlog, QueueEntry, transmission_of
 from contrada.matching.packed import Bundle
@@ -134,8 +134,8 @@ class Budget:
 class Keeper(Protocol):
     """The owner of a queue, which counts its drops."""
 
-    def count_lost(self, reason: str, count: int, size: int) -> None:
-        """Counts entries that the queue dropped, and their bytes."""
+    def note_lost(self, reason: str, entries: Sequence[QueueEntry[Any]]) -> None:
+        """Counts entries that the queue dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,9 +361,9 @@ class SubscriptionQueue(Generic[P]):
             self._arrived.set()
         self._release()
 
-    def discard(self) -> int:
-        """Finishes and empties the queue; returns the number of its entries."""
-        held = len(self)
+    def discard(self) -> Sequence[QueueEntry[P]]:
+        """Finishes and empties the queue; returns its entries."""
+        held = [*self._entries] if self._entries else []
         self._entries = None
         self._taken(self.held_bytes)
         self.finish()
@@ -501,7 +501,7 @@ class SubscriptionQueue(Generic[P]):
 
     def _count_lost(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
         if self.keeper is not None:
-            self.keeper.count_lost(reason, len(entries), sum([size for _, size, _ in entries]))
+            self.keeper.note_lost(reason, entries)
 
     def _left_s(self, entry: QueueEntry[P]) -> float:
         """The seconds until an entry expires."""

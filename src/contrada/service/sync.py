@@ -38,6 +38,7 @@ from contrada.service.query_interface import (
 )
 from contrada.service.queues import Peek, Queues
 from contrada.service.service_thread import ServiceThread
+from contrada.service.story import Story
 from contrada.service.subjects import (
     DurableOptions,
     DurableRecord,
@@ -419,6 +420,13 @@ class SyncService(SyncServiceBase):
         return SyncSourceOffer(
             self, self.ask(lambda: self._service.reply(subject, function, name=name))
         )
+
+    def story(self, identity: str) -> Story:
+        """The history of a notification (its id), a subscription, or a durable one (its name).
+
+        See `Service.story`.
+        """
+        return self.run(self._service.story(identity))
 
     def statistics(self) -> ServiceStatistics:
         """The counts so far."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contrada.delivery.backlog import QueueEntry
 from contrada.errors import (
     AddressError,
     ConnectionFailedError,
@@ -492,9 +493,9 @@ class GroupSubscription(QueuedSubscription[Any]):
         if not self.queue.offer_all([entry]):  # Only where `block` would wait.
             self.count_dropped(QUEUE_FULL, 1)
 
-    def count_lost(self, reason: str, count: int, size: int) -> None:
+    def note_lost(self, reason: str, entries: Sequence[QueueEntry[Any]]) -> None:
         """Counts notifications dropped in the queue."""
-        self.count_dropped(reason, count)
+        self.count_dropped(reason, len(entries))
 
     def cut_off(self) -> None:
         """Ends the subscription, which does not keep up."""

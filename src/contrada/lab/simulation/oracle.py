@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from math import inf
+from textwrap import indent
 from typing import TypeAlias
 
 from contrada.delivery.retention import OnFull
@@ -62,13 +63,16 @@ _RootPath: TypeAlias = list[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The violated rule, in one word, and the case."""
+    """The violated rule, in one word, the case, and the story of the `identities` concerned."""
 
     what: str
     case: str
+    identities: tuple[str, ...] = ()
+    story: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.case}"
+        case = f"{self.what}: {self.case}"
+        return f"{case}\n{indent(self.story, '  ')}" if self.story else case
 
 
 @dataclass(slots=True)
@@ -102,17 +106,19 @@ def judge(network: ObservedNetwork) -> Outcome:
     taken: set[tuple[str, str]] = set()
     for delivered in history.delivered:
         if delivered.is_taken == ((delivered.client, delivered.id) in taken):
-            found.violations.append(Violation("taken wrongly", f"{delivered}"))
+            found.violations.append(Violation("taken wrongly", f"{delivered}", (delivered.id,)))
         taken.add((delivered.client, delivered.id))
         for identity in delivered.subscriptions:
             found.delivered += 1
             key = (delivered.client, delivered.broker, identity)
             if (*key, delivered.id) in given:
-                found.violations.append(Violation("twice", f"{delivered}"))
+                found.violations.append(Violation("twice", f"{delivered}", (delivered.id,)))
             given.add((*key, delivered.id))
             fault = _fault(published[delivered.id], delivered, by_identity[key])
             if fault is not None:
-                found.violations.append(Violation(fault, f"{identity} in {delivered}"))
+                concerned = delivered.id, f"{delivered.client}/{identity}"
+                case = f"{identity} in {delivered}"
+                found.violations.append(Violation(fault, case, concerned))
     hold = unchanged(network)
     for each in history.published:
         found.published += 1
@@ -123,7 +129,8 @@ def judge(network: ObservedNetwork) -> Outcome:
             if (*key, each.notification.envelope.id) not in given:
                 sent = f"{each.notification.envelope.id} of {each.client} at {each.broker}"
                 asked = f"{held.message.identity} of {held.client} at {held.broker}"
-                found.violations.append(Violation("lost", f"{sent} for {asked}"))
+                lost = each.notification.envelope.id, f"{held.client}/{held.message.identity}"
+                found.violations.append(Violation("lost", f"{sent} for {asked}", lost))
     return found
 
 
@@ -299,7 +306,7 @@ def judge_delivery(delivery: DeliveryHistory, outcome: Outcome) -> Iterator[Viol
     for (_, name), read in delivery.reads.items():
         for position, id_ in read.records.items():
             if logs[name].setdefault(position, id_) != id_:
-                yield Violation("replay", f"{name} gives {id_} at {position}, gave another")
+                yield Violation("replay", f"{name} gives {id_} at {position}, gave another", (id_,))
     sent = delivery.sent
     in_order = {name: [sent[of[at]] for at in sorted(of)] for name, of in logs.items()}
     outcome.published += len(sent)
@@ -332,7 +339,8 @@ def _lost(
                 continue
             outcome.must += 1
             if sent.id not in there[name]:
-                yield Violation("lost", f"{sent.id} of {sent.client} for {name}: {sent.guarantee}")
+                case = f"{sent.id} of {sent.client} for {name}: {sent.guarantee}"
+                yield Violation("lost", case, (sent.id,))
 
 
 def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
@@ -369,12 +377,12 @@ def _check_contents(
     for sent in log:
         case = f"{sent.id} of {sent.client} in {subscription.name}"
         if sent.id in seen and lost.isdisjoint(sent.brokers):
-            yield Violation("double", case)
+            yield Violation("double", case, (sent.id,))
         seen.add(sent.id)
         if not subscription.filters.matches(sent.notification):
-            yield Violation("no match", case)
+            yield Violation("no match", case, (sent.id,))
         if sent.error is not None:
-            yield Violation("refused", f"{case}: {sent.error}")
+            yield Violation("refused", f"{case}: {sent.error}", (sent.id,))
 
 
 def _out_of_order(name: str, log: list[Sent]) -> Iterator[Violation]:
@@ -384,12 +392,13 @@ def _out_of_order(name: str, log: list[Sent]) -> Iterator[Violation]:
     for at, sent in enumerate(log):
         if sent.guarantee.is_fifo:
             if sent.sequence < last[sent.client]:
-                yield Violation("FIFO", f"{sent.id} of {sent.client} comes late in {name}")
+                case = f"{sent.id} of {sent.client} comes late in {name}"
+                yield Violation("FIFO", case, (sent.id,))
             last[sent.client] = max(last[sent.client], sent.sequence)
         if sent.guarantee.is_causal:
             late = [each for each in sent.past & causal if place[each] > at]
             if late:
-                yield Violation("causal", f"{sent.id} comes before {late} in {name}")
+                yield Violation("causal", f"{sent.id} comes before {late} in {name}", (sent.id,))
 
 
 def _not_total(logs: dict[str, list[Sent]]) -> Iterator[Violation]:

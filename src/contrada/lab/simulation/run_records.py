@@ -15,6 +15,7 @@ from contrada.model import Notification
 from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router_messages import Advertise, Effect, Event, Refused, Role, Subscribe
+from contrada.service.transition_log import Covered
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +108,7 @@ class Handled(msgspec.Struct, frozen=True):
     at_us: int
     broker: int
     event: Event
-    effects: tuple[Effect, ...]
+    effects: tuple[Effect | Covered, ...]
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ All records for `judge_delivery` are kept, see `delivery_history`.
 import dataclasses
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -33,7 +33,8 @@ from contrada.errors import CannotPublishError, ContradaError
 from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, LogReading, Sent
 from contrada.lab.simulation.schedule import Schedule
 from contrada.model import Notification, Selection
-from contrada.routing.router_messages import Neighbour
+from contrada.routing.router_messages import Client, Neighbour, Origin
+from contrada.service.transition_log import Accepting
 
 SYNC_US: Final = 2_000
 """The duration of a sync."""
@@ -52,6 +53,10 @@ NACK_CHANCE: Final = 0.1
 
 REOPENED_MAX: Final = 50
 """Attempts of an idle client to open a subscription. Beyond it: it gives up."""
+
+
+DeliveryEvent: TypeAlias = tuple[int, int, Origin | None, Any, Sequence[Any]]
+"""The time and the server of an event, its origin, its message, and effects."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +100,7 @@ class SimulatedDelivery(DeliveryHistory):
         self._schedule, self._send_over = schedule, send_over
         self._chance = random.Random(seed)
         self._order = 0
+        self.events: list[DeliveryEvent] = []
         self._is_over = False
         self._clients: dict[str, int] = {}  # the server of each
         self._incarnations: defaultdict[str, dict[str, int]] = defaultdict(dict)  # of servers
@@ -182,6 +188,7 @@ class SimulatedDelivery(DeliveryHistory):
 
     def receive(self, broker: int, neighbour: Neighbour, message: messages.DeliveryMessage) -> None:
         """Handles a message."""
+        self.events.append((self._schedule.now_us, broker, neighbour, message, ()))
         self._at(broker, lambda of, now_us: of.receive(neighbour, message, now_us))
 
     def _at(self, broker: int, act: Act) -> None:
@@ -193,6 +200,7 @@ class SimulatedDelivery(DeliveryHistory):
         """Performs effects once the disk has all earlier changes."""
         server = self.servers[broker]
         assert server is not None, "a server that has crashed does nothing"
+        self.events += _events_of(self._schedule.now_us, broker, server.machine, effects)
         if server.store is None:
             self._perform(broker, effects)
         else:
@@ -293,6 +301,8 @@ class SimulatedDelivery(DeliveryHistory):
         token = len(self._tokens)
         self._tokens[token] = sent, self._connected[sent.client]
         given = token, sent.client, [sent.notification]
+        accepting = Client(sent.client), Accepting(token, [sent.notification])
+        self.events.append((self._schedule.now_us, broker, *accepting, ()))
         self._at(broker, lambda of, now_us: of.publish(*given, now_us))
 
     def _known_to_all(self, sent: Sent) -> frozenset[str]:
@@ -378,6 +388,7 @@ class SimulatedDelivery(DeliveryHistory):
         self._consume(broker, messages.Grant(name, read.consumer(client), CREDIT))
 
     def _consume(self, broker: int, message: messages.Consuming) -> None:
+        self.events.append((self._schedule.now_us, broker, None, message, ()))
         self._at(broker, lambda of, now_us: of.consume(message.consumer, message, now_us))
 
     def _deliver(self, broker: int, consumer: str, message: messages.ForReader) -> None:
@@ -471,3 +482,14 @@ class SimulatedDelivery(DeliveryHistory):
             for name in alive:
                 self.detach(auditor, name)
             run()
+
+
+def _events_of(
+    now_us: int, broker: int, machine: DeliveryServer, effects: list[DeliveryEffect]
+) -> Iterator[DeliveryEvent]:
+    """Yields the records that were appended since the last effects, then the effects."""
+    appended, machine.logs.appended = machine.logs.appended, []
+    for each in appended or ():
+        yield now_us, broker, None, each, ()
+    if effects:
+        yield now_us, broker, None, None, effects

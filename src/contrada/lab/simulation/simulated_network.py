@@ -65,6 +65,7 @@ from contrada.routing.router_messages import (
     Unadvertise,
     Unsubscribe,
 )
+from contrada.service.transition_log import covered_filters
 
 MAINTAIN_EVERY: Final = 16
 """Events after which a server does maintenance, and with `validates` is checked."""
@@ -362,7 +363,8 @@ class SimulatedNetwork:
         self._order += 1
         effects = router.handle(event, self.schedule.now_us)
         if self._records:
-            handled = Handled(self._order, self.schedule.now_us, broker, event, tuple(effects))
+            done = (*effects, *covered_filters(router, event))
+            handled = Handled(self._order, self.schedule.now_us, broker, event, done)
             self.history.handled.append(handled)
         for effect in effects:
             match effect:

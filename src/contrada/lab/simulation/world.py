@@ -22,6 +22,7 @@ from contrada.lab.simulation.simulated_delivery import SimulatedDelivery, with_r
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
 from contrada.lab.simulation.simulated_standby import SimulatedStandby
 from contrada.lab.simulation.timeliness import check_reads
+from contrada.lab.simulation.world_story import with_stories
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
 from contrada.routing.delegation import SubscribePattern
@@ -60,7 +61,7 @@ def run(script: steps.Script) -> Outcome:
     envelopes = {envelope.id: envelope for envelope in published}
     reads = check_reads(network.readers.noted, envelopes)
     outcome.violations += [Violation(what, case) for what, case in reads]
-    outcome.violations += broken
+    outcome.violations = with_stories([*outcome.violations, *broken], network)
     return outcome
 
 

@@ -424,9 +424,7 @@ class Broker(Server):
     def _inspect(
         self, request: InspectRequest, permit: Permit | None
     ) -> Generator[None, None, InspectReply]:
-        inspected = Inspected(
-            self.dispatcher.router, self.logs, self.clients(), self.neighbours, permit
-        )
+        inspected = Inspected(self.dispatcher, self.logs, self.clients(), self.neighbours, permit)
         return answer_inspection(request, inspected, self.limits)
 
     def admit(self, connection: ServerConnection) -> bool:

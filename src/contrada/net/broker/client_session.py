@@ -45,13 +45,22 @@ from contrada.net.wire.payload_codec import (
     published_in_parts,
 )
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
-from contrada.routing.router_messages import Ask, Describe, Publish, Undescribe, Unsubscribe
+from contrada.routing.router_messages import (
+    Ask,
+    Client,
+    Describe,
+    Notifications,
+    Publish,
+    Undescribe,
+    Unsubscribe,
+)
 from contrada.service.dispatch_routes import Route
 from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.quotas import OVER_QUOTA
 from contrada.service.subscription_queue import Passed
+from contrada.service.transition_log import TransitionLog
 
 FILTERS_PER_TURN: Final = 64
 """Filters of a subscription that are entered at once. Beyond it: other connections get a turn."""
@@ -261,7 +270,7 @@ class ClientSession:
         self, request: frames.Request, route: Route[Passed], message: PackedSubscribe
     ) -> Generator[None]:
         """Replaces the filters of a subscription; the old ones are withdrawn afterwards."""
-        draft = self._dispatcher.draft(route)
+        draft = route.draft()
         yield from self._enter(draft, message)
         if not route.is_in_force:  # It was cut off meanwhile.
             while self._withdraw_some(self._leaving):
@@ -388,7 +397,7 @@ class ClientSession:
     def _end_queue(self, queue: SessionQueue, reason: str) -> int:
         """Ends the deliveries of a subscription. Returns the number of lost notifications."""
         self._dispatcher.end(queue.route)
-        lost = queue.discard()
+        lost = queue.route.note_dropped(reason, queue.discard())
         self._broker.dropped[reason] += lost
         return lost
 
@@ -429,6 +438,7 @@ class ClientSession:
         if not refused:
             return message
         error = self._refusal(permit, message.notifications[refused[0]], refused)
+        _note_refused(self._dispatcher.transitions, self._client, error, message.notifications)
         if len(refused) == len(message.notifications):
             raise error
         self._refusals[number] = error
@@ -461,6 +471,17 @@ class ClientSession:
         refused = [*error.refused] if isinstance(error, NotPermittedError) else []
         later_s = error.retry_in_s if isinstance(error, QuotaError) else 0
         self.connection.send(frames.Reply(number, 0, code, reason, 0, refused, later_s))
+
+
+def _note_refused(
+    transitions: TransitionLog | None,
+    client: Client,
+    error: NotPermittedError,
+    notifications: Notifications,
+) -> None:
+    """Records refused notifications for stories."""
+    if transitions is not None:
+        transitions.refuse(client, str(error), [notifications[at] for at in error.refused])
 
 
 def _not_in_force(identity: str) -> FrameError:

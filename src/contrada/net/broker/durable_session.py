@@ -248,7 +248,11 @@ class DurableSession:
         self._logs.check(notifications[0].envelope.delivery)
         refused = (yield from permit.unpublishable(notifications)) if permit else []
         if permit is not None and refused:
-            raise self._refusal(permit, notifications[refused[0]], len(refused))
+            error = self._refusal(permit, notifications[refused[0]], len(refused))
+            if (transitions := self._connection.broker.dispatcher.transitions) is not None:
+                forbidden = (notifications[at] for at in refused)
+                transitions.refuse(self._client, str(error), forbidden)
+            raise error
         size = sum(map(size_of, notifications))
         if self.held_bytes + run_bytes + size > (most := self._limits.pending_bytes_max):
             limit = f"pending_bytes_max = {most}"

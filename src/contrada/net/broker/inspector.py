@@ -42,7 +42,9 @@ from contrada.routing.router import Router
 from contrada.routing.router_messages import Adjacency, Client, Neighbour, NextHop, Party, Reason
 from contrada.routing.tables.next_hop_cache import ITSELF
 from contrada.routing.tables.poset import Node
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.security.permits import Permit
+from contrada.service.story_reader import read_story
 
 INSPECTED_MAX: Final = 100
 """Links, clients, filters, advertisements and matching filters in an inspection, each. Beyond it:
@@ -65,11 +67,16 @@ _Draft: TypeAlias = tuple[Any, HeldText]
 class Inspected(NamedTuple):
     """The parts of a broker, its subscriptions by client, its links, and the asking user."""
 
-    router: Router
+    dispatcher: Dispatcher
     logs: BrokerLogs
     clients: Mapping[str, int]
     links: Iterable[Link]
     permit: Permit | None
+
+    @property
+    def router(self) -> Router:
+        """The router of the dispatcher."""
+        return self.dispatcher.router
 
 
 Inspect: TypeAlias = Callable[[InspectRequest, Permit | None], Generator[None, None, InspectReply]]
@@ -86,6 +93,9 @@ def answer_inspection(
         page = yield from filter_page(router, broker.logs, request.page_from, limits)
     elif request.forest_from is not None:
         held = yield from _forest(router, request.forest_from)
+    elif request.story:
+        story = yield from read_story(broker.dispatcher, request.story)
+        held = structs.replace(held, story=story)
     else:
         held = yield from _inspect_state(broker)
         if request.notification:

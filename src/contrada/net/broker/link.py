@@ -49,7 +49,7 @@ from contrada.routing.router_messages import (
     Unsubscribe,
 )
 from contrada.service import trace_spans
-from contrada.service.dispatch_routes import LINK_DOWN, Carried
+from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue, size_of, size_of_all
@@ -120,6 +120,9 @@ class _LinkQueue(SubscriptionQueue[Carried]):
             if not unreadable:
                 return batch, size
             self._connection.broker.dropped[NOT_PERMITTED] += len(unreadable)
+            if isinstance(self.keeper, LinkRoute):
+                entries = [(items[at], size_of(items[at]), None) for at in unreadable]
+                self.keeper.note_dropped(NOT_PERMITTED, entries)
             size -= sum(size_of(items[at]) for at in unreadable)
             kept = [each for at, each in enumerate(batch) if at not in unreadable]
             if kept:
@@ -425,6 +428,9 @@ class Link:
         if not refused:
             return message
         self.connection.broker.dropped[NOT_PERMITTED] += len(refused)
+        if (transitions := self.connection.broker.dispatcher.transitions) is not None:
+            forbidden = (message.notifications[at] for at in refused)
+            transitions.refuse(self._route.neighbour, NOT_PERMITTED, forbidden)
         kept = (each for at, each in enumerate(message.notifications) if at not in refused)
         return structs.replace(message, notifications=tuple(kept))
 

@@ -134,10 +134,10 @@ class SessionQueue(SubscriptionQueue[Passed]):
             self._unbundle()
         return await SubscriptionQueue.put(self, entry, wait_s, until_s)
 
-    def discard(self) -> int:
-        held = SubscriptionQueue.discard(self)
-        self._bundles, self._bundled = None, 0
-        return held
+    def discard(self) -> Sequence[QueueEntry[Passed]]:
+        if self._bundles:
+            self._unbundle()
+        return SubscriptionQueue.discard(self)
 
     @property
     def is_held_up(self) -> bool:
@@ -229,6 +229,7 @@ class SessionQueue(SubscriptionQueue[Passed]):
         if not permit.unreadable([*map(notification_from_msgpack, packed)]):
             return True
         self._owner.connection.broker.dropped[NOT_PERMITTED] += len(packed)
+        self.route.note_dropped(NOT_PERMITTED, [(each, len(each), None) for each in packed])
         self.credit += sum(ENTRY_BYTES + len(each) for each in packed)
         return False
 

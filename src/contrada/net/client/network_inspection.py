@@ -1,6 +1,7 @@
 """`NetworkInspection`: asks the brokers of a network, each over a client connection of its own.
 
     explore    start ==> its links, with addresses ==> the brokers there ==> their links ...
+    story      start ==> the same brokers, which tell their transitions of one identity
     follow     start ==> where it would send a notification, with the source ==> those brokers ...
 
 Only links name addresses: as a broker dialled its neighbour, or as the neighbour announced itself.
@@ -13,19 +14,46 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, Final, TypeAlias
+from itertools import chain
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from contrada.errors import ContradaError, InvalidValueError, ServiceError, shortened
 from contrada.net.client.client_limits import NetworkLimits
-from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import Address, is_loopback, parse_address
-from contrada.net.wire.inspection import ForestPosition, HeldStep, Inspection
+from contrada.net.wire.inspection import (
+    STORY_NAMES_MAX,
+    ForestPosition,
+    HeldStep,
+    Inspection,
+    LinkArrival,
+)
 from contrada.routing.interest_forwarder import Strategy
 from contrada.routing.route_decision import NO_INTEREST
+from contrada.service.story import ServerStory, Story, StoryStep, story_of
 
-Reach: TypeAlias = Callable[[Address], AbstractAsyncContextManager[TcpService]]
+
+class BrokerAccess(Protocol):
+    """A client of a broker, as `TcpService` is."""
+
+    async def inspection(
+        self,
+        notification: bytes = b"",
+        *,
+        arrival: LinkArrival | None = None,
+        forest_from: ForestPosition | None = None,
+        story: Sequence[str] = (),
+    ) -> Inspection:
+        """Returns the inspection. Raises ServiceError."""
+        ...
+
+    async def broker_statistics(self) -> dict[str, Any]:
+        """Returns the counts of the broker. Raises ServiceError."""
+        ...
+
+
+Reach: TypeAlias = Callable[[Address], AbstractAsyncContextManager[BrokerAccess]]
 """Returns the opened service at an address. Raises ContradaError."""
 
 ARRIVED_BEFORE: Final = "it has arrived here before: a duplicate"
@@ -71,7 +99,7 @@ class NetworkInspection:
 
     def __init__(
         self,
-        start: TcpService,
+        start: BrokerAccess,
         reach: Reach,
         limits: NetworkLimits = NetworkLimits(),
         *,
@@ -136,7 +164,7 @@ class NetworkInspection:
         return ""
 
     async def _ask(self, seen: SeenBroker, notification: bytes) -> None:
-        async def ask(service: TcpService) -> None:
+        async def ask(service: BrokerAccess) -> None:
             held = await service.inspection(notification)
             if held.name != seen.name:
                 seen.reason = f"the broker at {seen.address} has the name {held.name!r}"
@@ -147,7 +175,7 @@ class NetworkInspection:
         seen.is_asked = True
         seen.reason = await self._answered(seen.name, ask) or seen.reason
 
-    async def _answered(self, name: str, ask: Callable[[TcpService], Any]) -> str:
+    async def _answered(self, name: str, ask: Callable[[BrokerAccess], Any]) -> str:
         """Asks a broker in its turn. Returns why it gave no answer, or nothing."""
         limits, way = self._limits, self._ways[name]
         whole = asyncio.timeout_at(self._until_s)
@@ -192,7 +220,7 @@ class NetworkInspection:
         return hops
 
     async def _decide(self, hop: NotificationHop, notification: bytes) -> None:
-        async def ask(service: TcpService) -> None:
+        async def ask(service: BrokerAccess) -> None:
             arrival = (hop.came_from, hop.source) if hop.came_from else None
             hop.held = await service.inspection(notification, arrival=arrival)
 
@@ -209,6 +237,46 @@ class NetworkInspection:
         elif hop.held is not None:
             hop.reason = hop.held.stopped
 
+    async def story(self, identity: str) -> Story:
+        """Returns the story of a notification, subscription or log at all brokers.
+
+        A neighbour knows a forwarded filter by another identity, which the broker that forwarded it
+        tells: such brokers are asked again. Raises ContradaError where the first does not answer.
+        """
+        await self.explore()
+        found: dict[str, ServerStory] = {}
+        missing = {name: each.reason for name, each in self.brokers.items() if each.reason}
+        names = {name: {identity} for name, each in self.brokers.items() if each.held}
+        wanted = list(names)
+        while wanted:
+            asking = (self._read_story(each, sorted(names[each]), found) for each in wanted)
+            reasons = await asyncio.gather(*asking)
+            missing |= {name: why for name, why in zip(wanted, reasons, strict=True) if why}
+            before = {name: len(known) for name, known in names.items()}
+            for each in chain.from_iterable(story.transitions for story in found.values()):
+                known = names.get(each.to, set())
+                if each.step == StoryStep.FORWARDED and each.name and len(known) < STORY_NAMES_MAX:
+                    known.add(f"{each.broker}/{each.name}")
+            wanted = [name for name, known in names.items() if len(known) > before[name]]
+        if self.left_out:
+            limit = f"network_brokers_max = {self._limits.network_brokers_max}"
+            missing[f"{self.left_out} more brokers"] = f"not asked: {limit}"
+        return story_of(identity, found, missing)
+
+    async def _read_story(self, name: str, names: list[str], found: dict[str, ServerStory]) -> str:
+        """Adds the transitions at a broker. Returns why it gave none, or nothing."""
+        answers: list[Inspection] = []
+
+        async def ask(service: BrokerAccess) -> None:
+            answers.append(await service.inspection(story=names))
+
+        if why := await self._answered(name, ask):
+            return why
+        if answers[0].story is None:
+            return "this broker has an earlier version, without stories"
+        found[name] = answers[0].story
+        return ""
+
     async def forest(self, name: str, begin: ForestPosition) -> Inspection:
         """Returns a part of the filters of a broker. Raises ContradaError."""
         if name not in self._ways:
@@ -220,7 +288,7 @@ class NetworkInspection:
         self._begin()
         found: list[Inspection] = []
 
-        async def ask(service: TcpService) -> None:
+        async def ask(service: BrokerAccess) -> None:
             found.append(await service.inspection(forest_from=begin))
 
         if why := await self._answered(name, ask):

@@ -97,7 +97,7 @@ class Reconnection:
         if len(addresses) > 1 and limits.liveness is USUAL_LIVENESS:
             tick_s = min(limits.client_tick_s, SEVERAL_LIVENESS.ping_after_s / 2)
             limits = replace(limits, liveness=SEVERAL_LIVENESS, client_tick_s=tick_s)
-        self._options, self.limits = options, limits
+        self.options, self.limits = options, limits
         self.address = addresses[0]
         """The address of the present or last connection."""
         self.is_up = False
@@ -283,7 +283,7 @@ class Reconnection:
     async def _connect(self, address: Address) -> ClientWire:
         """Returns a connection with the broker's hello. Raises ConnectionFailedError."""
         try:
-            token = present_token(self._options.token)
+            token = present_token(self.options.token)
         except ContradaError as error:  # A file may be replaced just now.
             raise ConnectionFailedError(str(address), str(error)) from None
         hello = Hello(CLIENT, "contrada", {}, token)
@@ -295,10 +295,10 @@ class Reconnection:
             tick_s=self.limits.client_tick_s,
             goodbye_wait_s=self.limits.goodbye_wait_s,
         )
-        reach = self._options.reach
+        reach = self.options.reach
         try:
             async with asyncio.timeout(self.limits.connect_wait_s):
-                await (reach(wire) if reach else dial(wire, address, self._options.tls))
+                await (reach(wire) if reach else dial(wire, address, self.options.tls))
                 await wire.greeted
             if wire.ended is not None:
                 raise ProtocolError(wire.ended)

@@ -11,6 +11,7 @@ import itertools
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -31,7 +32,7 @@ from contrada.net.client.reconnection import Reconnection
 from contrada.net.client.remote_offers import RemoteOfferBoard
 from contrada.net.client.tcp_subscription import TcpSubscription, await_resumed
 from contrada.net.wire import frames
-from contrada.net.wire.address import Address, parse_addresses
+from contrada.net.wire.address import Address, is_loopback, parse_addresses
 from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.net.wire.frames import Frame, InspectRequest, Reply, Request
 from contrada.net.wire.inspection import (
@@ -67,6 +68,7 @@ from contrada.service.envelope_factory import EnvelopeFactory, runs_of, with_ide
 from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
 from contrada.service.security.signatures import Signer
 from contrada.service.service_limits import ServiceLimits
+from contrada.service.story import Story
 from contrada.service.subjects import PublishOptions
 from contrada.service.subscription_queue import PUBLISH_WAIT_S, QUEUE_FULL, QueueSettings
 
@@ -220,6 +222,16 @@ class PublishWindow:
             self._sent_one = len(batch.notifications) == 1
             message = encode_publish(batch.notifications)
             self._send(Request(request, message, wait_ms=self._wait_ms))
+
+
+def reach_with(options: ConnectOptions) -> "Callable[[Address], TcpService]":
+    """Returns a function that connects to a broker with the token and certificates of a client."""
+
+    def reach(address: Address) -> TcpService:
+        tls = options.tls if address.is_tls else None
+        return TcpService(address, reconnect=False, options=replace(options, tls=tls))
+
+    return reach
 
 
 class TcpService(BaseService):
@@ -443,9 +455,11 @@ class TcpService(BaseService):
         *,
         arrival: LinkArrival | None = None,
         forest_from: ForestPosition | None = None,
+        story: Sequence[str] = (),
     ) -> Inspection:
         """Returns the inspection, with the route of a notification that a client publishes, or that
-        arrives over a link; or a part of the forest of filters. Raises ServiceError.
+        arrives over a link; or a part of the forest of filters; or the transitions of a story.
+        Raises ServiceError.
         """
         await self.reconnection.ready()
         asking = partial(
@@ -453,8 +467,17 @@ class TcpService(BaseService):
             notification=notification,
             arrival=arrival,
             forest_from=forest_from,
+            story=tuple(story),
         )
         return (await self.reconnection.call(asking)).held  # type: ignore[no-any-return]
+
+    async def story(self, identity: str) -> Story:
+        from contrada.net.client.network_inspection import NetworkInspection
+
+        await self.reconnection.ready()
+        is_local = is_loopback(self.reconnection.address.host)
+        reach = reach_with(self.reconnection.options)
+        return await NetworkInspection(self, reach, is_local=is_local).story(identity)
 
     def on_frame(self, frame: Frame) -> None:
         """Handles a frame."""

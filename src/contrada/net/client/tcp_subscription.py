@@ -1,7 +1,7 @@
 """`TcpSubscription`: a subscription at a broker, on the subscriber's side."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -227,10 +227,10 @@ class TcpSubscription(QueuedSubscription[Any]):
         finally:
             in_force.pop(self.identity, None)
 
-    def count_lost(self, reason: str, count: int, size: int) -> None:
+    def note_lost(self, reason: str, entries: Sequence[QueueEntry[Any]]) -> None:
         """Counts notifications that were dropped in the queue, and grants their credit again."""
-        self.count_dropped(reason, count)
-        self._taken(size)
+        self.count_dropped(reason, len(entries))
+        self._taken(sum([size for _, size, _ in entries]))
 
     def _taken(self, size: int) -> None:
         self._read_bytes += size

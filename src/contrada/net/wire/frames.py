@@ -27,6 +27,7 @@ from contrada.net.wire.inspection import (
     Inspection,
     LinkArrival,
     Position,
+    StoryNames,
 )
 from contrada.net.wire.payload_codec import PackedMatch
 
@@ -122,7 +123,8 @@ class InspectRequest(Frame, frozen=True):
 
     The notification is a client's, or one of `arrival`. With `page_from` it asks for a page of
     exported filters, see `net.broker.inspector`, with `forest_from` for a part of the forest of
-    filters. It is answered by an InspectReply with its number, or by a Reply that refuses it.
+    filters, with `story` for the transitions of a notification, subscription or log with one of
+    these names. It is answered by an InspectReply with its number, or by a Reply that refuses it.
     """
 
     number: int
@@ -130,6 +132,7 @@ class InspectRequest(Frame, frozen=True):
     page_from: Position | None = None
     arrival: LinkArrival | None = None
     forest_from: ForestPosition | None = None
+    story: StoryNames = ()
 
 
 class InspectReply(Frame, frozen=True):

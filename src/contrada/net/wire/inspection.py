@@ -2,11 +2,12 @@
 
 import importlib.metadata
 from functools import cache
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from contrada.delivery.queue_messages import QueueState
+from contrada.service.story import ServerStory
 
 
 @cache
@@ -71,7 +72,7 @@ class Inspection(msgspec.Struct, frozen=True):
     and `steps` the decision for each link, those of next hops first. It is not routed if `stopped`
     has a reason. `not_yours` is why the asking user may not publish it. Of a part of a forest,
     `filters` has the nodes, and `following` the number of the next one, -1 after the last.
-    `version` is that of Contrada, empty at an earlier one.
+    `version` is that of Contrada, empty at an earlier one. Of a story, `story` has the transitions.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Inspection(msgspec.Struct, frozen=True):
     not_yours: str = ""
     following: int = -1
     version: str = ""
+    story: ServerStory | None = None
 
 
 _NotNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -102,6 +104,12 @@ LinkArrival: TypeAlias = tuple[str, str]
 ForestPosition: TypeAlias = tuple[str, str, int, _NotNegative]
 """A part of a forest: neighbour, owner, the number of the parent or -1 for roots, and the first
 number. Without a neighbour: all filters, by number."""
+
+STORY_NAMES_MAX: Final = 256
+"""Names in a request for a story. Beyond it: the frame is malformed."""
+
+StoryNames: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=STORY_NAMES_MAX)]
+"""The identity of a story, and `neighbour/identity` for each forwarded filter."""
 
 HeldFilters: TypeAlias = tuple[str, list[bytes]]
 """The name of a durable subscription and its filters; or an empty name and other filters."""
