@@ -2,6 +2,9 @@
    `contrada.matching.kernels.memory` has the same in Python, with their meaning. */
 
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* A byte is marked by its highest bit. */
 #define ONES 0x0101010101010101u
@@ -52,6 +55,36 @@ static inline int64_t are_same(Bytes data, int64_t at, Bytes other, int64_t begi
 static inline void put_bytes(Bytes data, int64_t at, Bytes out, int64_t begin, int64_t size) {
     for (int64_t step = 0; step < size; step += 8) memcpy(out.at + begin + step, data.at + at + step, 8);
 }
+
+/* Sixteen numbers at a time where all processors of the architecture can; up to fifteen are read
+   behind the last one. */
+static inline int64_t lanes_within(RowNumbers lanes, int64_t count, int64_t at, int64_t low, int64_t high, int64_t other, int64_t other_low, int64_t other_high) {
+    const int32_t *one = lanes.at + at, *two = lanes.at + other;
+    uint64_t found = 0;
+#ifdef __SSE2__
+    __m128i lows = _mm_set1_epi32((int32_t)low), highs = _mm_set1_epi32((int32_t)high);
+    __m128i other_lows = _mm_set1_epi32((int32_t)other_low), other_highs = _mm_set1_epi32((int32_t)other_high);
+    for (int64_t step = 0; step < count; step += 16) {
+        __m128i beyond[4];
+        for (int part = 0; part < 4; part++) {
+            __m128i some = _mm_loadu_si128((const __m128i *)(one + step + 4 * part));
+            __m128i others = _mm_loadu_si128((const __m128i *)(two + step + 4 * part));
+            __m128i below = _mm_or_si128(_mm_cmpgt_epi32(lows, some), _mm_cmpgt_epi32(other_lows, others));
+            __m128i above = _mm_or_si128(_mm_cmpgt_epi32(some, highs), _mm_cmpgt_epi32(others, other_highs));
+            beyond[part] = _mm_or_si128(below, above);
+        }
+        __m128i first = _mm_packs_epi32(beyond[0], beyond[1]), last = _mm_packs_epi32(beyond[2], beyond[3]);
+        found |= (uint64_t)(~_mm_movemask_epi8(_mm_packs_epi16(first, last)) & 0xFFFF) << step;
+    }
+    found &= (1ull << count) - 1;
+#else
+    for (int64_t n = 0; n < count; n++)
+        found |= (uint64_t)((one[n] >= low) & (one[n] <= high) & (two[n] >= other_low) & (two[n] <= other_high)) << n;
+#endif
+    return (int64_t)found;
+}
+
+static inline int64_t first_lane(int64_t bits) { return __builtin_ctzll((uint64_t)bits); }
 
 static inline int64_t double_bits(double number) {
     int64_t bits;

@@ -111,6 +111,13 @@ def new_index(compiled: bool, limits: IndexLimits = IndexLimits()) -> ct.Index[A
     return module("index", compiled).Index(limits=limits)  # type: ignore[no-any-return]
 
 
+def block_index(compiled: bool) -> ct.Index[Any]:
+    """An empty index that matches also small batches in blocks."""
+    index = new_index(compiled)
+    arrays_of(index)._segment.arrays.block_rows_min = 0
+    return index
+
+
 def loaded_index(path: Path, compiled: bool) -> ct.Index[Any]:
     """A saved index."""
     return module("index", compiled).Index.load(path)  # type: ignore[no-any-return]

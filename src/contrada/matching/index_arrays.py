@@ -7,9 +7,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from contrada.matching.kernels import match, schema, text_store, update
+from contrada.matching.kernels import batch_match, match, schema, text_store, update
+from contrada.matching.kernels.column_visits import LOOK_UPS
 from contrada.matching.kernels.evaluate import constraint_words, operand
-from contrada.matching.kernels.memory import Rows
+from contrada.matching.kernels.memory import Rows, numbers
 from contrada.matching.kernels.scratch import gram_bit
 from contrada.matching.table_growth import TableGrowth, empty_table
 from contrada.model.languages.work_budget import budget, spend
@@ -40,9 +41,10 @@ _WITH: Final = {
     "trees": ("pivots",),
     "pools": ("pool_attrs",),
     "sketches": ("registers",),
-    "buckets": ("bucket_list",),
+    "buckets": ("bucket_list", "bucket_visits"),
     "sets_by_row": ("set_seen",),
     "owned": ("owned_links", "key_seen"),
+    "outcomes": ("block_keys", "undecided"),
 }
 """Arrays with as many rows as another one."""
 _HASH_TABLES: Final = ("names", "slots", "equal", "text_slots")
@@ -58,9 +60,23 @@ _FIRST: Final = {
     "pool_attrs": 1,
     "pending": schema.PENDING,
     "out": 256,
+    "visits": 2 * LOOK_UPS,
+    "outcomes": 2 * schema.LANES,
+    "block_keys": 2 * schema.LANES,
+    "undecided": 2 * schema.LANES,
+    "lane_rows": schema.LANES,
 }
 """The first capacity of arrays that do not begin with eight rows."""
 
+
+_NEEDED: Final = {
+    schema.NEED_TEXT: "text",
+    schema.NEED_VALUES: "values",
+    schema.NEED_OUT: "out",
+    schema.NEED_VISITS: "visits",
+    schema.NEED_OUTCOMES: "outcomes",
+}
+"""The array that a kernel asks to be larger, by its answer."""
 
 _SEED: Final = hash("the seed of hashes") & ((1 << schema.HASH_SEED_BITS) - 1)
 """A secret of each process, from Python's hash of a text."""
@@ -89,6 +105,9 @@ class Arrays:
         self.used: dict[str, int] = dict.fromkeys(schema.ARRAYS, 0)
         self.used |= {"rooms": schema.ROOMS, "seed": 1}
         self.part_sketches: dict[tuple[int, int, int], int] = {}
+        self.block_rows_min, self.block_rows_max = schema.BLOCK_ROWS_MIN, schema.BLOCK_ROWS
+        self.results = numbers(0)
+        """Room for the results of a batch."""
         self._growth = {name: TableGrowth() for name in ("slots", "equal", "text_slots")}
         self._pivots: dict[int, list[tuple[int, int]]] = {}  # of trees, as `pivots` has them
         self._table = array("q", bytes(16 * len(schema.ARRAYS)))
@@ -127,10 +146,10 @@ class Arrays:
         return int(self._bounded(match.match, message))
 
     def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
-        """`match.match_rows` of columns or spans."""
+        """`batch_match.match_rows` of columns or spans."""
         columns = rows.described if NATIVE is None else rows.described.numbers
         of = columns, rows.cells, rows.address, rows.starts
-        status, row = self._bounded(match.match_rows, *of, row, offsets, found)
+        status, row = self._bounded(batch_match.match_rows, *of, row, offsets, found)
         return status, row
 
     def all_hold(self, address: int, starts: Any, numbers: Any, steps_max: int) -> bool:
@@ -161,12 +180,14 @@ class Arrays:
         if status == schema.NEED_STAMPS:
             self.clear_stamps()
             return
-        name = {schema.NEED_TEXT: "text", schema.NEED_VALUES: "values", schema.NEED_OUT: "out"}[
-            status
-        ]
-        assert status != schema.OK
         if status == schema.NEED_OUT:
             self.prepare_repeat()
+        name = _NEEDED[status]
+        if name == "outcomes" and len(self.outcomes) >= schema.BLOCK_MATCHES:
+            size = self.counters.block_size[0]
+            if size >= 2 * batch_match.BLOCK_MIN:
+                self.block_rows_max = self.counters.block_max[0] = size // 2
+                return
         self.reserve(name, 2 * len(self.of[name]))
 
     def clear_stamps(self) -> None:

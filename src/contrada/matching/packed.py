@@ -18,8 +18,9 @@ import msgspec
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.matching.index_arrays import Arrays
+from contrada.matching.kernels.batch_match import COLUMNS
 from contrada.matching.kernels.memory import Rows, address_of, numbers
-from contrada.matching.kernels.schema import COLUMN, NEED_FOUND, OK, UNREADABLE
+from contrada.matching.kernels.schema import BLOCK_CELLS, COLUMN, LANES, NEED_FOUND, OK, UNREADABLE
 from contrada.model import Envelope, Filter, Notification, Value
 from contrada.model.algebra.attributes import check_span
 from contrada.model.algebra.filter import selection
@@ -121,6 +122,10 @@ def with_envelope(span: bytes, envelope: Envelope, names: tuple[str, ...]) -> by
 
 BUNDLE_MIN: Final = 4
 """Notifications of a bundle, at least: for fewer a call costs more than it saves."""
+
+RESULTS_KEPT_MAX: Final = 2**21
+"""Results of a batch whose memory is kept for the next one: new memory costs more than a match.
+Beyond it: it is freed."""
 
 _BEHIND: Final = b"\0"
 """Behind the last notification: memory of no bytes has no address, which means columns."""
@@ -310,7 +315,11 @@ def match_rows(
     arrays: Arrays, rows: Any, matched_row: Callable[[int], Sequence[int]]
 ) -> "tuple[array[int], array[int]]":
     """Returns (offsets, results) for each row; `matched_row` matches one that needs the model."""
-    offsets, found, row = numbers(rows.rows + 1), numbers(4 * rows.rows + 64), 0
+    offsets, row = numbers(rows.rows + 1), 0
+    found, arrays.results = arrays.results, numbers(0)  # A match within this one gets another.
+    if len(found) < rows.rows:
+        found = numbers(4 * rows.rows + 64)
+    _reserve_block(arrays, rows)
     while row < rows.rows:
         status, row = arrays.match_rows(rows, row, offsets, found)
         if status == NEED_FOUND:
@@ -326,4 +335,18 @@ def match_rows(
             offsets[row] = end
         elif status != OK:
             arrays.grow_for(status)
+    if len(found) <= RESULTS_KEPT_MAX:
+        arrays.results = found
     return offsets, found[: offsets[-1]]
+
+
+def _reserve_block(arrays: Arrays, rows: Any) -> None:
+    """Makes room for blocks of the rows of columns, if there are enough rows."""
+    columns, most = len(rows.described), 0
+    if columns and rows.rows >= arrays.block_rows_min:
+        most = min(arrays.block_rows_max, rows.rows, BLOCK_CELLS // columns)
+        arrays.reserve("block_rows", most)
+        arrays.reserve("halves", most * columns)
+        arrays.reserve("lanes", COLUMNS + LANES * columns)
+        arrays.reserve("lane_stamps", columns)
+    arrays.counters.block_end[0], arrays.counters.block_max[0] = 0, most

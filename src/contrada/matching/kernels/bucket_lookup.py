@@ -163,11 +163,14 @@ def ask_by_value(row: int, m: Memory) -> None:
     values, seed = m.values, m.seed[0]
     attr = values[row].attr
     domain = values[row].domain
+    by_value = m.attrs[attr].by_value
     if domain != scratch.TEXT:
-        for key in range(values[row].low, values[row].high + 1):
-            ask(scratch.point_hash(seed, attr, domain, key), row, m)
+        if by_value:
+            for key in range(values[row].low, values[row].high + 1):
+                ask(scratch.point_hash(seed, attr, domain, key), row, m)
         return
-    ask(scratch.place_hash(seed, attr, scratch.KIND_TEXT, values[row].low), row, m)
+    if by_value:
+        ask(scratch.place_hash(seed, attr, scratch.KIND_TEXT, values[row].low), row, m)
     ask_by_text(attr, 0, values[row].start, values[row].length, m)
     if m.attrs[attr].nocase != 0:
         start, length = values[row].folded, values[row].folded_length
@@ -223,6 +226,23 @@ def collect_by_range(row: int, tree: int, m: Memory) -> None:
 
 
 @kernel
+def collect_attr(attr: int, m: Memory) -> None:
+    """Lists the buckets of an attribute, or stores their places."""
+    counters = m.counters[0]
+    bucket, tree = m.attrs[attr].presence, m.attrs[attr].tree
+    if bucket >= 0:
+        note(bucket, 0, m)
+    first = m.state[attr].first
+    for row in range(first, first + m.state[attr].count):
+        # There must be room for all that it may ask for.
+        if counters.asked > schema.PENDING - ASKED_BY_VALUE:
+            look_up(m)
+        ask_by_value(row, m)
+        if tree >= 0:
+            collect_by_range(row, tree, m)
+
+
+@kernel
 def collect(m: Memory) -> None:
     """Lists every bucket of the notification."""
     counters = m.counters[0]
@@ -230,20 +250,8 @@ def collect(m: Memory) -> None:
     counters.asked = 0
     note(0, 0, m)
     for i in range(counters.present):
-        attr = m.present[i]
-        m.attrs[attr].seen += 1
-        bucket = m.attrs[attr].presence
-        if bucket >= 0:
-            note(bucket, 0, m)
-        tree = m.attrs[attr].tree
-        first = m.state[attr].first
-        for row in range(first, first + m.state[attr].count):
-            # There must be room for all that it may ask for.
-            if counters.asked > schema.PENDING - ASKED_BY_VALUE:
-                look_up(m)
-            ask_by_value(row, m)
-            if tree >= 0:
-                collect_by_range(row, tree, m)
+        m.attrs[m.present[i]].seen += 1
+        collect_attr(m.present[i], m)
     look_up(m)
 
 

@@ -1,15 +1,14 @@
 """Kernels that match: they check the filters in the buckets of a notification.
 
-`match` loads one notification, lists its buckets, and outputs the keys of the matching filters;
-`match_rows` does so for many.
+`match` loads one notification, lists its buckets, and outputs the keys of the matching filters.
 """
 
 from contrada.matching.kernels import schema
 from contrada.matching.kernels.bucket_lookup import bin_of, collect
 from contrada.matching.kernels.evaluate import program_holds, set_holds
 from contrada.matching.kernels.memory import bytes_at, entry, kernel, prefetch
-from contrada.matching.kernels.schema import ColumnRows, Ints, Memory
-from contrada.matching.kernels.scratch import NAN, NUMBER, TEXT, load, load_row
+from contrada.matching.kernels.schema import Bytes, Ints, Memory
+from contrada.matching.kernels.scratch import NAN, NUMBER, TEXT, load
 
 ENTRIES_AT_ONCE = 128
 """Entries of a bucket that are examined before those that may match are checked."""
@@ -343,14 +342,13 @@ def drop_repeated(m: Memory) -> None:
 
 
 @kernel
-def name_keys(m: Memory) -> None:
+def name_keys(may_repeat: int, m: Memory) -> None:
     """Removes repeated slots, and converts slots to keys if these are integers.
 
     Last and all at once, so that the processor waits for many cache lines together.
     """
     counters, out = m.counters[0], m.out
-    # A filter that hangs in several places is met once, unless an attribute has several values.
-    if counters.several != 0 or counters.values > counters.present or counters.inexact != 0:
+    if may_repeat:
         drop_repeated(m)
     if counters.int_keys != 0 and counters.doubted == 0:
         for i in range(counters.out):
@@ -381,7 +379,20 @@ def find(m: Memory) -> int:
     if status == schema.OK:
         status = follow_chains(m)
     if status == schema.OK:
-        name_keys(m)
+        # A filter that hangs in several places is met once, unless an attribute has several values.
+        counters = m.counters[0]
+        has_several = (counters.values > counters.present) | (counters.inexact != 0)
+        name_keys((counters.several != 0) | has_several, m)
+    return status
+
+
+@kernel
+def match_span(msg: Bytes, m: Memory) -> int:
+    """Loads a notification and outputs its keys. Answers OK, NEED_… or UNREADABLE."""
+    status = load(msg, m)
+    if status == schema.OK:
+        seek(m)
+        status = find(m)
     return status
 
 
@@ -393,10 +404,7 @@ def match(msg: bytes, m: Memory) -> int:
     plus 1.
     """
     counters = m.counters[0]
-    status = load(msg, m)
-    if status == schema.OK:
-        seek(m)
-        status = find(m)
+    status = match_span(msg, m)
     if status != schema.OK:
         return 4 * status + 1
     is_keyed = (counters.int_keys != 0) & (counters.doubted == 0)
@@ -423,47 +431,3 @@ def all_hold(data: int, starts: Ints, numbers: Ints, m: Memory) -> bool:
         if not holds or counters.inexact != 0 or counters.work < 0:
             return False
     return True
-
-
-@entry
-def match_rows(
-    columns: ColumnRows,
-    cells: Ints,
-    data: int,
-    starts: Ints,
-    row: int,
-    offsets: Ints,
-    found: Ints,
-    m: Memory,
-) -> tuple[int, int]:
-    """Matches rows from one on; (status, the next row).
-
-    The rows are those of the columns; or, if `data` is an address and not 0, the spans of msgpack
-    at `starts`. `cells` has room for a number of each column and one more. `offsets` and
-    `found` get the output of `match`. A row that needs more room of any
-    array, or the model (UNREADABLE), is the next one again.
-    """
-    counters = m.counters[0]
-    while row < len(offsets) - 1:
-        if data != 0:
-            start = starts[row]
-            status = load(bytes_at(data + start, starts[row + 1] - start), m)
-        else:
-            status = load_row(columns, row, cells, m)
-        if status == schema.OK:
-            seek(m)
-            status = find(m)
-        if status == schema.OK and counters.doubted != 0:
-            status = schema.UNREADABLE  # it needs the model, which checks it again
-            counters.seen -= 1
-            counters.matched -= 1
-        used, count = offsets[row], counters.out
-        if status == schema.OK and used + count > len(found):
-            status = schema.NEED_FOUND
-        if status != schema.OK:
-            return status, row
-        for i in range(count):
-            found[used + i] = m.out[i]
-        row += 1
-        offsets[row] = used + count
-    return schema.OK, row

@@ -228,5 +228,29 @@ def below(word: Marks, bound: int) -> int:
     return (word >> 32) * bound >> 32
 
 
+def lanes_within(
+    lanes: Any,
+    count: int,
+    at: int,
+    low: int,
+    high: int,
+    other: int,
+    other_low: int,
+    other_high: int,
+) -> int:
+    """Returns which of `count` numbers from `at` on, and from `other` on, both lie between two
+    ends, which are included: as bits.
+    """
+    pairs = enumerate(zip(lanes[at : at + count], lanes[other : other + count], strict=True))
+    return sum(
+        1 << n for n, (one, two) in pairs if low <= one <= high and other_low <= two <= other_high
+    )
+
+
+def first_lane(bits: int) -> int:
+    """Returns the number of the lowest bit that is set."""
+    return (bits & -bits).bit_length() - 1
+
+
 def prefetch(array: Any, row: int) -> None:
     """Prefetches a row of an array. Only compiled code does so."""

@@ -51,6 +51,7 @@ STORE: Final[dict[str, Layout]] = {
         "ranges",  # how many filters ask for
         "ends",  # where the ends of some of these begin in ends,
         "room",  # and of how many they may be
+        "by_value",  # 1 where filters hang on single values
     ),
     # per attribute six words, see PREFIXES: bit n says that filters hang on parts of n bytes
     "parts": _I8,
@@ -180,6 +181,17 @@ SCRATCH: Final[dict[str, Layout]] = {
         "chained",  # filters with several keys, the chains of which stand at the end of out
         "asked",  # places to be looked up
         "work",  # bytes of texts that may still be compared; below 0 texts are not looked at
+        "block_first",  # the rows of a batch that are matched together: from this one
+        "block_end",  # to before this one;
+        "block_size",  # how many,
+        "block_max",  # and at most
+        "block_epoch",  # what their columns are stamped with
+        "visits",  # used rows
+        "outcomes",
+        "undecided",
+        "repeats",  # 1 where a row may have come twice to a bucket
+        "lanes",  # rows that are compared together
+        "lane_stamp",  # their number
     ),
     # a row per attribute, valid where its epoch is the current one
     "state": _row(
@@ -215,6 +227,31 @@ SCRATCH: Final[dict[str, Layout]] = {
     # to check, each twice, plus 1 where their bucket's value led there; or filters of a pool to
     # check, and where their programs begin
     "pending": _I8,
+    # --- a block of rows of a batch, see `batch_match`
+    # of each column the upper halves of the keys of each row, of texts their hashes
+    "halves": _I4,
+    # rows of buckets
+    "visits": _row(_I4, "bucket", "row", "next"),
+    # per bucket its last row in visits + 1; 0 without one
+    "bucket_visits": _I4,
+    "block_rows": _row(
+        _I4,
+        "end",  # how many keys; then where they end in block_keys
+        "undecided",  # its last row in undecided + 1; 0 without one
+        "chained",  # 1 where one of the keys is a chain
+        "odd",  # 1 where it must be matched by itself
+    ),
+    # matches that guards have decided, as `filters` has keys
+    "outcomes": _row(_I4, "row", "key"),
+    # their keys, by the row
+    "block_keys": _I4,
+    # entries that remain to be checked for a row
+    "undecided": _row(_I4, "entry", "by_value", "next"),
+    # the rows of a bucket that are compared together, and their halves in each column, if these are
+    # stamped with their number
+    "lane_rows": _I4,
+    "lanes": _I4,
+    "lane_stamps": _I8,
 }
 """One notification, and its matches. Belongs to one process."""
 
@@ -346,6 +383,21 @@ ATOM_CONTAINS_NOCASE: Final = 5
 PENDING: Final = 1024
 """Places to look up, or entries that may match, that are stored at a time."""
 
+LANES: Final = 32
+"""Rows of a block that a guard is compared with at a time."""
+
+BLOCK_ROWS_MIN: Final = 2_000
+"""Rows of a batch from which on they are matched together: of fewer too few share a bucket."""
+
+BLOCK_ROWS: Final = 2**14
+"""Rows of a batch that are matched together. Beyond it: the next block has the rest."""
+
+BLOCK_CELLS: Final = 2**22
+"""Values of a block of rows, NULL among them. Beyond it: the block has fewer rows."""
+
+BLOCK_MATCHES: Final = 2**20
+"""Matches of a block of rows. Beyond it: later blocks have half as many rows."""
+
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
 
@@ -369,6 +421,8 @@ NEED_OUT: Final = -3
 UNREADABLE: Final = -4
 NEED_FOUND: Final = -5
 NEED_STAMPS: Final = -6
+NEED_VISITS: Final = -7
+NEED_OUTCOMES: Final = -8
 
 EPOCHS_MAX: Final = 2**30
 """Notifications until the stamps of an index, which have 32 bits, are cleared. Beyond it: they are,

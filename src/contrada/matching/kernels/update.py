@@ -142,6 +142,7 @@ def place_bucket(
     if bucket == used:
         buckets[bucket].hits = int(m.attrs[attr].seen * expected)
         if domain != 0:
+            m.attrs[attr].by_value = 1
             buckets[bucket].of_attr = attr
             buckets[bucket].of_domain = domain
             # The lower half as a signed number, without a comparison.

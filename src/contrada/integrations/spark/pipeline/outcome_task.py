@@ -36,7 +36,7 @@ from contrada.integrations.spark.transforms.notification_transform import BuiltR
 from contrada.integrations.spark.transforms.packed_rows import (
     KEYS_AT_ONCE,
     PackedRows,
-    pairs_of,
+    matches_of,
     portions,
 )
 from contrada.matching.arrow_pack import blobs_in, starts_of
@@ -430,10 +430,9 @@ class SparkRowReader:
         good = packed.drop_null()  # A NULL would force a row-by-row reading of all.
         held.unmet -= names_in(good, held.unmet)
         notifications = PackedRows(good)
-        of_good, positions = pairs_of(self._base, notifications)
-        of_row = np.flatnonzero(~is_bad)[of_good]
+        counts = np.zeros(len(packed), dtype=np.int64)
+        counts[~is_bad], positions = matches_of(self._base, notifications)
         held.latest_us = max(notifications.latest_us, held.latest_us or TIME_MIN_US)
-        counts = np.bincount(of_row, minlength=len(packed))
         reported = np.flatnonzero(is_bad | (counts > 0))
         bounds = starts_of(counts[reported])
         for first in range(0, len(reported), OUTCOMES_MAX):

@@ -17,6 +17,7 @@ from contrada.integrations.files.value_columns import rows_at_once
 from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedBase, open_base
 from contrada.integrations.spark.transforms.frames import WideRows
 from contrada.matching.index import Index
+from contrada.matching.kernels.batch_match import sort_rows
 from contrada.matching.packed import Bundle, Given, to_whole_notification
 from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack
@@ -80,11 +81,10 @@ def _keys_of(setup: WorkerSetup, columns: Sequence[Any]) -> Iterator[Any]:
 
     for some in portions(base, columns, opened):
         rows = opened(some)
-        of_row, positions = pairs_of(base, rows)
-        count = len(rows.bad)
-        offsets = np.zeros(count + 1, dtype=np.int32)
-        np.cumsum(np.bincount(of_row, minlength=count), out=offsets[1:])
-        keys = base.keys.take(pa.array(positions))
+        counts, positions = matches_of(base, rows)
+        offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        keys = pc.take(base.keys, pa.array(positions), boundscheck=False)
         mask = pa.array(rows.bad) if rows.bad.any() else None
         yield pa.ListArray.from_arrays(pa.array(offsets), keys, mask=mask)
 
@@ -98,7 +98,7 @@ def portions(
     count = len(columns[0])
 
     def counts_of(places: Any) -> Any:
-        return np.bincount(pairs_of(base, opened([each.take(places) for each in columns]))[0])
+        return matches_of(base, opened([each.take(places) for each in columns]))[0]
 
     size = rows_at_once(count, base.saved.keys, KEYS_AT_ONCE, counts_of)
     for begin in range(0, max(count, 1), size):
@@ -152,7 +152,18 @@ class PackedRows:
 _NONE: Final = Notification({})
 
 
-def pairs_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
+def matches_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
+    """Returns the number of subscriptions of each row, and their positions, in order."""
+    if len(base.saved.shards) > 1 or base.residues.of or (rows.odd | rows.bad).any():
+        of_row, positions = _pairs_of(base, rows)
+        return np.bincount(of_row, minlength=len(rows.bad)), positions
+    offsets, positions = rows.matched(base.index(0))
+    counts = np.diff(offsets)
+    sort_rows(offsets, positions, np.empty(counts.max(initial=1), dtype=np.int64))
+    return counts, positions
+
+
+def _pairs_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
     """Returns the sorted pairs of matching rows and the positions of their subscriptions."""
     count = base.saved.keys
     alone = {row: rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()}

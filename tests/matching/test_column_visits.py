@@ -1,0 +1,71 @@
+"""The rows of a block of columns visit the buckets that each row would by itself."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import contrada as ct
+from tests.matching.engines import COMPILED, arrays_of, block_index
+
+MANY = 40
+"""Rows, and more than are matched one by one."""
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
+def test_texts_are_looked_up_in_their_own_column(compiled: bool, kind: Any) -> None:
+    """A text would be cut at another row's end, or be found under another attribute."""
+    index = block_index(compiled)
+    texts = ["", "a", "ab", "abcd", "abcde", "é" * 30]
+    for n, text in enumerate(texts):
+        index.add(n, ct.Filter({"one": text}))
+        index.add(100 + n, ct.Filter({"other": text}))
+    drawn = [texts[n % 6] if n % 7 else None for n in range(MANY)]
+    table = pa.table({"one": pa.array(["before", *drawn], kind).slice(1), "other": drawn[::-1]})
+    offsets, keys = index.match_batch(table)
+    for n in range(MANY):
+        expected = [texts.index(drawn[n])] if drawn[n] is not None else []
+        if drawn[MANY - 1 - n] is not None:
+            expected.append(100 + texts.index(drawn[MANY - 1 - n]))
+        assert sorted(keys[offsets[n] : offsets[n + 1]].tolist()) == expected
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_value_is_looked_up_once_beside_other_places(compiled: bool) -> None:
+    """A row would get a key twice, where filters also need the attribute or parts of its text."""
+    index = block_index(compiled)
+    index.add(1, ct.Filter({"text": "ab"}))
+    index.add(2, ct.Filter({"text": ct.ops.ge("a")}))
+    index.add(3, ct.Filter({"whole": 1}))
+    index.add(4, ct.Filter({"whole": ct.ops.exists()}))
+    texts, numbers = ["ab", "b", None] * 20, [1, None, 2] * 20
+    offsets, keys = index.match_batch(pa.table({"text": texts, "whole": numbers}))
+    found = [keys[offsets[n] : offsets[n + 1]].tolist() for n in range(60)]
+    assert [*map(sorted, found)] == [[1, 2, 3, 4], [2], [4]] * 20
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_block_counts_as_its_rows(compiled: bool) -> None:
+    """Filters would get places by wrong shares of notifications, or never move."""
+    one, other = block_index(compiled), block_index(compiled)
+    for index in (one, other):
+        for n in range(60):
+            index.add(n, ct.Filter({"kind": f"k{n % 4}", "price": ct.ops.gt(n)}))
+    table = pa.table(
+        {
+            "kind": [f"k{n % 5}" for n in range(100)],
+            "price": [
+                float("nan") if n % 9 == 0 else None if n % 5 == 0 else n for n in range(100)
+            ],
+        }
+    )
+    one.match_batch(table)
+    for row in table.to_pylist():
+        other.match({name: value for name, value in row.items() if value is not None})
+    assert one.statistics().notifications == other.statistics().notifications == 100
+    counted = [
+        (arrays.attrs.seen.tolist(), arrays.buckets.hits.tolist(), arrays.counters.looked[0])
+        for arrays in (arrays_of(each)._segment.arrays for each in (one, other))
+    ]
+    assert counted[0] == counted[1]
