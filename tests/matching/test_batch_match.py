@@ -106,6 +106,38 @@ def test_a_block_gives_the_answers_of_its_rows(compiled: bool, seed: int) -> Non
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
+def test_odd_values_are_matched_by_themselves(compiled: bool) -> None:
+    """A whole number would match as the double beside it, and NaN as a number."""
+    index = block_index(compiled)
+    asked = {
+        1: ct.Filter({"kind": "k", "whole": ct.ops.gt(2**53)}),
+        2: ct.Filter({"kind": "k", "whole": 2**53 + 1}),
+        3: ct.Filter({"whole": 2**53 + 1}),
+        4: ct.Filter({"kind": "k", "price": ct.ops.ne(1.0)}),
+        5: ct.Filter({"kind": "k", "price": ct.ops.ge(-1.0)}),
+        6: ct.Filter({"price": float("nan")}),
+    }
+    for key, each in asked.items():
+        index.add(key, each)
+    whole = [2**53, 2**53 + 1, 2**53 + 2, 3] * 9
+    prices = [1.0, 2.0, float("nan")] * 12
+    table = pa.table({"kind": ["k"] * 36, "whole": whole, "price": prices})
+    expected = [naive(asked, ct.Notification(row)) for row in rows_of(table)]
+    assert keys_of_rows(index.match_batch(table)) == expected
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_equal_filters_give_all_their_keys(compiled: bool) -> None:
+    """The number of a chain of keys would be a key."""
+    index = block_index(compiled)
+    for n in range(9):
+        index.add(n, ct.Filter({"kind": "k", "price": ct.ops.gt(5 * (n // 3))}))
+    prices = [float(n % 7) for n in range(40)]
+    found = keys_of_rows(index.match_batch(pa.table({"kind": ["k"] * 40, "price": prices})))
+    assert found == [[n for n in range(9) if price > 5 * (n // 3)] for price in prices]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_bucket_of_many_rows_and_entries_is_checked_in_parts(compiled: bool) -> None:
     """Rows behind the first lanes, or entries behind the first ones, would be left out."""
     index, count = block_index(compiled), schema.PENDING + 50

@@ -25,9 +25,9 @@ def test_texts_are_looked_up_in_their_own_column(compiled: bool, kind: Any) -> N
     table = pa.table({"one": pa.array(["before", *drawn], kind).slice(1), "other": drawn[::-1]})
     offsets, keys = index.match_batch(table)
     for n in range(MANY):
-        expected = [texts.index(drawn[n])] if drawn[n] is not None else []
-        if drawn[MANY - 1 - n] is not None:
-            expected.append(100 + texts.index(drawn[MANY - 1 - n]))
+        one, other = drawn[n], drawn[MANY - 1 - n]
+        expected = [] if one is None else [texts.index(one)]
+        expected += [] if other is None else [100 + texts.index(other)]
         assert sorted(keys[offsets[n] : offsets[n + 1]].tolist()) == expected
 
 

@@ -89,9 +89,9 @@ def list_passing(first: int, end: int, m: Memory) -> int:
         if its.second != last_second:
             last_second = its.second
             second, _, _, _, is_second_half = subject_of(last_second, m)
-        low = max(its.low, ABSENT + 1) if is_half else ABSENT + 1
+        low = its.low if is_half else ABSENT + 1
         high = its.high if is_half else INT32_MAX
-        second_low = max(its.second_low, ABSENT + 1) if is_second_half else ABSENT + 1
+        second_low = its.second_low if is_second_half else ABSENT + 1
         second_high = its.second_high if is_second_half else INT32_MAX
         found = lanes_within(lanes, lane_count, at, low, high, second, second_low, second_high)
         # Written in any case, and kept by counting it, as in `match.look_through`.

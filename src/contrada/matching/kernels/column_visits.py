@@ -39,7 +39,7 @@ from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US
 LOOK_UPS = 128
 """Values of a column that are looked up together."""
 ABSENT = INT32_MIN
-"""The upper half of no key, for a row without the attribute."""
+"""The half of a row without the attribute: less than that of any key, and of the end of a range."""
 
 
 @kernel
