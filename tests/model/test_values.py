@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from contrada.errors import InvalidValueError
+from contrada.errors import InvalidNameError, InvalidValueError
 from contrada.model import Value
 from contrada.model.algebra.value_set import of_keys
 from contrada.model.domains import line, values
@@ -201,3 +201,13 @@ def test_cuts_move_to_the_next_text_of_characters(low: bytes, high: bytes) -> No
         assert len(cut) == 1 or cut[1].decode().encode() == cut[1]  # type: ignore[union-attr]
         assert len(cut) == 1 or len(cut[1]) <= 4  # type: ignore[arg-type]
     assert line.within_characters(moved, 4) == moved
+
+
+@pytest.mark.parametrize("code", [0x00, 0x1F, 0x7F, 0x80, 0x9F])
+def test_control_characters_are_in_no_name(code: int) -> None:
+    """A name would change the terminal or the log that shows it."""
+    for name in (chr(code), f"é{chr(code)}"):
+        with pytest.raises(InvalidNameError, match="control characters"):
+            values.check_name(name)
+    for near in (0x20, 0x7E, 0xA0):
+        assert values.check_name(f"é{chr(near)}")

@@ -87,6 +87,8 @@ def main(options: dict[str, str]) -> None:
             session.add_work_items(_control(each) for each in items[::CONTROL_EVERY])
         try:
             _run(session, covering)
+        except KeyboardInterrupt:
+            sys.exit("the same command continues this run")
         finally:
             report = write_report(session, ROOT / "out" / "mutation" / f"{name}.md")
             sys.stdout.write(f"{report}\n")
@@ -122,8 +124,11 @@ def _test(item: WorkItem, covering: dict[bool, CoveringTests]) -> WorkResult:
 def _run_tests(item: WorkItem, tests: list[str], covering: CoveringTests) -> WorkResult:
     chosen = Path("chosen_tests.txt")
     chosen.write_text("".join(f"{each}\n" for each in tests), "utf-8")
-    command = shlex.join((*PYTEST, "-x", "--tb=no", f"@{chosen}"))
-    return mutate_and_test(item.mutations, command, START_SECONDS + 5 * covering.seconds(tests))
+    seconds = START_SECONDS + 5 * covering.seconds(tests)
+    # cosmic-ray ends the tests after their time, but not after Ctrl-C: an endless loop would stay.
+    last_end = ("timeout", "--signal=KILL", str(seconds + 10))
+    command = shlex.join((*last_end, *PYTEST, "-x", "--tb=no", f"@{chosen}"))
+    return mutate_and_test(item.mutations, command, seconds)
 
 
 def _control(item: WorkItem) -> WorkItem:

@@ -129,3 +129,13 @@ def test_a_neighbour_is_looked_up_at_all_its_owners() -> None:
     assert table.products_of(Neighbour("n")) == [one, other]
     assert table.products_of(NextHop(Neighbour("n"), "y")) == [other]
     table.validate()
+
+
+def test_a_full_table_has_no_room_for_one_more() -> None:
+    """A link's unchecked filters would be routed, and the table grow by each."""
+    table = router_with(limits=RouterLimits(filters_max=2))._subscriptions
+    table.check_room(2)
+    table.register(Client("ann"), "1", [WIDE, NARROW])
+    with pytest.raises(RefusedError, match="a table is full"):
+        table.check_room()
+    table.check_room(0)
