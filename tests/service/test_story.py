@@ -1,10 +1,15 @@
 """Stories of a service: the transition log, the causal order of brokers, and what is missing."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from contrada.connections import connect, connect_sync
+from contrada.delivery.consumers import HandRecords
+from contrada.delivery.delivery_messages import LogEntry, Notice, Records, Shipment, Transfer
+from contrada.delivery.owned_logs import AppendedRecord
+from contrada.delivery.transit import SendMessage
 from contrada.limits import Limits
 from contrada.matching.packed import Bundle
 from contrada.model import Envelope, Notification, Pattern, to_msgpack
@@ -13,7 +18,7 @@ from contrada.service.clock import wall_clock_us
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.story import ServerStory, StoryStep, Transition, in_causal_order, story_of
 from contrada.service.story_reader import TRANSITIONS_MAX, StoryReader
-from contrada.service.transition_log import TransitionLog
+from contrada.service.transition_log import Accepting, Dropped, TransitionLog
 from tests.asynchronous import on_loop
 
 LIMITS = Limits(service=ServiceLimits(transitions_max=100, queue_notifications_max=2))
@@ -104,6 +109,26 @@ def test_the_log_is_bounded_by_number_and_bytes() -> None:
             log.record(1, Client("1"), one, [Deliver(Client("2"), ("1",), one.notifications)])
         assert len(log.facts()) == count
         assert log.overwritten == 10 - count
+
+
+def test_the_bytes_of_records_and_shipments_count() -> None:
+    """Guaranteed notifications of megabytes would fill the memory of a broker."""
+    one = Notification({"a": "x" * 10_000}, envelope=ENVELOPE)
+    records = HandRecords("1", Records("orders", "1", (LogEntry(1, 1, one),)))
+    transfer = Transfer("a", 1, 1, (Shipment((), Notice(one)),))
+    facts: list[tuple[Any, list[Any]]] = [
+        (Accepting(1, [one]), []),
+        (None, [records]),
+        (transfer, []),
+        (None, [SendMessage(Neighbour("b"), transfer)]),
+        (AppendedRecord("orders", 1, b"x" * 10_000), []),
+        (Dropped("queue full", "1/1", [(one, 10_000, None)]), []),
+    ]
+    for message, effects in facts:
+        log = TransitionLog(10**9, 50_000)
+        for _ in range(10):
+            log.record(1, None, message, effects)
+        assert len(log.facts()) == 4, message
 
 
 def test_many_transitions_are_cut_and_counted() -> None:

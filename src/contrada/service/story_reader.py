@@ -257,7 +257,6 @@ class StoryReader:
 
     def _read_log(self, logged: AppendedRecord) -> _Drafts:
         if self._is_item(logged.record):
-            self._positions.add((logged.name, logged.position))
             step = StoryStep.DEAD if logged.reason else StoryStep.LOGGED
             detail = f"position {logged.position}"
             if logged.reason:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from contrada.delivery.backlog import QueueEntry
-from contrada.delivery.owned_logs import AppendedRecord
+from contrada.delivery.delivery_messages import Notice, Records, Returned, ToSequence, Transfer
 from contrada.matching.packed import Bundle
 from contrada.model import Filter, Notification
 from contrada.routing import router_messages as messages
@@ -91,6 +91,7 @@ class TransitionLog:
                     size += _PAIR_BYTES * len(each.subscriptions)
         else:
             size += _size_of(message)
+            size += sum([_size_of(getattr(each, "message", None)) for each in effects])
         facts = self._facts
         facts.append((time_us, origin, message, effects, size))
         self._held_bytes += size
@@ -162,11 +163,18 @@ def transition_log(facts_max: int, bytes_max: int) -> TransitionLog | None:
 
 def _size_of(message: Any) -> int:
     """Returns the counted bytes of a message other than Publish."""
-    if isinstance(message, Subscribe):
-        return _FILTER_BYTES * len(message.filters.filters)
-    if isinstance(message, Accepting):
-        return sum(map(size_of, message.notifications))
-    if isinstance(message, AppendedRecord):
-        return len(message.record)
-    entries: Iterable[QueueEntry[Any]] = message.entries if isinstance(message, Dropped) else ()
-    return sum(size for _, size, _ in entries)
+    match message:
+        case Subscribe():
+            return _FILTER_BYTES * len(message.filters.filters)
+        case Accepting():
+            return sum(map(size_of, message.notifications))
+        case Dropped():
+            return sum(size for _, size, _ in message.entries)
+        case Transfer():
+            return sum(_FACT_BYTES + _size_of(each.body) for each in message.shipments)
+        case Records():
+            found = (each.notification for each in message.records)
+            return sum(_FACT_BYTES + (0 if each is None else size_of(each)) for each in found)
+        case Notice() | ToSequence() | Returned():
+            return size_of(message.notification)
+    return len(getattr(message, "record", b""))  # Of an `AppendedRecord`.
