@@ -101,7 +101,7 @@ async def test_a_network_matches_as_one_matcher(part_bytes: int) -> None:
     pattern = Pattern("every a any -> b any -> c any by k within 1 min")
     whole: ct.PatternMatcher[str] = ct.PatternMatcher()
     whole.add("it", pattern)
-    options = {"strategy": Strategy.ADVERTISEMENTS, "slack_us": 500_000}
+    options: dict[str, Any] = {"strategy": Strategy.ADVERTISEMENTS, "slack_us": 500_000}
     async with (
         network(5, FIVE, limits, **options) as brokers,
         connect(brokers[0].address, publisher="one") as one,
