@@ -182,7 +182,7 @@ def of_million() -> Measurement:
     name="matching/million-batch",
     unit="us",
     workload="the same, a batch of 1,000 from an Arrow table",
-    at_most=6.0,
+    at_most=3.0,
 )
 def of_million_in_batches() -> Measurement:
     index, workload, *_ = million()
@@ -239,9 +239,9 @@ for _name, _kind, _size, _at_most in (
     ("equalities-10,000", workloads.equalities, 10_000, 2.5),
     ("equalities-100,000", workloads.equalities, 100_000, 2.5),
     ("three-constraints-10,000", workloads.three_constraints, 10_000, 6.0),
-    ("rare-ranges-10,000", workloads.rare_ranges, 10_000, 8.0),
+    ("rare-ranges-10,000", workloads.rare_ranges, 10_000, 2.0),
     ("unequal-10,000", unequal_10, 10_000, 4.0),
-    ("mixed-10,000", workloads.mixed, 10_000, 10.0),
+    ("mixed-10,000", workloads.mixed, 10_000, 5.0),
     ("wide-ranges-10,000", workloads.wide_ranges, 10_000, 8.0),
     ("million", workloads.three_constraints, MILLION, 6.0),
 ):
