@@ -157,7 +157,7 @@ def texts_as_keys() -> Measurement:
     name="spark/match-1m",
     unit="of the floor",
     workload="1,000,000 filters, 65 matches of a row",
-    at_least=0.15,
+    at_least=0.2,
     counts="clock",
 )
 def one_million() -> Measurement:
