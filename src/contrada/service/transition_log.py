@@ -152,8 +152,10 @@ def covered_filters(router: Router, event: messages.Event) -> Iterator[Covered]:
             if isinstance(origin, messages.Client)
             else messages.NextHop(origin, message.owner)
         )
-        for next_hop, product in router.forwarding.covering(party, message.identity):
-            yield Covered(next_hop.neighbour.name, product)
+        found = router.forwarding.covering(party, message.identity)
+        covered = [Covered(next_hop.neighbour.name, product) for next_hop, product in found]
+        # In an order that is the same in each process.
+        yield from sorted(covered, key=lambda each: (each.neighbour, str(each.product)))
 
 
 def transition_log(facts_max: int, bytes_max: int) -> TransitionLog | None:
