@@ -48,12 +48,12 @@ def conditions() -> dict[str, str]:
         "memory": f"{_memory_gb():.0f} GB",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
-        "Contrada": f"{versions(OWN)}; revision {_revision()}",
+        "Contrada": f"{versions(OWN)}; revision {revision()}",
         "load of the machine before": f"{load:.1f} processes",
     }
 
 
-def _revision() -> str:
+def revision() -> str:
     """Returns the commit of this tree, marked where the tree differs from it."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

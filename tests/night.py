@@ -25,6 +25,7 @@ from typing import Final, Literal, NoReturn
 
 import msgspec
 
+from bench.machine import revision
 from contrada.errors import InputError
 from contrada.lab.simulation.world_results import (
     RunConditions,
@@ -297,13 +298,6 @@ def run_bounded(command: str, log: Path, bound_s: float) -> tuple[Status, int]:
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
     return status or ("failed" if code else "holds"), code
-
-
-def revision() -> str:
-    """Returns the commit of this tree, marked where the tree differs from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def show(text: str) -> None:
