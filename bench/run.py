@@ -122,14 +122,15 @@ def main(only: str, is_page: bool) -> None:
     """Run the measurements."""
     modules = figures_by_module()
     figures = select(modules, only)
-    if is_page:
-        figures = [each for each in figures if not benchmarks_page.is_left_out(each.name)]
     if only and not figures:
         known = sorted({*modules, *(figure.name for group in modules.values() for figure in group)})
         raise click.BadParameter(f"no figure {only!r}; there are: {', '.join(known) or 'none yet'}")
     progress = Console(stderr=True)
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS
+    for name, reason in benchmarks_page.left_out(only).items():
+        progress.print(f"left out: {name} ({reason})", markup=False)
+    figures = [each for each in figures if not benchmarks_page.is_left_out(each.name)]
     conditions, began_s = machine.conditions(), time.monotonic()
     results, failed = run_all(figures, progress)
     progress.print(table_of(results) if results else "No figures were measured.")

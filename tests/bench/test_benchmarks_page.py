@@ -124,6 +124,9 @@ def test_one_command_measures_and_writes(
     found = benchmarks_page.PAGE.read_text("utf-8")
     assert "spark/three" not in found
     assert "| spark/ | needs Java: `make java` |" in found
+    done = CliRunner().invoke(run.main, [])  # Without the page, too.
+    assert "spark/three" not in done.stdout
+    assert "left out: spark/ (needs Java: `make java`)" in done.stderr
     monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, broken]})
     assert CliRunner().invoke(run.main, ["--page"]).exit_code == 1
     assert "| net/two | failed with ValueError |" in benchmarks_page.PAGE.read_text("utf-8")
