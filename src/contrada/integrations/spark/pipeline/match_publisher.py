@@ -261,7 +261,7 @@ class _LocalPublisher(_MatchPublisher):
         return nullcontext()
 
     def totals(self) -> dict[str, int]:
-        counted = self._rows().column("source").value_counts().to_pylist()
+        counted = self._rows("source").column("source").value_counts().to_pylist()
         return {each["values"]: each["counts"] for each in counted}
 
     def send(self, options: dict[str, str], name: str, file: str | None, behind: int) -> None:
@@ -286,14 +286,16 @@ class _LocalPublisher(_MatchPublisher):
             job_progress.check_stop(self.stop)
             yield batch
 
-    def _rows(self) -> pa.Table:
-        """Returns all matched notifications, each once."""
+    def _rows(self, *columns: str, source: str | None = None) -> pa.Table:
+        """Returns columns of the matched notifications, each once, of all sources or of one."""
         import pyarrow.dataset as ds  # It imports pandas, for a quarter of a second.
 
         matches = ds.dataset(self.run.place("matches"), _MATCHES, "parquet")
-        return matches.to_table(["source", *_ORDER], filter=ds.field("is_first"))
+        chosen = pc.field("is_first")
+        if source is not None:
+            chosen &= pc.field("source") == source
+        return matches.to_table(list(columns), filter=chosen)
 
     def _of_source(self, name: str) -> pa.Table:
-        rows = self._rows()
-        rows = rows.filter(pc.equal(rows["source"], name)).select(_ORDER)
+        rows = self._rows(*_ORDER, source=name)
         return rows.sort_by([(column, "ascending") for column in _ORDER])
