@@ -30,7 +30,11 @@ settings.register_profile("quick", settings.get_profile("default"), max_examples
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=100_000)
 # Examples of `--hypothesis-seed`, and none of former runs.
 settings.register_profile(
-    "seeded", settings.get_profile("default"), max_examples=10_000, derandomize=False, database=None
+    "seeded",
+    settings.get_profile("default"),
+    max_examples=int(os.environ.get("CONTRADA_EXAMPLES", "10000")),
+    derandomize=False,
+    database=None,
 )
 settings.load_profile("default")
 

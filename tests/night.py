@@ -3,8 +3,9 @@
     make night HOURS=8 SHARD=1/4 DIR=out/night
 
 The program that has used the least of its share of the time runs next, with a seed that no other
-shard has. Each run ends at a bound, has a log, and becomes one line in `night-1-of-4.jsonl`; worlds
-are in `worlds-1-of-4.jsonl`. The same command resumes. SIGINT and SIGTERM end the night in order.
+shard has. In a short night runs are shorter, so that each program has its turn. Each run ends at a
+bound, has a log, and becomes one line in `night-1-of-4.jsonl`; worlds are in
+`worlds-1-of-4.jsonl`. The same command resumes. SIGINT and SIGTERM end the night in order.
 """
 
 import argparse
@@ -42,10 +43,7 @@ WORLDS: Final = 1_000_000
 """Worlds of all shards."""
 
 LEAST_S: Final = 10.0
-"""Seconds of the shortest run of a program that takes a time."""
-
-LARGEST_PART: Final = 0.1
-"""Part of the night that one run without a time may take. Beyond it: it is not begun."""
+"""Seconds of the shortest run of most programs."""
 
 END_WAIT_S: Final = 30.0
 """Seconds in which an interrupted program ends. Beyond it: it is killed, with all its processes."""
@@ -57,14 +55,16 @@ FAILURES_MAX: Final = 3
 LAUNCHER: Final = ("setpriv", "--pdeathsig", "INT") if shutil.which("setpriv") else ()
 
 Status = Literal["holds", "failed", "hangs", "interrupted"]
+BAD: Final = ("failed", "hangs")
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A long program. It takes `run_s`, or as long as `{seconds}` of its command says.
+    """A long program. A run takes about `run_s`, in a short night down to `least_s`.
 
-    A run has `seeds` consecutive seeds from `{seed}` on, and ends `grace_s` after its time at the
-    latest. One that `is_once` has no seeds: it runs once, in one of the shards.
+    `{seconds}` of its command is that time, and `{count}` the part of `count` that fits into it. A
+    run has `seeds` consecutive seeds from `{seed}` on, and ends `grace_s` after its time at the
+    latest.
     """
 
     name: str
@@ -73,12 +73,8 @@ class Program:
     run_s: float
     grace_s: float = 600.0
     seeds: int = 1
-    is_once: bool = False
-
-    @property
-    def has_time(self) -> bool:
-        """Whether the command says how long it takes."""
-        return "{seconds}" in self.command
+    count: int = 1
+    least_s: float = LEAST_S
 
 
 PYTEST: Final = "{python} -m pytest -q -n0 -p no:cacheprovider -o timeout=0"
@@ -92,7 +88,7 @@ PROGRAMS: Final = (
     Program(
         "worlds",
         0.5,
-        "{python} -m contrada simulate worlds --count {count} --shard {shard} --jobs {jobs}"
+        "{python} -m contrada simulate worlds --count {worlds} --shard {shard} --jobs {jobs}"
         " --seconds {seconds} --results {folder}/worlds-{part}-of-{parts}.jsonl",
         900,
         1800,  # The shortest script of a violation is searched.
@@ -106,19 +102,52 @@ PROGRAMS: Final = (
     ),
     Program("standby", 0.1, "{python} -m tests.net.standby_faults {seconds} {seed}", 600),
     Program(
-        "patterns", 0.04, "{python} -m tests.routing.assembly_worlds 500 {seed}", 60, seeds=500
+        "patterns",
+        0.04,
+        "{python} -m tests.routing.assembly_worlds {count} {seed}",
+        60,
+        seeds=1000,
+        count=1000,
     ),
-    Program("fuzz", 0.06, "{python} -m tests.net.fuzz 200000 {seed}", 120),
-    Program("sanitize", 0.04, "{python} -m tests.matching.sanitizers 500000 {seed}", 300, 3000),
+    Program("fuzz", 0.06, "{python} -m tests.net.fuzz {count} {seed}", 120, count=200_000),
     Program(
-        "machines", 0.03, f"env CONTRADA_MACHINES=50 {SEEDED} tests/net/test_machines.py", 120, 1200
+        "sanitize",
+        0.04,
+        "{python} -m tests.matching.sanitizers {count} {seed}",
+        300,
+        3000,
+        count=500_000,
     ),
-    Program("thorough", 0.03, f"{SEEDED} {LAWS}", 300, 3000),
-    Program("churn", 0.04, "{python} -m tests.net.churn {seconds}", 1200),
+    Program(
+        "machines",
+        0.03,
+        f"env CONTRADA_MACHINES={{count}} {SEEDED} tests/net/test_machines.py",
+        120,
+        1200,
+        count=50,
+    ),
+    Program(
+        "thorough",
+        0.03,
+        f"env CONTRADA_EXAMPLES={{count}} {SEEDED} {LAWS}",
+        300,
+        3000,
+        count=10_000,
+    ),
+    Program("churn", 0.04, "{python} -m tests.net.churn {seconds}", 1200, least_s=30),
     Program("costly", 0.01, "{python} -m tests.net.costly {seconds} {seed}", 240),
-    Program("honest", 0.01, "{python} -m tests.net.honest 10", 180),
-    Program("exact", 0.02, "{python} -m tests.model.exactness", 600, 3000, is_once=True),
-    Program("kills", 0.02, f"{PYTEST} -m long", 1800, 3600, is_once=True),
+    # Shorter ones would measure the start of the attackers.
+    Program("honest", 0.01, "{python} -m tests.net.honest {count}", 180, count=10, least_s=90),
+    Program(
+        "exact",
+        0.02,
+        "{python} -m tests.model.exactness {count} {seed}",
+        180,
+        3000,
+        seeds=10,
+        count=10,
+    ),
+    Program("kills", 0.02, "{python} -m tests.long_tests {seed}", 120, 3600, least_s=120),
 )
 
 
@@ -172,6 +201,7 @@ class Night:
         self._file = self.folder / f"night-{self._place}.jsonl"
         self._file.touch()
         self.runs = read_night(self._file)
+        self._former = len(self.runs)
         cut_torn_line(self._file)
         self._count = -(-self.worlds // len(kinds()))
         self._end_s = time.monotonic() + self.seconds
@@ -179,12 +209,15 @@ class Night:
 
     def run(self) -> int:
         """Runs programs until the end; returns 1 if a run of this night has failed."""
-        before = len(self.runs)
         with suppress(NightInterrupt):
             while (program := self._next()) is not None:
                 self._run(program)
-        bad = [each for each in self.runs[before:] if each.status in ("failed", "hangs")]
-        return int(bool(bad))
+        return int(self.has_failed)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a run since this start has failed."""
+        return any(each.status in BAD for each in self.runs[self._former :])
 
     @property
     def _place(self) -> str:
@@ -199,23 +232,24 @@ class Night:
         used_s: Counter[str] = Counter()
         for run in self.runs:
             used_s[run.program] += max(1, round(run.seconds))
-        return min(able, key=lambda each: used_s[each.name] / each.share, default=None)
+        # At first the short ones: a night that ends early has begun most programs.
+        return min(
+            able,
+            key=lambda each: (used_s[each.name] / each.share, self._planned_s(each)),
+            default=None,
+        )
 
     def _is_able(self, program: Program) -> bool:
         if self._failures[program.name] >= FAILURES_MAX:
             return False
         if program.name == "worlds" and self._has_all_worlds():
             return False
-        if program.is_once:
-            mine = self.programs.index(program) % self.shard.parts + 1 == self.shard.part
-            done = any(
-                run.program == program.name and run.status != "interrupted" for run in self.runs
-            )
-            if done or not mine:
-                return False
-        if program.has_time:
-            return self._remaining_s >= LEAST_S
-        return program.run_s <= min(self._remaining_s, LARGEST_PART * self.seconds)
+        return self._remaining_s >= min(program.least_s, program.run_s)
+
+    def _planned_s(self, program: Program) -> float:
+        """Returns the seconds of its next run."""
+        share_s = max(program.least_s, program.share * self.seconds)
+        return min(program.run_s, share_s, max(1.0, self._remaining_s))
 
     def _has_all_worlds(self) -> bool:
         path = self.folder / f"worlds-{self._place}.jsonl"
@@ -226,15 +260,14 @@ class Night:
     def _run(self, program: Program) -> None:
         number = sum(run.program == program.name for run in self.runs)
         seed = 1 + (number * self.shard.parts + self.shard.part - 1) * program.seeds
-        seconds = program.run_s
-        if program.has_time:
-            part = max(LEAST_S, program.share * self.seconds)
-            seconds = max(1.0, min(program.run_s, part, self._remaining_s))
+        seconds = self._planned_s(program)
+        part_done = seconds / program.run_s if program.run_s else 1.0
         command = program.command.format(
             python=shlex.quote(sys.executable),
             seed=seed,
             seconds=round(seconds),
-            count=self._count,
+            count=max(1, round(program.count * part_done)),
+            worlds=self._count,
             shard=self.shard,
             part=self.shard.part,
             parts=self.shard.parts,

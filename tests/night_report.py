@@ -15,12 +15,10 @@ from typing import Final
 from contrada.lab.simulation.script_steps import Kind
 from contrada.lab.simulation.world_results import RunConditions, read_results, read_runs
 from contrada.lab.simulation.worlds import WorldResult
-from tests.night import PROGRAMS, ProgramRun, read_night
+from tests.night import BAD, PROGRAMS, ProgramRun, read_night
 
 SHOWN_MAX: Final = 1000
 """Violations in the report. Beyond it: they are counted."""
-
-BAD: Final = ("failed", "hangs")
 
 
 class KindTotals:
@@ -98,6 +96,8 @@ class NightReport:
         yield f"- result: {f'**{bad} failed**' if bad else 'nothing failed'}"
         yield f"- worlds: {worlds:,} of {wanted:,}, {hours(self._world_seconds)} of processors"
         yield f"- programs: {len(self.runs)} runs, {hours(sum(run.seconds for run in self.runs))}"
+        if missing := {each.name for each in PROGRAMS} - {each.program for each in self.runs}:
+            yield f"- not run: {', '.join(sorted(missing))}"
         if times:
             first, last = (f"{each:%Y-%m-%d %H:%M}" for each in (min(times), max(times)))
             yield f"- runs began from {first} to {last} UTC"

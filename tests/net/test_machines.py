@@ -371,6 +371,4 @@ LASTING: Final = {"clients of the exchange", "tasks", "work"}
 """The tasks of a broker itself; these tests have their own count."""
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(
-    settings.get_profile("default"), max_examples=RUNS, stateful_step_count=STEPS
-)
+TestMachine.settings = settings(max_examples=RUNS, stateful_step_count=STEPS)
