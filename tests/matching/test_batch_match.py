@@ -1,7 +1,7 @@
 """A batch in columns is matched in blocks, with the answers of each row by itself."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import contrada as ct
 from contrada.matching.kernels import schema
+from contrada.model.languages.atoms import Operator, registry
 from tests.matching.engines import COMPILED, arrays_of, block_index, module, naive
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -165,6 +166,74 @@ def test_a_block_with_too_many_matches_is_halved(
     assert keys.reshape(500, 40).tolist() == [keys[:40].tolist()] * 500
     assert arrays.block_rows_max < 32
     assert len(arrays.outcomes) <= 2_048
+
+
+class Calling(Operator):
+    """An operator that calls a function of a test, and accepts nothing."""
+
+    name = "calls"
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        self._function()
+        return False
+
+
+def asked_within(compiled: bool) -> ct.Index[Any]:
+    """An index with filters of prices, and one whose operator is applied to texts."""
+    index = block_index(compiled)
+    for n in range(40):
+        index.add(n, ct.Filter({"kind": "k", "price": ct.ops.gt(n)}))
+    index.add(99, ct.Filter('kind = "k" and text calls "a"'))
+    return index
+
+
+def table_of(prices: list[float], now: int) -> pa.Table:
+    """Rows with prices, of which one has a text."""
+    texts = ["now" if row == now else None for row in range(len(prices))]
+    return pa.table({"kind": ["k"] * len(prices), "price": prices, "text": texts})
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_batch_within_a_batch_leaves_its_block(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows would get the keys of another table, where an operator matches one itself."""
+    prices, others = [float(n % 41) for n in range(60)], [3.0] * 400
+    inner: list[list[list[int]]] = []
+
+    def match() -> None:
+        other = pa.table({"kind": ["k"] * len(others), "price": others})
+        inner.append(keys_of_rows(index.match_batch(other)))
+
+    monkeypatch.setattr(registry, "_operators", dict(registry._operators))
+    registry.register(Calling(match))
+    index = asked_within(compiled)
+    found = keys_of_rows(index.match_batch(table_of(prices, 20)))
+    assert found == [[n for n in range(40) if price > n] for price in prices]
+    assert inner == [[[0, 1, 2]] * len(others)]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_an_update_within_a_batch_counts_for_its_later_rows(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows would get keys that were removed, or filters be read where they no longer are."""
+    prices = [50.0] * 60
+
+    def update() -> None:
+        for n in range(1, 40):
+            index.remove(n)
+        index.add(7, ct.Filter({"price": ct.ops.lt(99)}))
+
+    monkeypatch.setattr(registry, "_operators", dict(registry._operators))
+    registry.register(Calling(update))
+    index = asked_within(compiled)
+    found = keys_of_rows(index.match_batch(table_of(prices, 20)))
+    assert found[:20] == [list(range(40))] * 20
+    assert found[21:] == [[0, 7]] * 39
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -95,6 +95,8 @@ def test_lost_departures_do_not_stop_the_order() -> None:
 
 def test_gaps_are_told() -> None:
     """A reader would take a part for the whole."""
+    later = Transition("c", 1, 1, "a step of a later version")
+    assert story_of("x", {"c": ServerStory([later])}, {}).transitions == [later]
     found = {"a": ServerStory([], since_us=1, left_out=2), "b": ServerStory(is_recorded=False)}
     notes = story_of("x", found, {"c": "no answer"}).notes()
     assert [each.partition(":")[0] for each in notes] == ["b", "c", "a", "a"]

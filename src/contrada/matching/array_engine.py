@@ -369,11 +369,11 @@ class ArrayEngine(Generic[K]):
         """Matches a batch by one call; `alone` matches a row that needs the model."""
         slots, arrays = self._slots, self._segment.arrays
         of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
-        self._in_batch = True  # the arrays must stay
+        was_in_batch, self._in_batch = self._in_batch, True  # the arrays must stay
         try:
             offsets, found = packed.match_rows(arrays, rows, of_row)
         finally:
-            self._in_batch = False
+            self._in_batch = was_in_batch
         self._drift.improve(self._segment.assignment)
         if (self._next or self._last) is not None:
             self.maintain(UNITS_PER_MATCH)

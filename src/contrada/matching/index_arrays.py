@@ -106,6 +106,8 @@ class Arrays:
         self.used |= {"rooms": schema.ROOMS, "seed": 1}
         self.part_sketches: dict[tuple[int, int, int], int] = {}
         self.block_rows_min, self.block_rows_max = schema.BLOCK_ROWS_MIN, schema.BLOCK_ROWS
+        self.batches = 0
+        """How often the memory of blocks was prepared for a batch."""
         self.results = numbers(0)
         """Room for the results of a batch."""
         self._growth = {name: TableGrowth() for name in ("slots", "equal", "text_slots")}

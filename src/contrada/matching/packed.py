@@ -319,7 +319,7 @@ def match_rows(
     found, arrays.results = arrays.results, numbers(0)  # A match within this one gets another.
     if len(found) < rows.rows:
         found = numbers(4 * rows.rows + 64)
-    _reserve_block(arrays, rows)
+    begun = _reserve_block(arrays, rows)
     while row < rows.rows:
         status, row = arrays.match_rows(rows, row, offsets, found)
         if status == NEED_FOUND:
@@ -327,6 +327,8 @@ def match_rows(
             found += numbers(len(found))
         elif status == UNREADABLE:
             results = matched_row(row)
+            if arrays.batches != begun:  # A batch within this one has used the memory of the block.
+                begun = _reserve_block(arrays, rows)
             begin, end = offsets[row], offsets[row] + len(results)
             if end > len(found):
                 found += numbers(2 * end)
@@ -340,8 +342,8 @@ def match_rows(
     return offsets, found[: offsets[-1]]
 
 
-def _reserve_block(arrays: Arrays, rows: Any) -> None:
-    """Makes room for blocks of the rows of columns, if there are enough rows."""
+def _reserve_block(arrays: Arrays, rows: Any) -> int:
+    """Makes room for blocks of the rows of columns, if there are enough; returns their number."""
     columns, most = len(rows.described), 0
     if columns and rows.rows >= arrays.block_rows_min:
         most = min(arrays.block_rows_max, rows.rows, BLOCK_CELLS // columns)
@@ -350,3 +352,5 @@ def _reserve_block(arrays: Arrays, rows: Any) -> None:
         arrays.reserve("lanes", COLUMNS + LANES * columns)
         arrays.reserve("lane_stamps", columns)
     arrays.counters.block_end[0], arrays.counters.block_max[0] = 0, most
+    arrays.batches += 1
+    return arrays.batches

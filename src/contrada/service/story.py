@@ -118,8 +118,9 @@ def story_of(identity: str, found: Mapping[str, ServerStory], missing: Mapping[s
     }
     ordered = in_causal_order({name: each.transitions for name, each in found.items()})
     for each in ordered:
-        other = {StoryStep.FORWARDED: each.to, StoryStep.ARRIVED: each.origin}.get(
-            StoryStep(each.step)
+        # Its step may be one that this version does not know.
+        other = {StoryStep.FORWARDED.value: each.to, StoryStep.ARRIVED.value: each.origin}.get(
+            each.step
         )
         if other and other not in found and other not in missing:
             silent[other] = "not asked: no known link leads there now"

@@ -9,9 +9,11 @@ from contrada.delivery.owned_logs import OwnedLogs
 from contrada.lab.simulation.oracle import Violation
 from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import Kind
-from contrada.lab.simulation.world import run
+from contrada.lab.simulation.world import do, network_of, run
+from contrada.lab.simulation.world_story import story_in_world
 from contrada.routing.router import Router, Strategy
-from contrada.routing.router_messages import Effect, Publish, Send
+from contrada.routing.router_messages import Client, Effect, Publish, Received, Send, Subscribe
+from contrada.service.story import StoryStep
 
 SEEDS = range(10)
 
@@ -41,6 +43,28 @@ def test_a_lost_notification_has_its_story(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("  subscribed from c" in line for line in told)
     assert any("  published from c" in line for line in told)
     assert any("  forwarded to " in line and " as " in line for line in told), "under another name"
+
+
+def test_a_broker_is_searched_for_the_names_that_it_knows() -> None:
+    """A story would have subscriptions of others, whose numbers at another broker are the same."""
+    script = make_script(1, Kind("acyclic", Strategy.SUBSCRIPTIONS), 6)
+    network = network_of(script)
+    for step in script.steps:
+        network.schedule.run(step.at_us)
+        do(network, step)
+    asked = [
+        f"{each.event.origin.name}/{each.event.message.identity}"
+        for each in network.history.handled
+        if isinstance(each.event, Received)
+        and isinstance(each.event.origin, Client)
+        and isinstance(each.event.message, Subscribe)
+    ]
+    stories = [story_in_world(network, [name]) for name in asked]
+    assert any(each.name for story in stories for each in story.transitions), "forwarded"
+    assert [each.identity for each in stories] == asked
+    for name, story in zip(asked, stories, strict=True):
+        origins = {it.origin for it in story.transitions if it.step == StoryStep.SUBSCRIBED}
+        assert origins == {name.partition("/")[0]}
 
 
 def test_a_lost_record_has_its_story(monkeypatch: pytest.MonkeyPatch) -> None:

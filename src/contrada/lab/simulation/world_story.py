@@ -3,7 +3,7 @@
 A run has one order of all events, so the transitions need no merge.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final
@@ -32,7 +32,7 @@ def with_stories(violations: Sequence[Violation], network: SimulatedNetwork) -> 
     return told
 
 
-def story_in_world(network: SimulatedNetwork, names: Iterable[str]) -> Story:
+def story_in_world(network: SimulatedNetwork, names: Sequence[str]) -> Story:
     """Returns the story at all servers, in the order of the run. Cost: all events."""
     readers: dict[int, StoryReader] = {}
     found: list[Transition] = []
@@ -42,8 +42,8 @@ def story_in_world(network: SimulatedNetwork, names: Iterable[str]) -> Story:
         for each in reader.read(number, at_us, origin, message, effects):
             if each.step == StoryStep.FORWARDED and each.name:
                 there = int(each.to)
-                names = readers.setdefault(there, StoryReader(each.to, names)).names
-                names.add(f"{each.broker}/{each.name}")
+                reader_there = readers.setdefault(there, StoryReader(each.to, names))
+                reader_there.names.add(f"{each.broker}/{each.name}")
             found.append(each)
     return Story(" and ".join(names), found[-STORY_LINES_MAX:])
 

@@ -281,6 +281,15 @@ def make_room(bucket: int, length: int, m: Memory, used: int) -> int:
     return used
 
 
+@kernel
+def leave_block(m: Memory) -> None:
+    """Has the next rows of a batch matched anew: their block holds entries and keys as they were.
+
+    An operator may update the index, and a match may reassign filters, between two rows.
+    """
+    m.counters[0].block_end = 0
+
+
 @entry
 def hang(
     bucket: int, number: int, hung: int, by_value: bool, alone: bool, used: int, m: Memory
@@ -299,6 +308,7 @@ def hang(
     its = m.filters[number]
     entries[at].here = its.key if entries[at].guard & schema.KEY_HERE else its.begin
     buckets[bucket].length = length + 1
+    leave_block(m)
     return used
 
 
@@ -390,6 +400,7 @@ def hang_at_value(
 def show_key(number: int, m: Memory) -> None:
     """Updates the entry of a filter after a change of its keys: it may show them."""
     its = m.filters[number]
+    leave_block(m)
     if its.place >= 0 and its.at >= 0:
         entry = m.buckets[its.place].start + its.at
         if m.entries[entry].guard & schema.KEY_HERE:
@@ -415,6 +426,7 @@ def unhang(bucket: int, number: int, at: int, m: Memory) -> bool:
                 links[link].before = at
             link = links[link].next
     buckets[bucket].length = last
+    leave_block(m)
     return True
 
 
