@@ -168,6 +168,24 @@ def test_a_block_with_too_many_matches_is_halved(
     assert len(arrays.outcomes) <= 2_048
 
 
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_block_whose_rows_reach_too_many_buckets_is_halved(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gigabytes would be held for long texts in which filters look for many parts."""
+    index = block_index(compiled)
+    parts = [f"{n:04}" for n in range(40)]
+    for n, part in enumerate(parts):
+        index.add(n, ct.Filter({"text": ct.ops.contains(part)}))
+    monkeypatch.setattr(module("kernels.schema", compiled), "BLOCK_MATCHES", 1024)
+    offsets, keys = index.match_batch(pa.table({"text": [" ".join(parts)] * 500}))
+    arrays = arrays_of(index)._segment.arrays
+    assert np.diff(offsets).tolist() == [40] * 500
+    assert sorted(keys[:40].tolist()) == list(range(40))
+    assert arrays.block_rows_max < 32
+    assert len(arrays.visits) <= 2_048
+
+
 class Calling(Operator):
     """An operator that calls a function of a test, and accepts nothing."""
 

@@ -375,6 +375,46 @@ def test_entries_end_before_what_is_not_plain() -> None:
         assert len(rest) == 1
 
 
+class Publisher:
+    """An object that encodes and reads other notifications when it is collected."""
+
+    def __init__(self, form: Any, message: bytes) -> None:
+        self.form, self.message, self.cycle = form, message, self
+
+    def __del__(self) -> None:
+        few(self.form, self.message)
+        stamped(self.form, [{"other": 2, "names": 3}])
+
+
+@pytest.fixture
+def _collector() -> Iterator[None]:
+    """Collects as usual, once the test has ended."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("_collector")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_finalizer_that_publishes_leaves_the_notifications_as_they_are(form: Any) -> None:
+    """Bytes of other notifications, or of freed memory, would be read as those of a message."""
+    items = [{"a": n, "text": "t" * n} for n in range(9)]
+    encodings = packed(form, items)
+    message, other = published(encodings), published(packed(form, [{"b" * 9: 1, "c": "x" * 99}]))
+    for allocations in range(1, 80):
+        gc.collect()
+        gc.set_threshold(0)
+        Publisher(form, other)
+        gc.set_threshold(allocations)
+        read = few(form, message)
+        entries = form.plain_entries(encodings, 0, good_names_and_marks, Notification, 0)
+        made = stamped(form, items)
+        gc.set_threshold(0)
+        assert read is None or [dict(each) for each in read] == items
+        assert [dict(each) for each, _, _ in entries] == items[: len(entries)]
+        assert [dict(notification_from_msgpack(to_msgpack(each))) for each in made] == items
+
+
 def test_its_constants_are_those_of_the_model() -> None:
     """Nothing would be plain, or another delivery class would be."""
     data = to_msgpack(Notification({}, envelope=Envelope("", "", 0, 0)))

@@ -185,7 +185,7 @@ class Arrays:
         if status == schema.NEED_OUT:
             self.prepare_repeat()
         name = _NEEDED[status]
-        if name == "outcomes" and len(self.outcomes) >= schema.BLOCK_MATCHES:
+        if name in ("outcomes", "visits") and len(self.of[name]) >= schema.BLOCK_MATCHES:
             size = self.counters.block_size[0]
             if size >= 2 * batch_match.BLOCK_MIN:
                 self.block_rows_max = self.counters.block_max[0] = size // 2
