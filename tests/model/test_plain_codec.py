@@ -2,6 +2,7 @@
 
 import gc
 import math
+import sys
 from array import array
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -375,15 +376,14 @@ def test_entries_end_before_what_is_not_plain() -> None:
         assert len(rest) == 1
 
 
-class Publisher:
-    """An object that encodes and reads other notifications when it is collected."""
+class Reader:
+    """An object that looks at another message when it is collected."""
 
-    def __init__(self, form: Any, message: bytes) -> None:
-        self.form, self.message, self.cycle = form, message, self
+    def __init__(self, message: bytes) -> None:
+        self.message, self.cycle = message, self
 
     def __del__(self) -> None:
-        few(self.form, self.message)
-        stamped(self.form, [{"other": 2, "names": 3}])
+        NATIVE.published_count(self.message)
 
 
 @pytest.fixture
@@ -394,25 +394,30 @@ def _collector() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.skipif(NATIVE is None, reason="interpreted, no notification is plain")
 @pytest.mark.usefixtures("_collector")
-@pytest.mark.parametrize("form", FORMS)
-def test_a_finalizer_that_publishes_leaves_the_notifications_as_they_are(form: Any) -> None:
-    """Bytes of other notifications, or of freed memory, would be read as those of a message."""
-    items = [{"a": n, "text": "t" * n} for n in range(9)]
-    encodings = packed(form, items)
-    message, other = published(encodings), published(packed(form, [{"b" * 9: 1, "c": "x" * 99}]))
-    for allocations in range(1, 80):
+def test_a_finalizer_that_reads_a_message_leaves_another_as_it_is() -> None:
+    """A notification would get the id of another one, or bytes of freed memory would be read."""
+    sent = [Notification({"a": n}, envelope=Envelope(f"p.{n}", "p", n, NOW_US)) for n in range(9)]
+    message = published([to_msgpack(each) for each in sent])
+    others = [*map(to_msgpack, sent[:7])]
+    room = len(message) - len(published([*others, to_msgpack(Notification({"b": ""}))]))
+    stamp = Envelope("other", "p", 1, NOW_US)
+    texts = (Notification({"b": "x" * size}, envelope=stamp) for size in range(room))
+    full = (published([*others, to_msgpack(each)]) for each in texts)
+    other = next(each for each in full if len(each) == len(message))
+    wanted, found = [*map(parts_of, sent)], []
+    for allocations in range(1, 60):
         gc.collect()
         gc.set_threshold(0)
-        Publisher(form, other)
+        Reader(other)
         gc.set_threshold(allocations)
-        read = few(form, message)
-        entries = form.plain_entries(encodings, 0, good_names_and_marks, Notification, 0)
-        made = stamped(form, items)
+        read = few(NATIVE, message)
         gc.set_threshold(0)
-        assert read is None or [dict(each) for each in read] == items
-        assert [dict(each) for each, _, _ in entries] == items[: len(entries)]
-        assert [dict(notification_from_msgpack(to_msgpack(each))) for each in made] == items
+        found.append(None if read is None else [*map(parts_of, read)])
+    # Later versions collect only between two instructions of Python.
+    assert None in found or sys.version_info >= (3, 12)
+    assert [each for each in found if each not in (None, wanted)] == []
 
 
 def test_its_constants_are_those_of_the_model() -> None:

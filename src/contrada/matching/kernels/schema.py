@@ -396,7 +396,7 @@ BLOCK_CELLS: Final = 2**22
 """Values of a block of rows, NULL among them. Beyond it: the block has fewer rows."""
 
 BLOCK_MATCHES: Final = 2**20
-"""Matches of a block of rows, and places of filters that the rows reach. Beyond either: later blocks
+"""Matches of a block of rows, and places of filters that they reach. Beyond either: later blocks
 have half as many rows."""
 
 PIVOTS: Final = 63

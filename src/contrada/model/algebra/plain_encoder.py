@@ -357,9 +357,10 @@ def stamp_plain(
     for at in range(first, end):
         if not writer.put_attributes(items[at], good):
             break
+        # First: a collection of cycles at a later allocation may run code that uses the writer.
+        span = bytes(writer.out[len(head) : writer.at])
         attributes = items[at]
         values = attributes.copy() if len(attributes) <= _attributes_kept else None
-        span = bytes(writer.out[len(head) : writer.at])
         envelope = filled(copied(), f"{prefix}{number}", publisher, number, stamp_us)
         found.append(made_of_parts(kind, span, b"", "", envelope, values))
         number += 1

@@ -3,7 +3,8 @@
 """`plain_entries`, `few_published`, `plain_parts`, `published_parts`: check plain notifications in
 one pass.
 
-One scanner serves all calls, since no Python code of others runs in between.
+One scanner serves all calls. Where an object is made, a collection of cycles may run other code,
+which may use the scanner; `calls` shows that, and the rest is left to `model.codec`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class PlainScanner:
     end: cython.Py_ssize_t
     at: cython.Py_ssize_t
     size: cython.Py_ssize_t
+    calls: cython.longlong
+    """How often it was begun."""
     number: cython.longlong
     sequence: cython.longlong
     id_at: cython.Py_ssize_t
@@ -63,11 +66,19 @@ class PlainScanner:
     """The number of those. Each call begins with 0: the bytes of an earlier one may be gone."""
 
     def __init__(self) -> None:
-        self.end = self.at = self.size = 0
+        self.end = self.at = self.size = self.calls = 0
         self.number = self.sequence = self.names_before = 0
         if not cython.compiled:
             self.names_at = [0] * PLAIN_NAMES_MAX
             self.names_size = [0] * PLAIN_NAMES_MAX
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def begin(self) -> cython.longlong:
+        """Begins a call, which knows no names yet; returns its number."""
+        self.names_before = 0
+        self.calls += 1
+        return self.calls
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -390,9 +401,9 @@ def plain_entries(
     scanner: PlainScanner = _scanner
     packed: bytes
     entry: tuple
-    scanner.names_before = 0
+    call: cython.longlong = scanner.begin()
     for at in range(first, len(encodings)):
-        if type(encodings[at]) is not bytes:
+        if scanner.calls != call or type(encodings[at]) is not bytes:
             break
         packed = encodings[at]
         scanner.data = packed
@@ -436,9 +447,13 @@ def few_published(
     left: cython.Py_ssize_t
     scanner: PlainScanner = _scanner
     copied: object = unstamped.__copy__
+    id_: str
+    publisher: str
+    sequence: object
+    time_us: object
     envelope: object
     notification: object
-    scanner.names_before = 0
+    call: cython.longlong = scanner.begin()
     scanner.data = message
     scanner.at = 0
     scanner.end = whole
@@ -459,15 +474,14 @@ def few_published(
         span_end = scanner.at
         if not scanner.pass_envelope():
             return None
-        envelope = filled(
-            copied(),
-            scanner.text_at(scanner.id_at, scanner.id_size),
-            scanner.text_at(scanner.publisher_at, scanner.publisher_size),
-            scanner.sequence,
-            scanner.number,
-        )
+        id_ = scanner.text_at(scanner.id_at, scanner.id_size)
+        publisher = scanner.text_at(scanner.publisher_at, scanner.publisher_size)
+        sequence, time_us = scanner.sequence, scanner.number
         notification = _made(kind, message[begin:end], message[begin + len(head) : span_end])
+        envelope = filled(copied(), id_, publisher, sequence, time_us)
         set_slot(notification, "envelope", envelope)
+        if scanner.calls != call:
+            return None
         found.append(notification)
         scanner.end = whole
         left -= 1
@@ -523,7 +537,7 @@ def plain_parts(
     rows: cython.Py_ssize_t = len(starts) - 1
     found: cython.int
     least: cython.int = 2
-    scanner.names_before = 0
+    scanner.begin()
     scanner.data = joined
     for row in range(rows):
         scanner.at = starts[row]
@@ -539,6 +553,7 @@ def published_count(message: bytes) -> int:
     """Returns the number of notifications in a `Publish` of a client; 0 for another message."""
     count: cython.Py_ssize_t = 0
     scanner: PlainScanner = _scanner
+    scanner.begin()
     scanner.data = message
     scanner.at = 0
     scanner.end = len(message)
@@ -556,7 +571,7 @@ def published_parts(message: bytes, parts: cython.longlong[::1], known: set[str]
     rows: cython.Py_ssize_t = len(parts) // _parts
     found: cython.int
     least: cython.int = 2
-    scanner.names_before = 0
+    scanner.begin()
     scanner.data = message
     scanner.at = 0
     scanner.end = whole
