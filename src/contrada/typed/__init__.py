@@ -1,8 +1,5 @@
 """Typed events, called obvents: objects of application-defined types, published and subscribed."""
 
-from functools import partial
-
-from contrada.renamed_modules import former_name
 from contrada.typed.obvent import (
     CausalOrder,
     Certified,
@@ -46,5 +43,3 @@ __all__ = [
     "qos_of",
     "type_name_of",
 ]
-
-__getattr__ = partial(former_name, __name__)
