@@ -1,4 +1,7 @@
-"""The HTTP port of a broker process: the rate of published events, and the cost of streams."""
+"""The HTTP port of a broker process: the rate of published events, and the cost of streams.
+
+Figures of the same load at peers: see `bench.http_peers`.
+"""
 
 import socket
 import subprocess
@@ -6,10 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from typing import Final
 
 from bench.crowd import Process, allow_files
-from bench.harness import Measurement, figure
+from bench.harness import Figure, Measurement, figure
+from bench.http_peers import SERVERS, HttpRun, loaded
 
 CONNECTIONS: Final = 4
 EVENTS: Final = 20_000
@@ -120,3 +125,57 @@ def idle_streams() -> Measurement:
                 stack.enter_context(closing(streaming(process.port, number)))
             samples.append((process.rss_bytes - before) / STREAMS / 1024)
     return Measurement(samples)
+
+
+CARRIED: Final = {1: 4_000, 100: 40_000}
+"""Events of a run, by the number of events in a request."""
+
+
+@cache
+def carried(batch: int) -> dict[str, list[HttpRun]]:
+    """Runs the load in turns at all installed servers with such batches, once more to warm up."""
+    servers = [each for each in SERVERS if each.is_installed()]
+    runs: dict[str, list[HttpRun]] = {
+        each.name: [] for each in servers if batch == 1 or each.has_batches
+    }
+    with ExitStack() as stack:
+        loads = {
+            each.name: stack.enter_context(loaded(each)) for each in servers if each.name in runs
+        }
+        for _ in range(1 + SAMPLES):
+            for name, load in loads.items():
+                runs[name].append(load.run(CARRIED[batch], batch))
+    return {name: of[1:] for name, of in runs.items()}
+
+
+def beside_peers(name: str, batch: int, number: str, unit: str, workload: str) -> Figure:
+    """Returns the figure of a number of `HttpRun`."""
+
+    @figure(
+        name=f"http/{name}",
+        unit=unit,
+        workload=workload,
+        counts="clock" if number == "per_second" else None,
+    )
+    def measured() -> Measurement:
+        samples = {
+            each: [getattr(one, number) for one in some] for each, some in carried(batch).items()
+        }
+        return measured.beside(samples.pop("contrada"), samples)
+
+    return measured
+
+
+SINGLE: Final = (
+    "CloudEvents of 260 bytes, one in a POST, over 4 kept connections, read by one stream of"
+    " server-sent events"
+)
+
+single = beside_peers("event single", 1, "server_s", "us", f"server, for an event: {SINGLE}")
+single_rate = beside_peers("event single-rate", 1, "per_second", "events/s", f"the same: {SINGLE}")
+hundred = beside_peers(
+    "event batch", 100, "server_s", "us", "server, for an event: the same, 100 in a POST"
+)
+hundred_rate = beside_peers(
+    "event batch-rate", 100, "per_second", "events/s", "the same, 100 in a POST"
+)

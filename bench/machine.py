@@ -9,14 +9,17 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from bench.http_peers import faye_version
 from bench.wire_load import find_program
 
 PEERS: Final[dict[str, tuple[str, ...]]] = {
     "blinker": ("blinker",),
     "duckdb": ("duckdb",),
     "event-ruler": ("event-ruler",),
+    "faye": ("faye", "Node.js"),
     "mosquitto": ("mosquitto", "gmqtt", "orjson"),
     "nats": ("nats-server", "nats-py", "orjson"),
+    "nchan": ("nginx", "nchan"),
     "plain Spark SQL": ("pyspark",),
     "polars": ("polars",),
     "pyee": ("pyee",),
@@ -32,7 +35,15 @@ another name is a baseline: a part of Contrada's own work, or the same without a
 OWN: Final = ("contrada", "msgspec", "uvloop", "numpy", "pyarrow")
 
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
-_PROGRAMS: Final = {"mosquitto": "-h", "nats-server": "--version", "redis-server": "--version"}
+_COMMANDS: Final = {
+    "mosquitto": ("mosquitto", "-h"),
+    "nats-server": ("nats-server", "--version"),
+    "nchan": ("dpkg-query", "--show", "--showformat", "${Version}", "libnginx-mod-nchan"),
+    "nginx": ("nginx", "-v"),
+    "Node.js": ("node", "--version"),
+    "redis-server": ("redis-server", "--version"),
+}
+"""Commands that print the version of a program."""
 
 
 def versions(names: tuple[str, ...]) -> str:
@@ -63,11 +74,14 @@ def revision() -> str:
 def _version(name: str) -> str:
     if name == "SQLite":
         return sqlite3.sqlite_version
-    if (option := _PROGRAMS.get(name)) is not None:
-        program = find_program(name)
-        if program is None:
+    if name == "faye":
+        return faye_version() or "absent"
+    if name in _COMMANDS:
+        program, *options = _COMMANDS[name]
+        path = find_program(program)
+        if path is None:
             return "absent"
-        done = subprocess.run([program, option], capture_output=True, text=True, check=False)
+        done = subprocess.run([path, *options], capture_output=True, text=True, check=False)
         found = _VERSION.search(done.stdout + done.stderr)
         return found.group() if found else "of unknown version"
     try:
