@@ -97,7 +97,7 @@ def ingest_five_hundreds() -> Measurement:
 
 
 def streaming(port: int, number: int) -> socket.socket:
-    """Returns a client whose event stream has begun."""
+    """Returns a client with an event stream that has begun."""
     sock = socket.create_connection(("127.0.0.1", port))
     path = f"/subscribe?filter=data.to+%3D+{number}+and+data.price+%3E+3"
     sock.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: */*\r\n\r\n".encode())

@@ -90,7 +90,7 @@ class ContradaHttp(HttpServer):
 
 
 class Nchan(HttpServer):
-    """nginx with nchan, whose buffer holds all events in flight."""
+    """nginx with nchan; its buffer holds all events in flight."""
 
     name = "nchan"
     has_batches = False

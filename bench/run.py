@@ -43,7 +43,7 @@ def figures_by_module() -> dict[str, list[Figure]]:
 
 
 def select(modules: Mapping[str, Sequence[Figure]], only: str) -> list[Figure]:
-    """The figures whose own or whose module's name begins with a word of `only`; all without."""
+    """The figures with a name, or a module's name, that begins with a word of `only`; or all."""
     words = tuple(only.split()) or ("",)
     of_modules = tuple(word.removeprefix(MODULE_PREFIX) for word in words)
     return [
