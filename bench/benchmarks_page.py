@@ -8,9 +8,7 @@ results has the conditions of the run, each other line is a figure's, as the run
 """
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +19,7 @@ import msgspec
 from bench import machine
 from bench.benchmark_plots import draw_plots
 from bench.harness import LIMITS, Result
+from bench.java import has_java
 
 RESULTS: Final = Path(__file__).with_name("results.jsonl")
 PAGE: Final = RESULTS.parents[1] / "docs" / "benchmarks.md"
@@ -112,11 +111,6 @@ def left_out(only: str) -> dict[str, str]:
 def is_left_out(name: str) -> bool:
     """Whether a figure cannot be measured on this machine."""
     return name.startswith(NEED_JAVA) and not has_java()
-
-
-def has_java() -> bool:
-    """Whether Spark would find a Java."""
-    return "JAVA_HOME" in os.environ or shutil.which("java") is not None
 
 
 def keep_results(results: Sequence[Result], conditions: Conditions, file: Path) -> None:

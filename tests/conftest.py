@@ -3,7 +3,6 @@
 import gc
 import os
 import re
-import shutil
 import signal
 import sys
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bench.java import has_java
 from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 from tests import shared_data as shared
 
@@ -47,7 +47,6 @@ IS_CORE = os.environ.get("CONTRADA_GROUP") == "core"
 if NATIVE is None:
     # Commands that tests start would log it, each of them.
     os.environ[INTERPRETED_VARIABLE] = "1"
-HAS_JAVA = "JAVA_HOME" in os.environ or shutil.which("java") is not None
 collect_ignore = ["integrations/spark"] if IS_CORE else []
 MISSING = re.compile(r"No module named '(\w+)")
 
@@ -75,7 +74,7 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
             cases[test] += 1
         if item.path.is_relative_to(TESTS / "integrations" / "spark"):
             item.add_marker(pytest.mark.spark)
-        if not HAS_JAVA and item.get_closest_marker("spark") is not None:
+        if not has_java() and item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.skip(reason="no Java, which Spark needs: make java"))
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.shared_data)

@@ -230,12 +230,13 @@ class AmqpPeer(BridgePeer):
 
     async def _unless_lost(self, work: Awaitable[T]) -> T:
         """Waits for work. Raises PeerLostError when it takes too long, or fails."""
-        wait_s = self.settings.limits.bridge_wait_s
+        return await self._in_time(self._answer_of(work))
+
+    async def _answer_of(self, work: Awaitable[T]) -> T:
         try:
-            async with asyncio.timeout(wait_s):
-                return await work
+            return await work
         except TimeoutError:
-            raise self._loss(f"no answer within {wait_s:g} s") from None
+            raise  # As an OSError it would be named by its class.
         except (AMQPError, ChannelInvalidStateError, OSError) as error:
             raise self._loss(_reason(error)) from None
         except asyncio.CancelledError:
