@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,14 @@ from typing import Any, TypeVar
 import pytest
 
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, PeerLostError
+from contrada.errors import ConnectionFailedError, InvalidValueError, PeerLostError, ServiceError
 from contrada.integrations.bridges.bridge import Bridge
 from contrada.integrations.bridges.bridge_peer import AddressForm, BridgeLimits, PeerSettings
-from contrada.integrations.bridges.record_translation import RecordTranslation, TextTemplate
+from contrada.integrations.bridges.record_translation import (
+    PeerRecord,
+    RecordTranslation,
+    TextTemplate,
+)
 from contrada.model import Notification
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
@@ -283,6 +287,30 @@ async def test_an_unreadable_record_waits_for_the_place_of_dead_letters(
         await system.admit("late")
         (dead,) = await some(system, 1, "late")
         assert dead.headers["contrada.topic"] == IN
+
+
+class Refusing:
+    """A peer that takes no dead letter."""
+
+    settings = PeerSettings(AddressForm(("x", "xs"), (1, 2)).parse("x://a"), "b")
+
+    async def send(self, records: Sequence[PeerRecord]) -> Sequence[ServiceError]:
+        """Refuses all."""
+        return [ServiceError("too large")] * len(records)
+
+
+@on_loop
+async def test_the_log_names_the_place_of_a_lost_record(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody could find the record whose dead letter was refused in the other system."""
+    unused: Any = None
+    peer: Any = Refusing()
+    bridge = Bridge(unused, peer, unused, dead_letters=DEAD)
+    record = PeerRecord(topic="orders", facts={"partition": 3, "offset": 17, "key": "k" * 999})
+    await bridge._refuse(record, InvalidValueError("x", "expected a map"))
+    assert bridge.counts == {"in, refused": 1, "in, dead letters, lost": 1}
+    line = caplog.messages[-1]
+    assert line.startswith("in, dead letters, lost, orders, partition 3, offset 17, key kkk")
+    assert line.endswith("…: too large")
 
 
 class Returning:

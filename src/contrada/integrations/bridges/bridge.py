@@ -192,7 +192,9 @@ class Bridge:
                 reason = f"dead letters {self._dead_letters}: {refusal}"
                 raise errors.PeerLostError(str(self.address), reason)
             if refusal is not None:  # The record would block all others for ever.
-                count_refusal(self.counts, f"{IN}, dead letters", record.topic, refusal)
+                facts = (f", {name} {value}" for name, value in record.facts.items())
+                lost = errors.shortened(f"{record.topic}{''.join(facts)}")
+                count_refusal(self.counts, f"{IN}, dead letters", lost, refusal, "lost")
 
     # --- out ----------------------------------------------------------------------------------
 
