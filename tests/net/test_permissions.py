@@ -150,6 +150,29 @@ async def test_an_undecided_notification_reaches_permitted_readers_only() -> Non
         await client.leave()
 
 
+@on_loop
+async def test_a_match_that_may_not_be_read_leaves_its_connection() -> None:
+    """A pattern over notifications of others would end the connection, with all subscriptions."""
+    async with Broker(port=0, users=users(desk={"subscribe": "k = 1"})) as broker:
+        pattern = SubscribePattern("y", Pattern([Filter("k = 1")] * 2))
+        client = await raw(broker, "desk", Request(1, message(pattern), 100_000))
+        assert isinstance(await client.hears(), Reply)
+        (session,) = broker._sessions.values()
+        items = tuple(stamped("root", k=2, n=n) for n in range(2))
+        for each in items:
+            store_packed(each, UndecidedNotification(to_msgpack(each)))
+        matched: Any = session._queues["y"]
+        assert matched.offer((Match("y", (), items), 1_000, None))
+        client.say(subscribe(2, "x", to_msgpack(Filter("k = 1")), 100_000))
+        answer = await client.hears()
+        while not isinstance(answer, Reply):
+            assert isinstance(answer, MatchDelivery)
+            assert answer.matches == []
+            answer = await client.hears()
+        assert broker.statistics().dropped == {NOT_PERMITTED: 2}
+        await client.leave()
+
+
 def numbers(data: list[bytes]) -> list[object]:
     return [notification_from_msgpack(it)["n"] for it in data]
 

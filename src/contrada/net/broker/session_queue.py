@@ -240,6 +240,7 @@ class MatchQueue(SessionQueue):
     __slots__ = ()
 
     def _frame_of(self, batch: Sequence[Any]) -> frames.Delivery | frames.MatchDelivery:
+        self._owner.latencies.observe(published_us(encoding_of(batch[0].notifications[0])))
         is_undecided = any(
             type(each.packed) is UndecidedNotification
             for match in batch
@@ -249,7 +250,6 @@ class MatchQueue(SessionQueue):
             batch = [it for it in batch if self._is_readable([*map(encoding_of, it.notifications)])]
         route = self.route
         matches = [*map(encode_match, batch)]
-        self._owner.latencies.observe(published_us(matches[0][1][0]))
         return frames.MatchDelivery(
             route.identity, route.dropped, matches, is_undecided, route.expired
         )
