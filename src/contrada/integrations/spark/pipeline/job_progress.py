@@ -1,5 +1,6 @@
 """`watch_jobs`: reports the progress of a session's jobs."""
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -65,13 +66,14 @@ def _watch_remote(
 def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener) -> Iterator[None]:
     context: Any = session.sparkContext
     before = {name: context.getLocalProperty(name) for name in _GROUP}
-    context.setJobGroup(what, f"contrada pipeline: {what}", interruptOnCancel=True)
+    group = f"contrada-{secrets.token_hex(8)}"  # Of its own: not of the jobs of former runs.
+    context.setJobGroup(group, f"contrada pipeline: {what}", interruptOnCancel=True)
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(PROGRESS_S):
             try:
-                tasks = list(_tasks(context.statusTracker(), what))
+                tasks = list(_tasks(context.statusTracker(), group))
             except (Py4JError, ConnectionError):
                 return  # Java has ended, which the waiting call raises.
             on_progress(what, sum(done for done, _ in tasks), sum(every for _, every in tasks))
@@ -81,7 +83,7 @@ def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener
     try:
         yield
     except BaseException:
-        context.cancelAllJobs()
+        context.cancelJobGroup(group)
         raise
     finally:
         ended.set()

@@ -121,7 +121,7 @@ def _run_of(
 def _write_outcomes(session: SparkSession, source: Source, base: Base, place: str) -> None:
     with named_source(source.name):
         frame = outcomes(session, source, base)
-    frame.write.mode("overwrite").parquet(place)
+    results.write_parquet(frame, place)
 
 
 @dataclass(slots=True, kw_only=True)
