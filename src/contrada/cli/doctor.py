@@ -27,7 +27,7 @@ from contrada.net.broker.broker import Broker
 from contrada.net.wire.address import check_host
 from contrada.service.settings import read_toml
 
-_OTHER_VARIABLES: Final = {"CONTRADA_BRIDGE_PASSWORD"}
+_OTHER_VARIABLES: Final = {"CONTRADA_BRIDGE_PASSWORD", "CONTRADA_MQTT_PASSWORD"}
 """Variables below the prefix of a command that are of no option: of `bridge` and `mqtt`."""
 
 
