@@ -1,14 +1,18 @@
 """Holds the package's front: its names, and that importing it loads nothing that can wait."""
 
+import importlib
 import json
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 import contrada
+import contrada as ct
+from contrada import renamed_modules
 
 WAITING: Final = {"asyncio", "importlib.metadata", "lark", "lxml", "numba", "numpy"}
 
@@ -109,7 +113,42 @@ def test_the_front_shows_what_is_public_and_its_version() -> None:
     assert contrada.__version__ == version("contrada")
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    """`hasattr` and tools that look for optional names would end with another error."""
-    with pytest.raises(AttributeError, match="module 'contrada' has no attribute 'no_name'"):
-        _ = contrada.no_name
+def test_former_names_still_work() -> None:
+    """A program written for the former names would end at its first import."""
+    with pytest.warns(DeprecationWarning, match=r"contrada\.in_ is contrada\.ops\.in_ now") as seen:
+        assert ct.in_(1, 2) == ct.ops.in_(1, 2)
+    assert [each.filename for each in seen] == [__file__]
+    for old, new in renamed_modules.RENAMED.items():
+        sys.modules.pop(f"contrada.{old}", None)
+        with pytest.warns(DeprecationWarning, match=f"contrada.{old} is contrada"):
+            found = importlib.import_module(f"contrada.{old}")
+        assert found is sys.modules[f"contrada.{new}".rstrip(".")]
+
+
+def test_a_stale_folder_does_not_hide_the_new_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an upgrade in place, a left-over `records/__pycache__` would be an empty package."""
+    (tmp_path / "records").mkdir()
+    monkeypatch.setattr(contrada, "__path__", [str(tmp_path), *contrada.__path__])
+    monkeypatch.delitem(sys.modules, "contrada.records", raising=False)
+    with pytest.warns(DeprecationWarning, match=r"contrada\.records is contrada"):
+        found = importlib.import_module("contrada.records")
+    assert found is sys.modules["contrada.integrations.files"]
+
+
+@pytest.mark.parametrize("package", renamed_modules.RENAMED_NAMES)
+def test_former_names_of_packages_still_work(package: str) -> None:
+    """A program that imports `Broker` from `contrada.net` would end there."""
+    if package == "contrada.integrations.http":
+        pytest.importorskip("starlette")
+    module = importlib.import_module(package)
+    for name, place in renamed_modules.RENAMED_NAMES[package].items():
+        owner, _, now = f"contrada.{place}".rpartition(".")
+        with pytest.warns(
+            DeprecationWarning, match=f"{package}.{name} is {owner}.{now} now"
+        ) as seen:
+            assert getattr(module, name) is getattr(importlib.import_module(owner), now)
+        assert [each.filename for each in seen] == [__file__]
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'no_name'"):
+        _ = module.no_name

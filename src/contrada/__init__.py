@@ -6,6 +6,7 @@ f = ct.Filter("price < 100 and symbol = 'DIS'")
 f.matches(ct.Notification({"symbol": "DIS", "price": 99.5}))
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,7 @@ from contrada.model.algebra.relations import (
     witness,
 )
 from contrada.model.extensions import ExtendedOperator, ExtendedType
+from contrada.renamed_modules import RenamedModules, former_name
 
 if TYPE_CHECKING:
     from contrada.app import App
@@ -157,12 +159,14 @@ __all__ += ["Handle", "Obvent", "ObventPattern", "Prioritized", "Proxy", "Publis
 __all__ += ["Reliable", "Structural", "ThreadPolicy", "TotalOrder", "Tuple", "Unreliable", "obvent"]
 __all__ += ["published_by", "qos_of"]
 
+sys.meta_path.insert(0, RenamedModules())  # Before a stale folder of a former package.
+
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("contrada")
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return former_name(__name__, name, stacklevel=3)
     found = globals()[name] = getattr(import_module(_LATER[name]), name)
     return found
 

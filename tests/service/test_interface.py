@@ -88,7 +88,8 @@ async def test_a_record_reads_like_its_obvent(name: str) -> None:
         assert copy.copy(record) == record
         with pytest.raises(AttributeError, match="amount"):
             record.amount  # noqa: B018
-        await records.nack(record.position)
+        with pytest.warns(DeprecationWarning, match=r"give_back is nack now"):
+            await records.give_back(record.position)  # type: ignore[attr-defined]
         assert (await records.next(20)).attempt == 2
 
 

@@ -294,7 +294,8 @@ def test_the_blocking_face_promises_the_same(place: Place) -> None:
             got = [events.next(20) for _ in range(5)]
             assert [each.item["n"] for each in got] == [0, 1, 2, 3, 4]
             events.acknowledge(got[0].position, got[2].position)
-            events.nack(got[1].position)
+            with pytest.warns(DeprecationWarning, match="give_back is nack now"):
+                events.give_back(got[1].position)  # type: ignore[attr-defined]
             assert events.next(20).attempt == 2
             events.nack(got[1].position, delay_s=0.01)
             assert events.next(20).attempt == 3

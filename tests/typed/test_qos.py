@@ -184,3 +184,7 @@ def test_renamed_qualities_keep_their_marks() -> None:
     """Brokers and clients of earlier releases would not match them."""
     assert ct.Expiring.to_filters().matches(ct.Notification.with_marks({}, ["Timely"]))
     assert ct.Prioritized.to_filters().matches(ct.Notification.with_marks({}, ["Prioritary"]))
+    with pytest.warns(DeprecationWarning, match="contrada.Timely is contrada.Expiring now"):
+        assert ct.Timely is ct.Expiring
+    with pytest.warns(DeprecationWarning, match="contrada.Prioritary is contrada.Prioritized now"):
+        assert ct.Prioritary is ct.Prioritized

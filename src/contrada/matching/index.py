@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from warnings import warn
 
 from contrada.errors import EncodingError
 from contrada.matching.array_engine import ArrayEngine, FoundKeys
@@ -62,7 +63,12 @@ class Index(Mapping[K, Filter | FilterSet]):
     An index is used by one thread at a time.
     """
 
-    def __init__(self, *, limits: IndexLimits = IndexLimits()) -> None:
+    def __init__(
+        self, *, compiled: bool | None = None, limits: IndexLimits = IndexLimits()
+    ) -> None:
+        """`compiled` has no effect: kernels are compiled when contrada is installed."""
+        if compiled is not None:
+            warn("Index(compiled=…) has no effect any more", DeprecationWarning, stacklevel=2)
         self._engine: ArrayEngine[K] = ArrayEngine(limits)
         self._residues: Residues[K] = Residues()
 
@@ -318,12 +324,13 @@ class Index(Mapping[K, Filter | FilterSet]):
             raise EncodingError("the index", reason, writing=True)
 
     @classmethod
-    def load(cls, path: str | Path) -> "Index[Any]":
+    def load(cls, path: str | Path, *, compiled: bool | None = None) -> "Index[Any]":
         """Returns the saved index. Its arrays are mapped: processes share unchanged pages.
 
-        Raises EncodingError for another file or version, OSError if it cannot be read.
+        `compiled` has no effect. Raises EncodingError for another file or version, OSError if it
+        cannot be read.
         """
-        index: Index[Any] = cls()
+        index: Index[Any] = cls(compiled=compiled)
         index._engine = ArrayEngine.load(Path(path))
         return index
 

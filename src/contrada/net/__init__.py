@@ -2,3 +2,9 @@
 
 `wire` is the protocol without input and output; `broker` serves it and `client` uses it.
 """
+
+from functools import partial
+
+from contrada.renamed_modules import former_name
+
+__getattr__ = partial(former_name, __name__)

@@ -4,6 +4,9 @@
 callers into notifications and filters, so that every service accepts and refuses the same things.
 """
 
+from functools import partial
+
+from contrada.renamed_modules import former_name
 from contrada.service.interface import (
     ConnectionState,
     Disseminates,
@@ -61,3 +64,5 @@ __all__ += ["Answers", "Computed", "Description", "SourceLike", "SourceOffer"]
 __all__ += ["dissemination_of", "filters_of", "is_above_best_effort", "narrowing_of"]
 __all__ += ["notification_of", "offer_of", "publication_of", "reader_of", "reading_of"]
 __all__ += ["residue_of", "with_delivery", "with_transmission"]
+
+__getattr__ = partial(former_name, __name__)

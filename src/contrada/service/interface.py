@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overl
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.html_display import html_table
 from contrada.patterns import Match
-from contrada.service.async_resource import AsyncResource
+from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.query_interface import (
     QUESTION_WAIT_S,
     Advertisements,
@@ -286,6 +286,11 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
         exception it is returned, as by `nack`. A record with an `attempt` above 1 is handled alone:
         it may have killed its reader. Raises DeliveryError as iterating does, ServiceError.
         """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self, former_method(self, name, {"give_back": "nack"}))
 
     @abstractmethod
     async def aclose(self) -> None:

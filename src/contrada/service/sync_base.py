@@ -9,10 +9,10 @@ import contextlib
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.service.async_resource import AsyncResource
+from contrada.service.async_resource import AsyncResource, former_method
 from contrada.service.callbacks import checked_concurrency
 from contrada.service.interface import ConnectionState, DurableSubscription, Service, Subscription
 from contrada.service.loop_guards import (
@@ -99,6 +99,11 @@ class SyncResource(SyncHeld[H]):
         self._timeout_s = checked_timeout(timeout_s)
         self._is_open = False
         self._is_closed = False
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self, former_method(self, name, {"give_back": "nack"}))
 
     def open(self) -> Self:
         """Puts it in force, and returns it. A second call does nothing."""

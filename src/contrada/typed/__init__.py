@@ -1,5 +1,8 @@
 """Typed events, called obvents: objects of application-defined types, published and subscribed."""
 
+from functools import partial
+
+from contrada.renamed_modules import former_name
 from contrada.typed.obvent import (
     CausalOrder,
     Certified,
@@ -43,3 +46,5 @@ __all__ = [
     "qos_of",
     "type_name_of",
 ]
+
+__getattr__ = partial(former_name, __name__)

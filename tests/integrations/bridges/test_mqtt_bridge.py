@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
+import subprocess
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from contrada.cli import main
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
 from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT
@@ -437,14 +441,32 @@ async def test_a_bridge_speaks_tls_to_mqtt(tmp_path: Path) -> None:
             await MqttSession(place, "b", [], limits=ONE, tls=Tls().client_context()).open()
 
 
+def test_the_former_name_changes_options_alone() -> None:
+    """Messages would have another topic than the one in a script, or another filter."""
+    command = ["mqtt", "--broker", "mqtt://a", "--out", "a = 1"]
+    found = CliRunner().invoke(main, [*command, "--topic", "a/--mqtt-b/+"])
+    assert "'a/--mqtt-b/+': expected a topic" in found.stderr
+
+
+def test_the_former_name_has_the_variables_of_the_present_one() -> None:
+    """A container that sets them would bridge by the defaults."""
+    # A process of its own: a command has its variables once anything has looked it up.
+    command = [*CONTRADA, "mqtt", "--broker", "mqtt://a", "--topic", "a/+"]
+    variables = {**os.environ, "CONTRADA_BRIDGE_IN": "a"}
+    found = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert "'a/+': expected a topic" in found.stderr
+
+
+@pytest.mark.parametrize("name", [["bridge", "mqtt", "--stats"], ["mqtt"]], ids=["now", "former"])
 @on_loop
-async def test_the_command_relays_until_it_is_interrupted(mqtt: Mosquitto, tmp_path: Path) -> None:
-    """Only programs could use a bridge."""
+async def test_the_command_relays_until_it_is_interrupted(
+    name: list[str], mqtt: Mosquitto, tmp_path: Path
+) -> None:
+    """Only programs could use a bridge; or scripts with its former name would fail."""
     other = Other(mqtt)
     async with kept(mqtt) as broker, connect(broker.address) as desk:
         place = f"mqtt://{HOST}:{mqtt.port}"
-        command = [*CONTRADA, "bridge", "mqtt", "--stats", "--broker", place]
-        command += ["--to", broker.address, "--in", "s/#"]
+        command = [*CONTRADA, *name, "--broker", place, "--to", broker.address, "--in", "s/#"]
         bridge = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
         assert bridge.stdout is not None
         assert await bridge.stdout.readline() == f"{place} and {broker.address}\n".encode()
@@ -455,5 +477,6 @@ async def test_the_command_relays_until_it_is_interrupted(mqtt: Mosquitto, tmp_p
         bridge.send_signal(signal.SIGTERM)
         _, said = await bridge.communicate()
         assert bridge.returncode == 0
-        assert said in (b"1 in\n", b"2 in\n")
+        former = b"contrada mqtt is contrada bridge mqtt now\n" if name == ["mqtt"] else b""
+        assert said in (former + b"1 in\n", former + b"2 in\n")
     other.close()

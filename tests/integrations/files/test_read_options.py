@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from contrada.errors import ContradaError, InvalidNotificationError
+from contrada.integrations import files
 from contrada.integrations.documents.naming_strategies import Named, Slot
 from contrada.integrations.files import ReadOptions, plain_attributes, plain_time
 from contrada.integrations.files.read_options import SlotReader
@@ -79,6 +80,14 @@ def test_plain_attributes() -> None:
     assert plain_time(found) is None
     at_epoch = found.with_envelope(Envelope(time_us=0))
     assert plain_time(at_epoch) == "1970-01-01T00:00:00Z"
+
+
+def test_the_former_name_is_deprecated() -> None:
+    """A program for the former version would end at its import, or never hear of the new name."""
+    with pytest.warns(DeprecationWarning, match="ReadOptions"):
+        assert files.Reading is ReadOptions
+    with pytest.raises(AttributeError, match="no attribute 'Other'"):
+        files.__getattr__("Other")
 
 
 @pytest.mark.parametrize("name", ["a", "a{}"])

@@ -5,6 +5,8 @@ Spark both call it, so they give the same answers; Spark only reads, splits and 
 package opens no network connection and reads no clock.
 """
 
+from functools import partial
+
 from contrada.integrations.files.csv_rows import CsvRows
 from contrada.integrations.files.json_objects import (
     notification_of_object,
@@ -18,6 +20,7 @@ from contrada.integrations.files.record_files import FORMATS, check_name_of, for
 from contrada.integrations.files.record_matcher import MatchedRecord, Matcher, Outcomes
 from contrada.integrations.files.renderer import Renderer, read_document
 from contrada.integrations.files.subscription_files import read_subscriptions
+from contrada.renamed_modules import former_name
 
 __all__ = [
     "BadRecord",
@@ -45,3 +48,5 @@ __all__ = [
     "read_subscriptions",
     "shown_text",
 ]
+
+__getattr__ = partial(former_name, __name__)

@@ -3,7 +3,10 @@
 Its dependencies are in the extra `http`.
 """
 
+from functools import partial
+
 from contrada.errors import MissingRequirementError
+from contrada.renamed_modules import former_name
 
 try:
     from contrada.integrations.http.gateway import HTTP_PORT_DEFAULT, Gateway
@@ -28,3 +31,5 @@ __all__ = [
     "SinkRules",
     "local_services",
 ]
+
+__getattr__ = partial(former_name, __name__)

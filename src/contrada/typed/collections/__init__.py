@@ -3,6 +3,9 @@
 Source: EPFL 2503 chapter 4.
 """
 
+from functools import partial
+
+from contrada.renamed_modules import former_name
 from contrada.typed.collections.collection import (
     Collection,
     CollectionStatistics,
@@ -56,3 +59,5 @@ __all__ = [
     "WeakBag",
     "WeakSet",
 ]
+
+__getattr__ = partial(former_name, __name__)

@@ -9,6 +9,7 @@ Source: EPFL 2503 §4.5.4.
 
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from warnings import warn
 
 from contrada.errors import InvalidObventError
 from contrada.typed.conditions.conditions import Condition
@@ -42,7 +43,13 @@ class ConditionSet(Generic[K]):
 
     matching: Callable[[Any], list[K]]
 
-    def __init__(self, cls: type[Any] | None = None, *, form: FormName | None = None) -> None:
+    def __init__(
+        self,
+        cls: type[Any] | None = None,
+        *,
+        form: FormName | None = None,
+        compiled: bool | None = None,
+    ) -> None:
         if form not in (None, *get_args(FormName)):
             expected = "expected 'tree', 'static', 'indexed' or None"
             raise InvalidObventError(_name(cls), f"form = {form!r}: {expected}")
@@ -50,6 +57,10 @@ class ConditionSet(Generic[K]):
             raise InvalidObventError("any", "the indexed form needs a class, whose fields it reads")
         self._cls = cls
         self._given = form
+        if compiled is not None:
+            warn(
+                "ConditionSet(compiled=…) has no effect any more", DeprecationWarning, stacklevel=2
+            )
         self._of: dict[K, ConditionGroup] = {}
         self._groups: dict[Hashable, ConditionGroup] = {}
         self._tree = InvocationTree()
