@@ -1,6 +1,5 @@
 """Publishing the matches of a run: on each engine, in one order, in repeatable jobs."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from contrada.integrations.spark.pipeline.pipeline_description import (
     read_pipeline,
 )
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
-from contrada.integrations.spark.pipeline.run_folder import PROGRESS_FILE
 from tests.net.processes import serving
 
 ROWS = 30
@@ -147,20 +145,27 @@ def test_an_interrupted_job_is_published_once(
     assert found[: FILES * ROWS] == list(range(FILES * ROWS))
 
 
-@pytest.mark.quick_first
-@pytest.mark.parametrize("engine", ["local", "spark"])
-def test_a_partial_count_of_an_older_version(
-    spark: SparkSession, folder: Path, address: str, engine: str
+def test_a_changed_limit_leaves_the_jobs_of_an_interrupted_publication(
+    spark: SparkSession, folder: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its count may be any number: rows would be repeated or left out."""
+    """The broker would know its numbers for other rows, and refuse to resume for ever."""
+    keep = match_publisher._MatchPublisher._save_state
+
+    def kept(of: match_publisher._MatchPublisher) -> None:
+        if sum(of.state.sources.values()) > 40:
+            raise EndedError
+        keep(of)
+
     pipeline = described(folder)
     run_pipeline(spark, pipeline)
-    progress = folder / "out" / PROGRESS_FILE
-    progress.write_text(json.dumps({"address": address, "sources": {"rows": 17}}))
-    with connect_sync(address) as service, service.subscribe("n >= 0") as events:
-        published_of = publish_rest(spark if engine == "spark" else None, pipeline, address)
-        assert published_of == {"rows": FILES * ROWS - 17, "others": ROWS}
-        assert published(events, service) == list(range(17, FILES * ROWS))
+    few = replace(pipeline, limits=PipelineLimits(published_at_once=13))
+    with connect_sync(address) as service, service.subscribe("n any") as events:
+        with monkeypatch.context() as patch:
+            patch.setattr(match_publisher._MatchPublisher, "_save_state", kept)
+            with pytest.raises(EndedError):
+                publish_rest(None, few, address)
+        assert publish_rest(None, pipeline, address) == {"rows": FILES * ROWS - 39, "others": ROWS}
+        assert sorted(published(events, service)) == list(range(-ROWS, FILES * ROWS))
 
 
 @pytest.mark.quick_first

@@ -124,22 +124,20 @@ class _MatchPublisher(ABC):
     def publish(self, place: int, name: str, total: int) -> int:
         """Publishes the rest of a source's notifications; returns their count."""
         known = self.state.sources
-        before = behind = known.get(name, 0)
+        before = done = known.get(name, 0)
         for number, count, file in self._jobs(place, name, total) if total > before else ():
-            if behind >= count:
-                behind -= count
+            if done >= count:
+                done -= count
                 continue
             job_progress.check_stop(self.stop)
             self._save_state()  # Before publishing: brokers may know rows by this name from now on.
             self.on_progress(f"publish {name}", known.get(name, 0), total)
             try:
-                # An older version may have stopped within a job.
-                self.send(self._options(place << _JOBS_BITS | number), name, file, behind)
+                self.send(self._options(place << _JOBS_BITS | number), name, file)
             except ContradaError as error:
                 progress = f"at least {known.get(name, 0)} of {total} notifications of {name}"
                 raise self._failure(error, f"{progress} are published") from None
-            known[name] = known.get(name, 0) + count - behind
-            behind = 0
+            known[name] = known.get(name, 0) + count
             self._save_state()
             self.on_progress(f"publish {name}", known[name], total)
         return known.get(name, 0) - before
@@ -153,10 +151,8 @@ class _MatchPublisher(ABC):
         """Returns the number of matched notifications by source."""
 
     @abstractmethod
-    def send(self, options: dict[str, str], name: str, file: str | None, behind: int) -> None:
-        """Publishes the sorted rows of a file, or of a source, without the first `behind` of them.
-        Raises ContradaError.
-        """
+    def send(self, options: dict[str, str], name: str, file: str | None) -> None:
+        """Publishes the sorted rows of a file, or of a source. Raises ContradaError."""
 
     @abstractmethod
     def sort(self, name: str, folder: str) -> list[tuple[str, int]]:
@@ -179,13 +175,14 @@ class _MatchPublisher(ABC):
 
     def _jobs(self, place: int, name: str, total: int) -> Iterator[tuple[int, int, str | None]]:
         """Yields the number, count and file of each job of a source, always the same."""
-        if total <= self.pipeline.limits.published_at_once:
-            yield 0, total, None
-            return
         folder = self.run.place(_SORTED, self.run.name, str(place))
         # At an address all runs share one folder.
         file_list = self.run.path / _SORTED / self.run.name / f"{place}.json"
+        # First: the limit may be another one since, and numbers of rows are those of their jobs.
         found = run_folder.read_state(file_list, _SortedFiles)
+        if found is None and total <= self.pipeline.limits.published_at_once:
+            yield 0, total, None
+            return
         if found is None:
             found = _SortedFiles(self.sort(name, folder))
             run_folder.write_atomically(file_list, msgspec.json.encode(found))
@@ -214,13 +211,13 @@ class _SparkPublisher(_MatchPublisher):
     def totals(self) -> dict[str, int]:
         return {row[0]: row[1] for row in self._rows().groupBy("source").count().collect()}
 
-    def send(self, options: dict[str, str], name: str, file: str | None, behind: int) -> None:
+    def send(self, options: dict[str, str], name: str, file: str | None) -> None:
         rows = self._of_source(name)
         if file is not None:
             rows = self.session.read.schema(rows.schema).parquet(file)
         rows = rows.repartition(1).sortWithinPartitions(*_ORDER)
         try:
-            publish_rows(rows.offset(behind) if behind else rows, **options)
+            publish_rows(rows, **options)
         except (Py4JJavaError, PySparkException) as error:
             raised = _RAISED.search(cause_of(str(error)))
             if raised is None:
@@ -264,11 +261,11 @@ class _LocalPublisher(_MatchPublisher):
         counted = self._rows("source").column("source").value_counts().to_pylist()
         return {each["values"]: each["counts"] for each in counted}
 
-    def send(self, options: dict[str, str], name: str, file: str | None, behind: int) -> None:
+    def send(self, options: dict[str, str], name: str, file: str | None) -> None:
         rows = self._of_source(name) if file is None else pq.read_table(file)
         checked = Options.of(options)
         numbers = SequenceNumbers(checked.query, checked.batch or 0, 0)
-        publish(checked, numbers, self._until_stop(rows.slice(behind)))
+        publish(checked, numbers, self._until_stop(rows))
 
     def sort(self, name: str, folder: str) -> list[tuple[str, int]]:
         rows, at_once = self._of_source(name), self.pipeline.limits.published_at_once
