@@ -144,6 +144,43 @@ def test_encodings_are_those_of_the_model(attributes: dict[Any, Any]) -> None:
     check_encoding(attributes)
 
 
+def check_asked(attributes: dict[Any, Any]) -> None:
+    """Compares the span of the attributes of some names with that of the model."""
+    asked = dict.fromkeys(("a", "b", "größe", "DIS", "t", *(f"n{place}" for place in range(999))))
+    chosen = {name: value for name, value in attributes.items() if name in asked}
+    expected = encoded(chosen)
+    for form in FORMS:
+        made = form.pack_asked(attributes, asked)
+        if made is not None:
+            assert {str} >= {*map(type, attributes)}
+            assert is_plain(chosen)
+            assert msgpack.encode(msgpack.decode(made)) == msgpack.encode(chosen)
+        elif expected is not None and {str} >= {*map(type, attributes)}:
+            assert not is_plain(chosen) or len(expected) > 60_000
+
+
+@given(st.dictionaries(names, values, max_size=20))
+def test_spans_of_asked_attributes_are_those_of_msgpack(attributes: dict[Any, Any]) -> None:
+    """A match would check other values than those that are given, or not check one."""
+    check_asked(attributes)
+
+
+@pytest.mark.parametrize("count", [0, 15, 16, 998, 1_100, 70_000])
+def test_many_asked_attributes_are_packed(count: int) -> None:
+    """A map would have the header of a shorter one."""
+    check_asked({f"n{place}": place for place in range(count)})
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda it: repr(it)[:20].encode("ascii", "replace"))
+def test_each_odd_asked_value_is_packed_as_by_msgpack(value: Any) -> None:
+    """A value at an end of its range would become another one; or one that nothing asks for would
+    be an error.
+    """
+    check_asked({"a": value, "b": 1})
+    for form in FORMS:
+        assert msgpack.decode(form.pack_asked({"a": value, "b": 1}, {"b": 0})) == {"b": 1}
+
+
 @pytest.mark.parametrize("value", ODD, ids=lambda it: repr(it)[:20].encode("ascii", "replace"))
 def test_each_odd_value_is_encoded_as_by_the_model(value: Any) -> None:
     """A value at an end of its range would become another one."""

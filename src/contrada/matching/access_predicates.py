@@ -395,6 +395,10 @@ RANGES_MIN: Final = 4
 COST_MIN: Final = 0.04
 """A filter is pooled only if a larger share of notifications reaches its best place."""
 
+ATTR_COST: Final = 1.0
+"""Visits of filters per notification, at least, that a pool replaces for each of its attributes:
+each costs as much as a few visits, however few filters are in the pool."""
+
 ROWS: Final = schema.PIVOTS + 2
 """Rows of bits per attribute: one per bin, and one for its absence."""
 
@@ -427,13 +431,27 @@ class Pools:
         self._arrays = arrays
         self._attrs: list[list[int]] = []
         self._free: list[list[int]] = []
+        self._planned: list[tuple[set[int], float]] = []
 
     def suits(self, constraints: list[CompiledConstraint], cost: float) -> bool:
-        """Whether a filter is better pooled than at a place of this cost."""
+        """Whether a filter is better pooled than at a place of this cost.
+
+        The first such filters are not: they pay for the attributes of a pool, which is only planned
+        until then.
+        """
         if cost < COST_MIN:
             return False
-        ranges = sum(1 for each in constraints if each.op == schema.OP_RANGE)
-        return ranges >= RANGES_MIN
+        ranges = {each.attr for each in constraints if each.op == schema.OP_RANGE}
+        if len(ranges) < RANGES_MIN:
+            return False
+        for plan, (known, paid) in enumerate(self._planned):
+            attrs = known | ranges
+            if len(attrs) <= schema.POOL_ATTRS:
+                self._planned[plan] = attrs, paid + cost
+                return paid + cost >= ATTR_COST * len(attrs)
+        if len(self._planned) < POOLS_MAX:
+            self._planned.append((ranges, cost))
+        return False
 
     def add(
         self, number: int, constraints: list[CompiledConstraint], bounds: Any

@@ -166,7 +166,10 @@ class Assignment:
         """Returns the buckets of a choice, and whether each is that of a value of the choice."""
         if choice.bins is not None:
             base = self._tree_buckets(choice.attr)
-            return {base + node: False for node in nodes_between(*choice.bins)}
+            nodes = nodes_between(*choice.bins)
+            for node in nodes:
+                self.arrays.enter_node(self.arrays.attrs.tree[choice.attr], node)
+            return {base + node: False for node in nodes}
         if not choice.places and choice.cost > 0:
             return {self._presence_bucket(choice.attr): False}
         buckets: dict[int, bool] = {}

@@ -32,13 +32,14 @@ _PLACES: Final = {name: 2 * place for place, name in enumerate(schema.ARRAYS)}
 _PER_ROW: Final = {
     "parts": schema.PART_COLUMNS,
     "pivots": schema.PIVOTS,
+    "levels": schema.PIVOTS + 1,
     "pool_attrs": schema.POOL_ATTRS,
     "registers": schema.SKETCH_REGISTERS,
 }
 """Arrays with several rows for each of another's."""
 _WITH: Final = {
     "attrs": ("parts", "state", "present"),
-    "trees": ("pivots",),
+    "trees": ("pivots", "levels"),
     "pools": ("pool_attrs",),
     "sketches": ("registers",),
     "buckets": ("bucket_list", "bucket_visits"),
@@ -56,6 +57,7 @@ _FIRST: Final = {
     "rooms": schema.ROOMS,
     "trees": 1,
     "pivots": 1,
+    "levels": 1,
     "pools": 1,
     "pool_attrs": 1,
     "pending": schema.PENDING,
@@ -353,6 +355,15 @@ class Arrays:
         pivots = self._pivots[tree] = ordered[::step][: schema.PIVOTS]
         self.trees.count[tree] = len(pivots)
         self._put_ends("pivots", schema.PIVOTS * tree, pivots)
+
+    def enter_node(self, tree: int, node: int) -> None:
+        """Notes for the bins below a node of a tree that filters hang at it."""
+        level = schema.TREE_LEVELS - node.bit_length()
+        first = (node << level) + (schema.PIVOTS + 1) * (tree - 1)
+        bit = 1 << level
+        if not self.levels[first] & bit:
+            for leaf in range(first, first + bit):
+                self.levels[leaf] |= bit
 
     def bin_at(self, tree: int, key: tuple[int, int]) -> int:
         """Returns the bin of a value among the pivots, as `bucket_lookup.bin_of`."""

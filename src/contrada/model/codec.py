@@ -46,6 +46,7 @@ from contrada.model.languages.language import Every, Language, Literal, Pieces
 from contrada.model.languages.work_budget import spend
 from contrada.model.native import NATIVE
 
+pack_asked: Final[Callable[..., bytes | None] | None] = getattr(NATIVE, "pack_asked", None)
 pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
 stamp_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "stamp_plain", None)
 stamp_copy: Final[Callable[..., Any] | None] = getattr(NATIVE, "stamp_copy", None)

@@ -16,9 +16,6 @@ NOTIFICATIONS_MIN = 256
 POINTS_EXPECTED = 10
 """Values that an attribute is expected to have besides those in filters."""
 
-
-PREFETCHED_ENTRIES = 32
-"""Entries of a bucket that are prefetched; then the processor does it by itself."""
 LENGTHS_MAX = 24
 """Bytes of a prefix or suffix that are looked up; the check compares all of them."""
 GRAM_BYTES_MAX = 4
@@ -49,9 +46,6 @@ def note(bucket: int, by_value: int, m: Memory) -> None:
     counters = m.counters[0]
     if m.buckets[bucket].stamp != counters.epoch:
         m.buckets[bucket].stamp = counters.epoch
-        start = m.buckets[bucket].start
-        for i in range(start, start + min(m.buckets[bucket].length, PREFETCHED_ENTRIES), 2):
-            prefetch(m.entries, i)
         m.bucket_list[counters.buckets] = 2 * bucket + by_value
         counters.buckets += 1
 
@@ -193,14 +187,14 @@ def tree_key(domain: int, low: int, text: Bytes, start: int, length: int) -> int
 @kernel
 def bin_of(tree: int, domain: int, key: int, m: Memory) -> int:
     """Returns the bin of a value: the number of pivots that are not above it."""
-    low, high = 0, m.trees[tree].count
-    while low < high:
-        middle = (low + high) >> 1
-        pivot = m.pivots[schema.PIVOTS * tree + middle]
-        if pivot.domain < domain or (pivot.domain == domain and pivot.key <= key):
-            low = middle + 1
-        else:
-            high = middle
+    first, left, low = schema.PIVOTS * tree - 1, m.trees[tree].count + 0, 0
+    while left > 0:
+        half = (left + 1) >> 1
+        pivot = m.pivots[first + low + half]
+        # Without a branch, since the processor would mispredict every second one.
+        is_same = (pivot.domain == domain) & (pivot.key <= key)
+        low += half * ((pivot.domain < domain) | is_same)
+        left -= half
     return low
 
 
@@ -218,10 +212,11 @@ def collect_by_range(row: int, tree: int, m: Memory) -> None:
     for leaf in range(first, last + 1):
         # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves are last.
         node = schema.PIVOTS + 1 + leaf
-        while node > 0:
-            bucket = m.trees[tree].first_bucket + node
-            if m.buckets[bucket].length > 0:
-                note(bucket, 0, m)
+        levels = m.levels[(schema.PIVOTS + 1) * tree + leaf] + 0
+        while levels != 0:
+            if levels & 1:
+                note(m.trees[tree].first_bucket + node, 0, m)
+            levels >>= 1
             node >>= 1
 
 

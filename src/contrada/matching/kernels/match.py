@@ -12,6 +12,8 @@ from contrada.matching.kernels.scratch import NAN, NUMBER, TEXT, load
 
 ENTRIES_AT_ONCE = 128
 """Entries of a bucket that are examined before those that may match are checked."""
+PREFETCHED_ENTRIES = 32
+"""Entries of a bucket that are prefetched; then the processor does it by itself."""
 ENTRY_MASK = 0x7FFFFFFF
 """Shows the compiler that the number of an entry is not negative."""
 PREFETCHED_LINES = 4
@@ -151,7 +153,6 @@ def look_through(m: Memory) -> int:
     for n in range(counters.buckets):
         bucket, by_value = m.bucket_list[n] >> 1, m.bucket_list[n] & 1
         length = m.buckets[bucket].length
-        m.buckets[bucket].hits += 1
         counters.looked += length
         first = m.buckets[bucket].start
         end = first + length
@@ -356,8 +357,29 @@ def name_keys(may_repeat: int, m: Memory) -> None:
 
 
 @kernel
+def drop_unneeded(m: Memory) -> None:
+    """Counts the visits of the listed buckets, drops those whose filters all need an attribute that
+    is absent, and prefetches the entries of the others.
+    """
+    counters, buckets, listed, kept = m.counters[0], m.buckets, m.bucket_list, 0
+    for n in range(counters.buckets):
+        each = listed[n] + 0
+        bucket = each >> 1
+        buckets[bucket].hits += 1
+        needed = buckets[bucket].needed
+        if needed >= 0 and m.state[needed].epoch != counters.epoch:
+            continue
+        start = buckets[bucket].start
+        for i in range(start, start + min(buckets[bucket].length, PREFETCHED_ENTRIES), 2):
+            prefetch(m.entries, i)
+        listed[kept] = each
+        kept += 1
+    counters.buckets = kept
+
+
+@kernel
 def seek(m: Memory) -> None:
-    """Lists the buckets of a notification, and prefetches them."""
+    """Lists the buckets of a notification that have to be checked, and prefetches them."""
     counters = m.counters[0]
     counters.out = 0
     counters.candidates = 0
@@ -367,6 +389,7 @@ def seek(m: Memory) -> None:
     counters.seen += 1
     counters.matched += 1
     collect(m)
+    drop_unneeded(m)
 
 
 @kernel

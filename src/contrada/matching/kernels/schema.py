@@ -75,6 +75,7 @@ STORE: Final[dict[str, Layout]] = {
         "of_low",  # and the halves of its key, or of the reference to its text
         "of_high",
         "stamp",  # the number of the last notification that came by
+        "needed",  # an attribute that all its filters need besides, or -1
     ),
     # a row per filter in a bucket, with two more constraints to look at first: see GUARD_ATTR
     "entries": _row(
@@ -130,6 +131,9 @@ STORE: Final[dict[str, Layout]] = {
     "trees": _row(_I8, "count", "first_bucket"),
     # PIVOTS for each tree, where its bins begin
     "pivots": _row(_I8, "domain", "key"),
+    # for each bin of each tree the nodes above it that filters hang at: bit n says that the one n
+    # levels above the leaf does
+    "levels": _I1,
     # pools of filters with many ranges: see `access_predicates.Pools`
     "pools": _row(
         _I8,
@@ -401,6 +405,9 @@ have half as many rows."""
 
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""
+
+TREE_LEVELS: Final = 7
+"""Levels of a tree of ranges, from the leaves to the root."""
 
 RANGES_KEPT: Final = 512
 """Ranges remembered per attribute. Beyond it: each is equally likely to be remembered."""

@@ -290,6 +290,28 @@ def leave_block(m: Memory) -> None:
     m.counters[0].block_end = 0
 
 
+@kernel
+def needed_attr(guard: int) -> int:
+    """Returns the attribute without which a guard fails, whatever else; -1 without one."""
+    kind = (guard >> schema.GUARD_KIND_SHIFT) & 7
+    if kind == schema.GUARD_NONE or kind == schema.GUARD_SET:
+        return -1
+    return guard & schema.GUARD_ATTR
+
+
+@kernel
+def needed_with(at: int, needed: int, is_first: int, m: Memory) -> int:
+    """Returns an attribute that a new entry needs, and those before it in its bucket; -1 if none.
+
+    The first entry chooses it. A removal changes nothing, so all of the entries that are left need
+    it still.
+    """
+    one, other = needed_attr(m.entries[at].guard), needed_attr(m.entries[at].second)
+    if is_first:
+        return one if one >= 0 else other
+    return needed if needed == one or needed == other else -1
+
+
 @entry
 def hang(
     bucket: int, number: int, hung: int, by_value: bool, alone: bool, used: int, m: Memory
@@ -307,6 +329,7 @@ def hang(
     put_guards(at, number, hung, by_value, alone, m)
     its = m.filters[number]
     entries[at].here = its.key if entries[at].guard & schema.KEY_HERE else its.begin
+    buckets[bucket].needed = needed_with(at, buckets[bucket].needed + 0, length == 0, m)
     buckets[bucket].length = length + 1
     leave_block(m)
     return used
