@@ -20,7 +20,7 @@ PLAIN = to_msgpack(Filter("x = 1"))
 @on_loop
 async def test_clients_are_written_to_in_turns(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The turns of all clients would be one, so that a publication to many stops the loop."""
-    monkeypatch.setattr("contrada.net.broker.server_connection.ROUND_S", -1.0)
+    monkeypatch.setattr("contrada.net.broker.delivery_rounds.ROUND_S", -1.0)
     desk = Desk()
     clients = [desk.client() for _ in range(count)]
     for each in clients:

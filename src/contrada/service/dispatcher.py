@@ -263,7 +263,7 @@ class Dispatcher:
             self._since_upkeep = 0
         has_work = effects or self._patterns
         pending, refused = self._carry_out(effects, later) if has_work else ([], [])
-        if isinstance(origin, messages.Neighbour):
+        if type(origin) is messages.Neighbour:
             for each in refused:
                 self._links[origin].refuse(each)
             return pending, None
@@ -280,14 +280,7 @@ class Dispatcher:
         """Carries out effects; returns entries without room, and refusals; `later` as in `take`."""
         first = effects[0] if len(effects) == 1 and not self._patterns else None
         if type(first) is messages.Deliver and len(first.subscriptions) == 1:  # As mostly.
-            pending: list[Pending[Any]] = []
-            only = self.routes.get(first.client.name, {}).get(first.subscriptions[0])
-            found = first.notifications
-            if only and type(found) is Bundle and only.queue.offer_bundle(found):
-                self._matched += len(found)
-            elif only:
-                self._offer(only, entries_of(found), pending)
-            return pending, []
+            return self._deliver_for_one(first), []
         if later is not None:
             effects = _first_turn(effects, later, self.limits.deliveries_per_turn)
         # A queue is filled once for a batch, also if other subscriptions match in between.
@@ -320,6 +313,23 @@ class Dispatcher:
         if self._patterns and self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
         return self._fill(filled) if filled else [], refused
+
+    def _deliver_for_one(self, effect: messages.Deliver) -> list[Pending[Any]]:
+        """Delivers for one subscription; returns the entries without room."""
+        pending: list[Pending[Any]] = []
+        route = self.routes.get(effect.client.name, {}).get(effect.subscriptions[0])
+        if route is None:  # It is not in force.
+            return pending
+        found, queue = effect.notifications, route.queue
+        if type(found) is Bundle:
+            is_taken = queue.offer_bundle(found)
+        else:
+            is_taken = len(found) == 1 and queue.pass_on(found[0])
+        if is_taken:
+            self._matched += len(found)
+        else:
+            self._offer(route, entries_of(found), pending)
+        return pending
 
     def _fill(
         self, filled: Mapping[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]

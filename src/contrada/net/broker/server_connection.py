@@ -7,7 +7,7 @@ The hello of the other side selects the `ConnectionHandler`: a `ClientSession` f
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any, Final, Protocol, TypeVar
 
@@ -15,28 +15,19 @@ from contrada.errors import ContradaError, FrameError, shortened
 from contrada.net.broker.audit_log import AuditLog, credential_of
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
+from contrada.net.broker.delivery_rounds import DeliveryRounds
 from contrada.net.broker.fair_scheduler import TURN_S, FairScheduler
 from contrada.net.broker.ingress_queue import internal_failure
 from contrada.net.broker.user_usage import UserUsage
 from contrada.net.wire.address import Address
-from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, SINKS, USER, Phase
-from contrada.net.wire.endpoint import Wire
+from contrada.net.wire.connection import BROKER, CLIENT, NEIGHBOUR, PUBLISHER, SINKS, USER
+from contrada.net.wire.endpoint import OF_CONNECTION, Wire
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import ANYBODY, NOT_PERMITTED, Principal, owns
 from contrada.service.subscription_queue import Budget
-
-ROUND_S: Final = 0.05
-"""Seconds in which queues are written to connections in a row. Beyond it: the loop gets a turn."""
-
-WRITTEN_AT_ONCE_MAX: Final = 4
-"""Connections written to at once after one connection has published. Beyond it: they are written to
-after the input of all connections was read, so that each is written to once."""
-
-_OF_CONNECTION: Final = frozenset((Hello, Failure, Goodbye))
-"""Frames that the handler of a connection does not get."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -61,55 +52,6 @@ class ConnectionHandler(Protocol):
 
     def forget(self) -> None:
         """Drops the input that is not processed."""
-
-
-class DeliveryRounds:
-    """The connections of a broker with pending output, in order."""
-
-    def __init__(self) -> None:
-        self._due: deque[ServerConnection] = deque()
-        self._is_due = False
-        self._in_turn = False
-
-    def add(self, connection: "ServerConnection") -> None:
-        """Adds a connection, to be flushed after the current turn, or in the next of the loop."""
-        self._due.append(connection)
-        if not self._in_turn:
-            self._soon()
-
-    def begin_turn(self) -> None:
-        """Begins the turn of a connection."""
-        self._in_turn = True
-
-    def end_turn(self) -> None:
-        """Ends the turn; output for few connections is written without another turn of the loop."""
-        self._in_turn = False
-        if len(self._due) <= WRITTEN_AT_ONCE_MAX:
-            self._flush()
-        else:
-            self._soon()
-
-    def _soon(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._next_round)
-
-    def _next_round(self) -> None:
-        self._is_due = False
-        self._flush()
-
-    def _flush(self) -> None:
-        clock = asyncio.get_running_loop().time
-        until_s = clock() + ROUND_S
-        for _ in range(len(self._due)):  # Connections added meanwhile are flushed later.
-            connection = self._due.popleft()
-            try:
-                connection.flush()
-            except Exception as fault:  # noqa: BLE001 - it ends this peer, not the caller
-                connection.end(internal_failure(fault))
-            if self._due and clock() > until_s:  # Else the turns of all of them would be one.
-                self._soon()
-                break
 
 
 class ConnectionHost(ABC):
@@ -308,7 +250,7 @@ class ServerConnection(Wire):
 
     def tick(self) -> None:
         """Ends a silent connection."""
-        if self._connection.state is Phase.CLOSED and self._transport is not None:
+        if self._connection.is_closed and self._transport is not None:
             self._transport.abort()  # It had time enough to read its last bytes.
         super().tick()
 
@@ -335,7 +277,7 @@ class ServerConnection(Wire):
     @property
     def is_closed(self) -> bool:
         """Whether nothing is sent any more."""
-        return self._connection.state is Phase.CLOSED
+        return self._connection.is_closed
 
     @property
     def unwritten_bytes(self) -> int:
@@ -380,6 +322,18 @@ class ServerConnection(Wire):
         """Removes a queue."""
         self._ready.pop(feed, None)
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether a frame may pass the queues: nothing is before it, and it is the turn's first."""
+        return self.broker.rounds.passes_on and not (self._ready or self.is_write_paused)
+
+    def pass_on(self, frame: Frame) -> None:
+        """Writes a frame at once, if the connection `is_clear`."""
+        self.broker.rounds.passes_on = False
+        self._connection.send(frame)
+        if not self._in_turn:
+            self._write_outgoing()
+
     def mark_ready(self, feed: Feed) -> None:
         """Schedules a queue; its frames are written in this turn of the loop."""
         self._ready[feed] = None
@@ -389,11 +343,20 @@ class ServerConnection(Wire):
 
     # ------------------------------------------------------------------------------- requests
 
+    def data_received(self, data: bytes) -> None:
+        now_s = self._loop.time()
+        self._connection.receive(data, now_s)
+        self._process_from(now_s)
+
     def _process(self) -> None:
+        self._process_from(self._loop.time())
+
+    def _process_from(self, now_s: float) -> None:
         """Processes the input in turns, between those of other connections."""
-        self._scheduler.begin(self._loop.time())
+        self._scheduler.begin(now_s)
         self._in_turn, is_all_read = True, False
-        self.broker.rounds.begin_turn()
+        rounds = self.broker.rounds
+        rounds.begin_turn()
         try:
             while not self._turn_due and self._process_one():
                 rest_s = self._scheduler.rest_s(self._loop.time())
@@ -407,7 +370,7 @@ class ServerConnection(Wire):
             self.end(error)
         finally:
             self._in_turn = False
-            self.broker.rounds.end_turn()
+            rounds.end_turn()
         if self._unread_bytes or not is_all_read:
             self._account_unread()
         if self._read_paused or self._turn_due or self._is_unknown or self.is_write_paused:
@@ -426,7 +389,7 @@ class ServerConnection(Wire):
 
     def _process_one(self) -> bool:
         """Processes one step or frame. Returns False where there is none."""
-        if self._connection.state is Phase.CLOSED or self._is_unknown:
+        if self._connection.is_closed or self._is_unknown:
             return False
         if self._steps is not None:
             try:
@@ -455,7 +418,7 @@ class ServerConnection(Wire):
             self._unread_bytes = size
 
     def _handle(self, frame: Frame) -> None:
-        if self._handler is not None and type(frame) not in _OF_CONNECTION:
+        if self._handler is not None and type(frame) not in OF_CONNECTION:
             self._steps = self._handler.handle(frame)
             return
         match frame:

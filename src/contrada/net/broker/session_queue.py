@@ -19,6 +19,7 @@ import msgspec
 
 from contrada.delivery.backlog import QueueEntry
 from contrada.matching.packed import Bundle
+from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack, published_us
 from contrada.net.broker.ingress_queue import UndecidedNotification
 from contrada.net.broker.latencies import Latencies
@@ -45,6 +46,10 @@ DELIVER_NOTIFICATIONS_MAX: Final = 512
 
 DELIVER_BYTES_MAX: Final = 256 * 1024
 """Bytes of notifications after which a Delivery is full. Beyond it: the next has the rest."""
+
+PASSED_ON_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a notification that may pass an empty queue. Beyond it: it is queued, so that the bounds
+of the queues apply."""
 
 CREDIT_MAX: Final = 2**40
 """Bytes of credit of a subscription. Beyond it: it is cut to this."""
@@ -87,6 +92,29 @@ class SessionQueue(SubscriptionQueue[Passed]):
 
     def __len__(self) -> int:
         return self._bundled or (len(self._entries) if self._entries else 0)
+
+    def pass_on(self, notification: Notification) -> bool:
+        packed = notification.packed
+        line, size = self._line, ENTRY_BYTES + len(packed)
+        if (
+            type(packed) is not bytes  # Undecided, or not encoded.
+            or notification.envelope.ttl_us is not None
+            or size > PASSED_ON_BYTES_MAX
+            or self._entries
+            or self._bundles
+            or self.finished
+            or self.credit <= 0
+            or (line and line.waiting)
+            or trace_spans.is_on
+            or not self._owner.connection.is_clear
+        ):
+            return False
+        self.credit -= size
+        self._owner.latencies.observe(notification.envelope.at_us)
+        route = self.route
+        frame = frames.Delivery(route.identity, route.dropped, [packed], False, route.expired)
+        self._owner.connection.pass_on(frame)
+        return True
 
     def offer_bundle(self, bundle: Bundle) -> bool:
         line, bounds = self._line, self._bounds

@@ -130,6 +130,8 @@ class Connection:
         self._heard_s = now_s
         self._pinged = False
         self.state = Phase.NEW
+        self.is_closed = False
+        """Whether nothing is sent or read any more: at a fourth of the cost of `Phase.CLOSED`."""
         self.peer: Hello | None = None
         self.greets_at_once = True
         """Whether a hello is answered on receipt; else by `welcome`, later."""
@@ -151,7 +153,7 @@ class Connection:
 
     def send(self, frame: Frame) -> None:
         """Appends a frame to the outgoing bytes; a closed connection sends nothing."""
-        if self.state is not Phase.CLOSED:
+        if not self.is_closed:
             self._outgoing.append(encode(frame))
 
     @property
@@ -161,13 +163,16 @@ class Connection:
 
     def outgoing(self) -> bytes:
         """Returns the bytes to send, once."""
-        data = b"".join(self._outgoing)
-        self._outgoing.clear()
+        outgoing = self._outgoing
+        if len(outgoing) == 1:  # As mostly, without a copy.
+            return outgoing.pop()
+        data = b"".join(outgoing)
+        outgoing.clear()
         return data
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Adds received bytes; `next` returns their frames."""
-        if self.state is not Phase.CLOSED:
+        if not self.is_closed:
             self._heard_s = now_s
             self._pinged = False
             self._reader.feed(data)
@@ -178,7 +183,7 @@ class Connection:
         Raises FrameError when the peer broke the protocol: the outgoing bytes end with a Failure,
         and the connection is closed. Earlier frames are unaffected.
         """
-        if self.state is Phase.CLOSED:
+        if self.is_closed:
             return None
         try:
             frame = self._reader.next()
@@ -233,7 +238,7 @@ class Connection:
         self._reader = FrameReader()
 
     def _set_closed(self) -> None:
-        self.state = Phase.CLOSED
+        self.state, self.is_closed = Phase.CLOSED, True
         self.drop_unread()
 
     def _check(self, frame: Frame) -> None:

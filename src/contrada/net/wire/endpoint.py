@@ -17,7 +17,6 @@ from contrada.net.wire.connection import (
     USUAL_LIVENESS,
     Connection,
     LivenessLimits,
-    Phase,
 )
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
 from contrada.net.wire.tls import TLS_FAULT, describe_hang_up, describe_tls_error
@@ -35,6 +34,9 @@ class ConnectOptions:
 
 
 TCP: Final = ConnectOptions()
+
+OF_CONNECTION: Final = frozenset((Hello, Failure, Goodbye))
+"""Frames about the connection itself; all others are its owner's."""
 
 
 async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext | None) -> None:
@@ -116,7 +118,7 @@ class Wire(asyncio.Protocol):
 
     def end(self, error: FrameError) -> None:
         """Sends the other side its fault, and closes."""
-        if self._connection.state is not Phase.CLOSED:
+        if not self._connection.is_closed:
             self._connection.fail(error)
         self._close_transport()
 
@@ -126,9 +128,9 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
     def _write_outgoing(self) -> None:
-        data = self._connection.outgoing()
-        if data and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
+        data, transport = self._connection.outgoing(), self._transport
+        if data and transport is not None and not transport.is_closing():
+            transport.write(data)
 
 
 class ClientWire(Wire):
@@ -224,11 +226,14 @@ class ClientWire(Wire):
     def tick(self) -> None:
         """Checks whether the broker is silent, repeatedly."""
         self._timer = self._loop.call_later(self._tick_s, self.tick)
-        if self._connection.state is Phase.CLOSED:
+        if self._connection.is_closed:
             self.abort()  # The broker had time to read the last bytes.
         super().tick()
 
     def _handle(self, frame: Frame) -> None:
+        if type(frame) not in OF_CONNECTION:
+            self._on_frame(frame)
+            return
         match frame:
             case Hello():
                 if not self.greeted.done():
@@ -238,8 +243,6 @@ class ClientWire(Wire):
                 self._hang_up(f"the broker reports: {frame.reason}")
             case Goodbye():
                 self._hang_up(frame.reason or "the broker said goodbye")
-            case _:
-                self._on_frame(frame)
 
     def end(self, error: FrameError) -> None:
         """Sends the broker its fault, and closes."""

@@ -45,6 +45,8 @@ _TLS: Final = (b"\x15\x03", b"\x16\x03")
 _HEADER: Final = struct.Struct(">2sBBI")
 HEADER_BYTES: Final = _HEADER.size
 _KIND_AT: Final = 3
+_LENGTH_BYTES: Final = 4
+_HEAD_BYTES: Final = HEADER_BYTES - _LENGTH_BYTES
 
 
 _NOTHING: Final = msgspec.Raw(b"\xc0")
@@ -311,19 +313,25 @@ _KINDS: Final[dict[int, type[Frame]]] = {
     40: LogReply,
     41: LogDelivery,
 }
-_NUMBERS: Final = {frame_type: number for number, frame_type in _KINDS.items()}
-_DECODERS: Final[dict[int, "msgspec.msgpack.Decoder[Any]"]] = {
-    number: msgspec.msgpack.Decoder(frame_type) for number, frame_type in _KINDS.items()
+_HEADS: Final = {
+    frame_type: MAGIC + bytes((VERSION, number)) for number, frame_type in _KINDS.items()
 }
+"""The header of each kind, without the length."""
+
+_DECODERS: Final[dict[bytes, "msgspec.msgpack.Decoder[Any]"]] = {
+    head: msgspec.msgpack.Decoder(frame_type) for frame_type, head in _HEADS.items()
+}
+"""By the header without the length: so one look-up checks all of it."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
 def encode(frame: Frame) -> bytes:
     """Returns the bytes of a frame. Raises LimitError beyond FRAME_BYTES_MAX."""
     payload = _ENCODER.encode(frame)
-    if len(payload) > FRAME_BYTES_MAX:
-        raise LimitError("FRAME_BYTES_MAX", FRAME_BYTES_MAX, len(payload))
-    return _HEADER.pack(MAGIC, VERSION, _NUMBERS[type(frame)], len(payload)) + payload
+    size = len(payload)
+    if size > FRAME_BYTES_MAX:
+        raise LimitError("FRAME_BYTES_MAX", FRAME_BYTES_MAX, size)
+    return _HEADS[type(frame)] + size.to_bytes(_LENGTH_BYTES) + payload
 
 
 # --- streams ----------------------------------------------------------------------------------
@@ -361,16 +369,19 @@ class FrameReader:
 
         Raises FrameError at the first fault; the reader is unusable afterwards.
         """
-        data, begin = self._data, self._at + HEADER_BYTES
-        if len(data) < begin:
+        data, at = self._data, self._at
+        begin = at + HEADER_BYTES
+        whole = len(data)
+        if whole < begin:
             return None
-        magic, version, kind, length = _HEADER.unpack_from(data, self._at)
-        decoder = _DECODERS.get(kind)
-        is_long = length > (HELLO_BYTES_MAX if self.expects_hello else FRAME_BYTES_MAX)
-        if magic != MAGIC or version != VERSION or decoder is None or is_long:
-            raise self._fault(magic, version, kind, length)
+        length_at = at + _HEAD_BYTES
+        decoder = _DECODERS.get(bytes(data[at:length_at]))
+        length = int.from_bytes(data[length_at:begin])
+        if decoder is None or length > FRAME_BYTES_MAX or self.expects_hello:
+            self._check_header()
+        assert decoder is not None, "the header is valid"
         end = begin + length
-        if len(data) < end:
+        if whole < end:
             return None
         # A copy, since raw fields refer to these bytes.
         if isinstance(data, bytes):
@@ -380,12 +391,12 @@ class FrameReader:
                 payload = bytes(view[begin:end])
         self.given_bytes = HEADER_BYTES + length
         self._at = end
-        if end == len(data):
+        if end == whole:
             self._data, self._at = b"", 0
         try:
             return decoder.decode(payload)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            name = _KINDS[kind].__name__
+            name = _KINDS[data[at + _KIND_AT]].__name__
             raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
 
     def next_of(self, frame_type: type[F]) -> F | None:
@@ -404,16 +415,20 @@ class FrameReader:
             self.given_bytes += given
         return frame  # type: ignore[return-value]
 
-    def _fault(self, magic: bytes, version: int, kind: int, length: int) -> FrameError:
-        """Returns the error of the header of the next frame."""
+    def _check_header(self) -> None:
+        """Raises FrameError for an invalid header of the next frame."""
+        begin = bytes(self._data[self._at : self._at + HEADER_BYTES])
+        magic, version, kind, length = _HEADER.unpack(begin)
         if magic != MAGIC:
-            begin = bytes(self._data[self._at : self._at + HEADER_BYTES])
-            hint = "; it speaks TLS, as with contradas://" if begin[:2] in _TLS else ""
+            hint = "; it speaks TLS, as with contradas://" if magic in _TLS else ""
             reason = f"the bytes {begin!r} begin no Contrada frame{hint}"
-            return FrameError("not contrada", reason)
+            raise FrameError("not contrada", reason)
         if version != VERSION:
-            return FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
+            raise FrameError("version", f"protocol version {version}; this side speaks {VERSION}")
         if kind not in _KINDS:
-            return FrameError("unknown kind", f"frame kind {kind} is not known")
-        most = f"at most {'HELLO' if self.expects_hello else 'FRAME'}_BYTES_MAX"
-        return FrameError("oversized", f"a frame of {length} bytes; {most}")
+            raise FrameError("unknown kind", f"frame kind {kind} is not known")
+        name, most = "FRAME_BYTES_MAX", FRAME_BYTES_MAX
+        if self.expects_hello:
+            name, most = "HELLO_BYTES_MAX", HELLO_BYTES_MAX
+        if length > most:
+            raise FrameError("oversized", f"a frame of {length} bytes; at most {name}")
