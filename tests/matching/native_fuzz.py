@@ -37,13 +37,14 @@ from contrada.matching.packed import Bundle, decode_span, to_whole_notification
 from contrada.model import Envelope, Filter, Notification, from_msgpack, to_msgpack
 from contrada.model.algebra.attributes import good_names, good_names_and_marks
 from contrada.model.codec import (
-    few_notifications,
     notification_from_msgpack,
     pack_plain,
     plain_entries,
+    read_few_published,
 )
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.model.syntax import parse_filter
+from contrada.net.wire.frames import HEADER_BYTES, Request, encode
 from contrada.net.wire.message_codec import encode_publish
 
 SAMPLE: Final = 40
@@ -360,9 +361,11 @@ class NativeFuzz:
             else:
                 some = mutants
             message = bytes(encode_publish(some))
-            self._note("few_published", message)
-            if (few := few_notifications(message)) is not None and number % SAMPLE == 0:
-                assert [each.packed for each in few] == some, message
+            request = encode(Request(number, encode_publish(some), wait_ms=number))[HEADER_BYTES:]
+            self._note("few_requested", request)
+            if (few := read_few_published(request)) is not None and number % SAMPLE == 0:
+                assert few[:2] == (number, number), request
+                assert [each.packed for each in few[2]] == some, request
             self._note("Bundle.of", some)
             for bundle in (Bundle.of(some), Bundle.of_message(message)):
                 if bundle is not None:

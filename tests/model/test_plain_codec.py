@@ -30,6 +30,7 @@ from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
 from contrada.model.native import NATIVE
+from contrada.net.wire.frames import HEADER_BYTES, Request, encode
 from contrada.net.wire.message_codec import decode_request, encode_publish
 from contrada.routing.router_messages import Publish
 from tests import strategies
@@ -467,6 +468,9 @@ def test_its_constants_are_those_of_the_model() -> None:
 
 # --- batches ------------------------------------------------------------------------------------
 
+NUMBER: Final = 300
+WAIT_MS: Final = 5_000
+decode_frame: Final = msgpack.Decoder(Request).decode
 STAMPED = Envelope("an id", "publisher", 7, 1_700_000_000_000_000)
 
 
@@ -540,12 +544,21 @@ def test_publishers_of_a_batch_are_compared(form: Any) -> None:
 # --- few that a client has published --------------------------------------------------------------
 
 
-def few(form: Any, message: bytes) -> list[Notification] | None:
-    """The notifications of a message that publishes few."""
-    found: list[Notification] | None = form.few_published(
-        message, good_names_and_marks, Notification, UNSTAMPED
-    )
-    return found
+def requested(message: bytes, **fields: Any) -> bytes:
+    """The payload of a frame with the message of a client."""
+    return encode(Request(NUMBER, Raw(message), **{"wait_ms": WAIT_MS, **fields}))[HEADER_BYTES:]
+
+
+def few(form: Any, request: bytes) -> tuple[Notification, ...] | None:
+    """The notifications of a request that publishes few."""
+    found = form.few_requested(request, good_names_and_marks, Notification, UNSTAMPED)
+    if found is None:
+        return None
+    number, wait_ms, notifications = found
+    frame = decode_frame(request)
+    assert (number, wait_ms) == (frame.number, frame.wait_ms)
+    assert isinstance(notifications, tuple)
+    return notifications
 
 
 def published(encodings: list[bytes]) -> bytes:
@@ -554,12 +567,12 @@ def published(encodings: list[bytes]) -> bytes:
 
 
 @given(st.lists(usual, max_size=17))
-def test_few_published_are_those_of_the_message(encodings: list[bytes]) -> None:
+def test_few_requested_are_those_of_the_message(encodings: list[bytes]) -> None:
     """A broker would match, or forward, another notification than the published one."""
-    message = published(encodings)
+    request = requested(published(encodings))
     expected = [parts_of(notification_from_msgpack(each)) for each in encodings]
     for form in FORMS:
-        found = few(form, message)
+        found = few(form, request)
         if 0 < len(encodings) < 16:
             assert found is not None
             assert [*map(parts_of, found)] == expected
@@ -568,21 +581,21 @@ def test_few_published_are_those_of_the_message(encodings: list[bytes]) -> None:
 
 
 @given(st.lists(usual, min_size=1, max_size=3), st.randoms(use_true_random=False))
-def test_few_published_are_refused_if_a_byte_is_another(
+def test_few_requested_are_refused_if_a_byte_is_another(
     encodings: list[bytes], chance: Random
 ) -> None:
     """A broker would read beyond the message, or take one that its reader refuses."""
-    message = published(encodings)
+    request = requested(published(encodings))
     for form in FORMS:
-        for cut in range(0, len(message), 7):
-            assert few(form, message[:cut]) is None
-        assert few(form, message + b"\x00") is None
-    changed = bytearray(message)
+        for cut in range(0, len(request), 7):
+            assert few(form, request[:cut]) is None
+        assert few(form, request + b"\x00") is None
+    changed = bytearray(request)
     changed[chance.randrange(len(changed))] = chance.randrange(256)
     for form in FORMS:
         found = few(form, bytes(changed))
         if found is not None:
-            read = decode_request(Raw(bytes(changed)))
+            read = decode_request(decode_frame(bytes(changed)).message)
             assert isinstance(read, Publish)
             assert [*map(parts_of, found)] == [*map(parts_of, read.notifications)]
 
@@ -683,12 +696,25 @@ def test_published_parts_have_crossed_no_link() -> None:
         assert many(form, published([encoding, to_msgpack(other)])) == []
 
 
-def test_few_published_have_crossed_no_link() -> None:
+def test_few_requested_have_crossed_no_link() -> None:
     """A neighbour's message would count as a client's."""
     encoding = to_msgpack(Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US)))
     other = Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US, priority=5))
     for form in FORMS:
-        assert few(form, published([encoding])) is not None
-        assert few(form, bytes(encode_publish([encoding], hops=1))) is None
-        assert few(form, bytes(encode_publish([encoding], source="north"))) is None
-        assert few(form, published([encoding, to_msgpack(other)])) is None
+        assert few(form, requested(published([encoding]))) is not None
+        assert few(form, requested(bytes(encode_publish([encoding], hops=1)))) is None
+        assert few(form, requested(bytes(encode_publish([encoding], source="north")))) is None
+        assert few(form, requested(published([encoding, to_msgpack(other)]))) is None
+
+
+def test_the_fields_of_a_request_are_read_with_the_few() -> None:
+    """A publication would have another's answer, or a subscription's fields would be lost."""
+    encoding = to_msgpack(Notification({"a": 1}, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    message = published([encoding])
+    for form in FORMS:
+        for wait_ms in (-1, 0, 31, 60_000, 2**40, -(2**63)):
+            assert few(form, requested(message, wait_ms=wait_ms, credit=wait_ms)) is not None
+        assert few(form, requested(message, when_full="block")) is None
+        assert few(form, msgpack.encode((NUMBER, Raw(message)))) is None
+        assert few(form, msgpack.encode((NUMBER, Raw(message), 0, 0, "", "later"))) is None
+        assert few(form, msgpack.encode((2**64 - 1, Raw(message), 0, 0, ""))) is None

@@ -12,8 +12,8 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import spend
 from contrada.net.broker.broker_limits import BrokerLimits
-from contrada.net.broker.ingress_queue import NOTIFICATIONS_PER_TURN, IngressQueue
 from contrada.net.broker.delivery_rounds import WRITTEN_AT_ONCE_MAX, DeliveryRounds
+from contrada.net.broker.ingress_queue import NOTIFICATIONS_PER_TURN, IngressQueue
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory

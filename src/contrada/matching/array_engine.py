@@ -214,15 +214,21 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        message, arrays = self._message(given, envelope), self._segment.arrays
-        answer = match(message, arrays.memory) if budget() is None else arrays.match(message)
+        if type(given) is Notification and not self.envelope:  # As mostly, without a call.
+            message = given.span
+        else:
+            message = self._message(given, envelope)
+        arrays, work = self._segment.arrays, budget()
+        answer = (
+            match(message, arrays.memory) if work is None else arrays.bounded(work, match, message)
+        )
         while answer < 0:
             if answer >> 2 == UNREADABLE:
                 rewritten = packed.reencode(self._exactly(given, envelope))
                 assert rewritten.span != message, "the encoding is readable"
                 return self.match(rewritten)
             arrays.grow_for(answer >> 2)
-            answer = arrays.match(message)
+            answer = arrays.bounded(work, match, message)
         if answer & 2:
             self._drift.improve(self._segment.assignment)
         if answer < 4:

@@ -13,7 +13,7 @@ from contrada.matching.kernels.evaluate import constraint_words, operand
 from contrada.matching.kernels.memory import Rows, numbers
 from contrada.matching.kernels.scratch import gram_bit
 from contrada.matching.table_growth import TableGrowth, empty_table
-from contrada.model.languages.work_budget import budget, spend
+from contrada.model.languages.work_budget import Work, budget
 from contrada.model.native import NATIVE
 
 COPIED_BYTES_MAX: Final = 2**21
@@ -145,15 +145,11 @@ class Arrays:
 
     # --- matching -----------------------------------------------------------------------------
 
-    def match(self, message: bytes) -> int:
-        """`match.match`, within the work of the outer budgets."""
-        return int(self._bounded(match.match, message))
-
     def match_rows(self, rows: Any, row: int, offsets: Any, found: Any) -> tuple[int, int]:
         """`batch_match.match_rows` of columns or spans."""
         columns = rows.described if NATIVE is None else rows.described.numbers
         of = columns, rows.cells, rows.address, rows.starts
-        status, row = self._bounded(batch_match.match_rows, *of, row, offsets, found)
+        status, row = self.bounded(budget(), batch_match.match_rows, *of, row, offsets, found)
         return status, row
 
     def all_hold(self, address: int, starts: Any, numbers: Any, steps_max: int) -> bool:
@@ -164,20 +160,19 @@ class Arrays:
         finally:
             self.counters.work[0] = _UNBOUNDED
 
-    def _bounded(self, kernel: Any, *arguments: Any) -> Any:
-        """Runs a kernel within the work of the outer budgets."""
-        work = budget()
+    def bounded(self, work: Work | None, kernel: Any, *arguments: Any) -> Any:
+        """Runs a kernel within the work of this budget, the innermost one, and the outer ones."""
         if work is None:
             return kernel(*arguments, self.memory)
-        left = work.steps_left()
-        self.counters.work[0] = left * BYTES_PER_STEP
+        left, bound = work.steps_left(), self.counters.work
+        bound[0] = left * BYTES_PER_STEP
         try:
             return kernel(*arguments, self.memory)
         finally:
-            used = left - max(0, self.counters.work[0]) // BYTES_PER_STEP
+            used = left - max(0, bound[0]) // BYTES_PER_STEP
+            bound[0] = _UNBOUNDED
             if used:  # Never more than the budget: the verification ends the rest.
-                spend(used)
-            self.counters.work[0] = _UNBOUNDED
+                work.spend(used)
 
     def grow_for(self, status: int) -> None:
         """Doubles the array that a kernel asked for; or clears the stamps."""

@@ -51,8 +51,8 @@ pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain
 stamp_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "stamp_plain", None)
 stamp_copy: Final[Callable[..., Any] | None] = getattr(NATIVE, "stamp_copy", None)
 plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
-few_published: Final[Callable[..., list[Any] | None] | None] = getattr(
-    NATIVE, "few_published", None
+few_requested: Final[Callable[..., tuple[int, int, tuple[Any, ...]] | None] | None] = getattr(
+    NATIVE, "few_requested", None
 )
 plain_parts: Final[Callable[..., int] | None] = getattr(NATIVE, "plain_parts", None)
 published_count: Final[Callable[[bytes], int] | None] = getattr(NATIVE, "published_count", None)
@@ -73,7 +73,8 @@ _BYTES_PER_STEP: Final = 8
 """Bytes of anything but a notification that are read in a step of work."""
 
 FEW_BYTES_MAX: Final = 65_536
-"""Bytes of a message of up to 15 notifications that is read at once. Beyond it: one by one."""
+"""Bytes of a request to publish up to 15 notifications that is read at once. Beyond it: one by one.
+"""
 
 SETS_KEPT_MAX: Final = 16_384
 """Decoded value sets that are cached, so that filters share equal ones: so many of texts, and so
@@ -284,11 +285,13 @@ def entries_to_read(encodings: list[bytes], begin: int, beside: int) -> list[tup
     return plain_entries(encodings, begin, good_names_and_marks, Notification, beside)
 
 
-def few_notifications(message: bytes) -> list[Notification] | None:
-    """Returns the few plain notifications of a message; None for others, and if not compiled."""
-    if few_published is None or len(message) > FEW_BYTES_MAX:
+def read_few_published(request: bytes) -> tuple[int, int, tuple[Notification, ...]] | None:
+    """Returns number, wait and the few plain notifications of a request to publish them, as
+    `plain_scanner.few_requested`; None also for a long one, and if not compiled.
+    """
+    if few_requested is None or len(request) > FEW_BYTES_MAX:
         return None
-    return few_published(message, good_names_and_marks, Notification, UNSTAMPED)
+    return few_requested(request, good_names_and_marks, Notification, UNSTAMPED)
 
 
 def parts_of_batch(joined: bytearray, starts: "array[int]", parts: "array[int]") -> int:

@@ -23,7 +23,6 @@ from contrada.errors import (
 )
 from contrada.matching.packed import Bundle
 from contrada.model import Notification
-from contrada.model.codec import few_notifications
 from contrada.net.broker.durable_session import DurableSession
 from contrada.net.broker.fair_scheduler import TURN_S, request_work
 from contrada.net.broker.ingress_queue import FEWER, IngressQueue
@@ -116,9 +115,9 @@ class ClientSession:
     def handle(self, frame: Frame) -> Generator[None] | None:
         """Handles a frame; a returned generator has the remaining steps, one for each turn."""
         match frame:
+            case frames.FewPublished():
+                self._enqueue(frame, Publish(frame.notifications))
             case frames.Request():
-                if self._publish_few(frame):
-                    return None
                 return self._handle_request(frame)
             case frames.LogRequest():
                 return self._handle_durable(frame)
@@ -180,15 +179,6 @@ class ClientSession:
         entering = sum(each.identity not in self._queues for each in self._leaving)
         return len(self._queues) + entering + (self._durable.readers if self._durable else 0)
 
-    def _publish_few(self, request: frames.Request) -> bool:
-        """Publishes few plain notifications, as in most requests. Returns False for another one."""
-        few = None
-        if self.connection.permit is None:
-            few = few_notifications(bytes(request.message))
-        if few is not None:
-            self._enqueue(request, Publish((*few,)))
-        return few is not None
-
     def _handle_request(self, request: frames.Request) -> Generator[None]:
         """Handles a request in steps; other connections may have a turn at each `yield`."""
         try:
@@ -225,6 +215,7 @@ class ClientSession:
             given = given.with_decoded((yield from read_in_parts))
         if permit is not None:
             given = yield from self._keep_permitted(permit, request.number, given)
+        _check_best_effort(given.notifications)
         self._enqueue(request, given)
 
     def _subscribe(self, request: frames.Request, message: PackedSubscribe) -> Generator[None]:
@@ -415,15 +406,9 @@ class ClientSession:
         if queue:
             self.connection.mark_ready(queue)
 
-    def _enqueue(self, request: frames.Request, message: Publish) -> None:
+    def _enqueue(self, request: frames.Request | frames.FewPublished, message: Publish) -> None:
         if self._broker.is_stopping:
             return  # Left unanswered: after the goodbye its client counts it as unknown.
-        if type(message.notifications) is not Bundle:  # A bundle is best effort.
-            for each in message.notifications:
-                if (delivery := each.envelope.delivery) != BEST_EFFORT:
-                    wanted = f"{delivery!r} wants a LogRequest"
-                    reason = f"a Request publishes at {BEST_EFFORT}; {wanted}"
-                    raise FrameError("unsupported", reason)
         try:
             self._ingress.add(request.number, request.wait_ms, message)
         except FrameError as error:
@@ -486,6 +471,16 @@ def _note_refused(
 
 def _not_in_force(identity: str) -> FrameError:
     return FrameError("unknown", f"subscription {identity} is not in force")
+
+
+def _check_best_effort(notifications: Notifications) -> None:
+    """Raises FrameError for a notification of another delivery class."""
+    if type(notifications) is Bundle:  # It is best effort.
+        return
+    for each in notifications:
+        if (delivery := each.envelope.delivery) != BEST_EFFORT:
+            reason = f"a Request publishes at {BEST_EFFORT}; {delivery!r} wants a LogRequest"
+            raise FrameError("unsupported", reason)
 
 
 def _first_of(given: Publish | PackedPublish) -> Notification:

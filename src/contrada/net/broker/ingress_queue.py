@@ -6,7 +6,7 @@ A publication is answered when all its notifications are in the queues of their 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -90,12 +90,15 @@ class IngressQueue(Generic[N]):
         self._is_cheap = True
         """Whether the last bundle was little work."""
 
-    def add(self, number: N, wait_ms: int, message: Publish) -> None:
-        """Adds a publication. Raises FrameError where a client publishes too far ahead."""
+    def add(self, number: N, wait_ms: int, message: Publish, size: int = 0) -> None:
+        """Adds a publication; its size is counted here if it is not given.
+
+        Raises FrameError where a client publishes too far ahead.
+        """
         if len(self._waiting) >= self._frames_max:
             reason = f"more than {self._frames_max} unanswered"
             raise FrameError("too many publishes", reason)
-        size = size_of_all(message.notifications)
+        size = size or size_of_all(message.notifications)
         if type(message.notifications) is Bundle:
             size += message.notifications.joined_bytes
         if self.held_bytes + size > (most := self._limits.pending_bytes_max):
@@ -147,7 +150,7 @@ class IngressQueue(Generic[N]):
         most = self._limits.immediate_notifications_max
         if len(whole) > (NOTIFICATIONS_PER_TURN if is_bundle else most):
             return False
-        pending: list[Pending[Any] | Turn] = []
+        pending: Sequence[Pending[Any] | Turn] = ()
         error: ContradaError | None
         try:
             with Work("FEW_WORK_MAX", self._limits.immediate_work_max, is_strict=True):
@@ -174,7 +177,7 @@ class IngressQueue(Generic[N]):
     async def _work_after(
         self,
         number: N,
-        pending: list[Pending[Any] | Turn],
+        pending: Sequence[Pending[Any] | Turn],
         wait_s: float,
         error: ContradaError | None,
         size: int,
@@ -249,11 +252,11 @@ class IngressQueue(Generic[N]):
 
     def _take(
         self, message: Publish, now_us: int
-    ) -> tuple[list[Pending[Any] | Turn], ContradaError | None]:
+    ) -> tuple[Sequence[Pending[Any] | Turn], ContradaError | None]:
         later: list[Turn] = []
         if not trace_spans.is_on:
             pending, error = self._dispatcher.take(self._origin, message, now_us, later)
-            return [*pending, *later], error
+            return [*pending, *later] if later else pending, error
         node, origin = self._dispatcher.router.name, self._origin.name
         with trace_spans.trace_acceptance(node, origin, message.notifications):
             pending, error = self._dispatcher.take(self._origin, message, now_us, later)

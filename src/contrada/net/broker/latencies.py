@@ -29,7 +29,9 @@ class Latencies:
 
     def observe(self, published_us: int) -> None:
         """Counts a frame by the time of its oldest notification; one of the future took no time."""
-        age_us = max(0, time_ns() // 1000 - published_us)
+        age_us = time_ns() // 1000 - published_us
+        if age_us < 0:
+            age_us = 0
         self._counts[bisect_left(LATENCY_BOUNDS_US, age_us)] += 1
         self.sum_us += age_us
 

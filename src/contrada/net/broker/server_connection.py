@@ -460,8 +460,7 @@ class ServerConnection(Wire):
 
     def _welcome(self, principal: Principal, hello: Hello) -> None:
         """Answers the hello of an identified user. Raises FrameError."""
-        self.principal = principal
-        self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
+        self._authorize(principal)
         if hello.role != CLIENT:
             self._check_neighbour(principal, hello.capabilities.get("name"))
         more: dict[str, str | bool] = {}
@@ -494,9 +493,14 @@ class ServerConnection(Wire):
             return False
         if self.permit is not None and self.permit.has_narrowed:
             return False
+        self._authorize(principal)
+        return True
+
+    def _authorize(self, principal: Principal) -> None:
+        """Gives the connection the rights of a user."""
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
-        return True
+        self._connection.read_few(reads_few=self.permit is None)
 
     def _withdraw_all(self) -> None:
         """Drops the queues of the other side at once, and withdraws its subscriptions."""

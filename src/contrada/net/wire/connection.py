@@ -24,6 +24,7 @@ from contrada.net.wire.frames import (
     CutOff,
     Delivery,
     Failure,
+    FewPublished,
     Frame,
     FrameReader,
     Goodbye,
@@ -68,7 +69,15 @@ _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
     (CLIENT, BROKER): (
-        *(Request, Credit, AboutQuestions, StatisticsRequest, InspectRequest, LogRequest),
+        *(
+            Request,
+            FewPublished,
+            Credit,
+            AboutQuestions,
+            StatisticsRequest,
+            InspectRequest,
+            LogRequest,
+        ),
         *(*_ALIVE, *_LAST),
     ),
     (BROKER, CLIENT): (
@@ -232,6 +241,10 @@ class Connection:
         """Sends a goodbye, as the last frame."""
         self.send(Goodbye(reason))
         self._set_closed()
+
+    def read_few(self, *, reads_few: bool) -> None:
+        """Has `next` return the notifications of most requests to publish, as `FewPublished`."""
+        self._reader.reads_few = reads_few
 
     def drop_unread(self) -> None:
         """Frees the received bytes that `next` has not returned, as no more will follow."""

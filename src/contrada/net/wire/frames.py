@@ -21,6 +21,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from contrada.errors import FrameError, LimitError
+from contrada.model import Notification
+from contrada.model.codec import read_few_published
 from contrada.net.wire.inspection import (
     FilterPage,
     ForestPosition,
@@ -105,6 +107,17 @@ class Request(Frame, frozen=True):
     credit: int = 0
     wait_ms: int = 0
     when_full: str = ""
+
+
+class FewPublished(Frame, frozen=True):
+    """A `Request` that publishes few plain notifications, which are read in one pass with it.
+
+    Its kind is that of a Request; a broker without users receives it, and none is sent.
+    """
+
+    number: int
+    wait_ms: int
+    notifications: tuple[Notification, ...]
 
 
 class StatisticsRequest(Frame, frozen=True):
@@ -322,6 +335,7 @@ _DECODERS: Final[dict[bytes, "msgspec.msgpack.Decoder[Any]"]] = {
     head: msgspec.msgpack.Decoder(frame_type) for frame_type, head in _HEADS.items()
 }
 """By the header without the length: so one look-up checks all of it."""
+_REQUEST_DECODER: Final = _DECODERS[_HEADS[Request]]
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -345,6 +359,8 @@ class FrameReader:
         self._at = 0
         self.expects_hello = expects_hello
         """Whether only a short first frame is allowed."""
+        self.reads_few = False
+        """Whether requests to publish few plain notifications are returned as `FewPublished`."""
         self.given_bytes = 0
         """The bytes of the last frame."""
 
@@ -393,6 +409,10 @@ class FrameReader:
         self._at = end
         if end == whole:
             self._data, self._at = b"", 0
+        if self.reads_few and decoder is _REQUEST_DECODER:
+            few = read_few_published(payload)
+            if few is not None:
+                return FewPublished(*few)
         try:
             return decoder.decode(payload)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
