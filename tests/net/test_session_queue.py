@@ -12,13 +12,15 @@ from contrada.model import Filter, Notification
 from contrada.model.codec import to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.client_session import ClientSession
-from contrada.net.broker.session_queue import SessionQueue
+from contrada.net.broker.session_queue import PASSED_ON_BYTES_MAX, SessionQueue
 from contrada.net.wire.frames import (
     Credit,
     CutOff,
     Delivery,
     Frame,
     FrameReader,
+    Hello,
+    Offers,
     Reply,
     Request,
     encode,
@@ -95,6 +97,17 @@ class Clients:
         return [each for some in found for each in some]
 
 
+class OtherFeed:
+    """Another queue of a connection, with one frame."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def next_frame(self) -> Frame:
+        """Returns its frame."""
+        return Offers([])
+
+
 def sizes_of(encodings: Sequence[bytes]) -> list[int]:
     return [ENTRY_BYTES + len(each) for each in encodings]
 
@@ -143,6 +156,81 @@ async def test_a_bundle_and_a_lone_notification_keep_their_order() -> None:
         clients.publish(count)
     assert len(clients.queue) == 202
     assert await clients.delivered(MANY) == clients.encodings
+
+
+@on_loop
+async def test_a_lone_notification_passes_an_empty_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would be counted in and out of a queue, and written after a second pass."""
+    clients, changes = Clients(MANY), list[int]()
+    monkeypatch.setattr(clients.reader.budget, "change", changes.append)
+    clients.publish(1)
+    assert [type(each) for each in clients.frames()] == [Hello, Reply, Delivery]
+    assert len(clients.answers()) == 1
+    clients.publish(1)
+    (delivery,) = clients.frames()
+    assert isinstance(delivery, Delivery)
+    assert delivery.notifications == clients.encodings[1:]
+    assert changes == []
+    assert clients.queue.credit == MANY - sum(sizes_of(clients.encodings))
+    assert sum(clients.broker.latencies.counts().values()) == 2
+
+
+@on_loop
+async def test_those_behind_the_first_of_a_turn_share_a_frame() -> None:
+    """A publisher that sends many single requests at once would cost a frame and a write each."""
+    clients = Clients(MANY)
+    requests = [Request(n, encode_publish(clients.made(1)), wait_ms=WAIT_MS) for n in range(5)]
+    clients.publisher.data_received(b"".join(map(encode, requests)))
+    found = [each.notifications for each in clients.frames() if isinstance(each, Delivery)]
+    assert [*map(len, found)] == [1, 4]
+    assert [each for some in found for each in some] == clients.encodings
+
+
+@on_loop
+async def test_nothing_passes_those_that_wait() -> None:
+    """A notification would overtake an earlier one, exceed the credit, or fill a paused socket."""
+    clients = Clients(1)
+    clients.publish(1)
+    clients.publish(1)
+    assert (len(await clients.delivered()), len(clients.queue)) == (1, 1)
+    clients.reader.pause_writing()
+    clients.reader.data_received(encode(Credit("1", MANY)))
+    clients.publish(1)
+    assert (clients.frames(), len(clients.queue)) == ([], 2)
+    clients.reader.resume_writing()
+    assert await clients.delivered() == clients.encodings[1:]
+    clients.reader.mark_ready(OtherFeed())
+    clients.publish(1)
+    assert [type(each) for each in clients.frames()] == [Offers, Delivery]
+
+
+@on_loop
+async def test_a_long_notification_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of the queues and of a client's bytes would not apply to it."""
+    clients, changes = Clients(MANY), list[int]()
+    monkeypatch.setattr(clients.reader.budget, "change", changes.append)
+    clients.publish(1, PASSED_ON_BYTES_MAX)
+    await until(lambda: len(clients.answers()) == 1)
+    assert await clients.delivered() == clients.encodings
+    assert changes == [sizes_of(clients.encodings)[0], -sizes_of(clients.encodings)[0]]
+
+
+@on_loop
+async def test_a_fault_of_the_reader_does_not_end_the_publisher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One broken connection would end each client that publishes for it."""
+    clients = Clients(MANY)
+
+    def fail() -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(clients.reader, "_write_outgoing", fail)
+    clients.publish(1)
+    assert len(clients.answers()) == 1
+    assert clients.reader.is_closed
+    assert not clients.publisher.is_closed
 
 
 @needs_native

@@ -26,7 +26,6 @@ from msgspec import structs
 
 from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
-from contrada.matching.packed import Bundle
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.routing import router_messages as messages
@@ -89,11 +88,8 @@ class Dispatcher:
         self.routes: dict[str, dict[str, Route[Any]]] = {}
         """The parts in force of each client, by name, with their routes; to be read only."""
         self._names = itertools.count(1)
-        self._subscriptions = 0
-        self._patterns = 0
-        self._published = 0
-        self._since_upkeep = 0
-        self._matched = 0
+        self._subscriptions = self._patterns = 0
+        self._published = self._since_upkeep = self._matched = 0
         self._dropped: Counter[str] = Counter()
         self._slow: dict[messages.Client, None] = {}
         self.on_due: Callable[[int], None] | None = None
@@ -317,17 +313,11 @@ class Dispatcher:
     def _deliver_for_one(self, effect: messages.Deliver) -> list[Pending[Any]]:
         """Delivers for one subscription; returns the entries without room."""
         pending: list[Pending[Any]] = []
+        found = effect.notifications
         route = self.routes.get(effect.client.name, {}).get(effect.subscriptions[0])
-        if route is None:  # It is not in force.
-            return pending
-        found, queue = effect.notifications, route.queue
-        if type(found) is Bundle:
-            is_taken = queue.offer_bundle(found)
-        else:
-            is_taken = len(found) == 1 and queue.pass_on(found[0])
-        if is_taken:
+        if route is not None and route.queue.take_whole(found):
             self._matched += len(found)
-        else:
+        elif route is not None:  # Else it is not in force.
             self._offer(route, entries_of(found), pending)
         return pending
 

@@ -267,12 +267,8 @@ class SubscriptionQueue(Generic[P]):
                 break
         return len(entries)
 
-    def pass_on(self, notification: Notification) -> bool:
-        """Hands a notification to the reader at once, if this queue can; else False."""
-        return False
-
-    def offer_bundle(self, bundle: Bundle) -> bool:
-        """Adds a bundle as it is, if this queue can and has room for all of it; else False."""
+    def take_whole(self, notifications: Notifications) -> bool:
+        """Takes notifications as they are, without entries, if this queue can; else False."""
         return False
 
     @property

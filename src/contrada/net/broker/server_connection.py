@@ -330,9 +330,12 @@ class ServerConnection(Wire):
     def pass_on(self, frame: Frame) -> None:
         """Writes a frame at once, if the connection `is_clear`."""
         self.broker.rounds.passes_on = False
-        self._connection.send(frame)
-        if not self._in_turn:
-            self._write_outgoing()
+        try:
+            self._connection.send(frame)
+            if not self._in_turn:
+                self._write_outgoing()
+        except Exception as fault:  # noqa: BLE001 - it ends this peer, not the publisher
+            self.end(internal_failure(fault))
 
     def mark_ready(self, feed: Feed) -> None:
         """Schedules a queue; its frames are written in this turn of the loop."""
@@ -343,15 +346,7 @@ class ServerConnection(Wire):
 
     # ------------------------------------------------------------------------------- requests
 
-    def data_received(self, data: bytes) -> None:
-        now_s = self._loop.time()
-        self._connection.receive(data, now_s)
-        self._process_from(now_s)
-
-    def _process(self) -> None:
-        self._process_from(self._loop.time())
-
-    def _process_from(self, now_s: float) -> None:
+    def _process(self, now_s: float) -> None:
         """Processes the input in turns, between those of other connections."""
         self._scheduler.begin(now_s)
         self._in_turn, is_all_read = True, False
@@ -385,7 +380,7 @@ class ServerConnection(Wire):
             self._account_unread()
             raise
         self._turn_due = False
-        self._process()
+        self._process(self._loop.time())
 
     def _process_one(self) -> bool:
         """Processes one step or frame. Returns False where there is none."""
@@ -456,13 +451,13 @@ class ServerConnection(Wire):
             self.end(internal_failure(fault))
         finally:
             self._is_unknown = False
-        self._process()
+        self._process(self._loop.time())
 
     def _welcome(self, principal: Principal, hello: Hello) -> None:
         """Answers the hello of an identified user. Raises FrameError."""
         self._authorize(principal)
         if hello.role != CLIENT:
-            self._check_neighbour(principal, hello.capabilities.get("name"))
+            _check_neighbour(principal, hello.capabilities.get("name"))
         more: dict[str, str | bool] = {}
         if hello.role == CLIENT:
             self.usage = self.broker.usage_of(principal)
@@ -473,15 +468,6 @@ class ServerConnection(Wire):
         self._connection.welcome(more)
         self._handler = self.broker.handler_for(self, hello)
         self.audit("let in", self.who, credential_of(principal))
-
-    def _check_neighbour(self, principal: Principal, name: object) -> None:
-        """Raises FrameError for a user that may not be a neighbour, or not under this name."""
-        if not principal.may_link:
-            reason = f"{principal.name!r} may not be a neighbour of this broker"
-            raise FrameError(NOT_PERMITTED, reason)
-        if principal is not ANYBODY and not owns((principal.name,), str(name)):
-            reason = f"{principal.name!r} may not be the broker {name!r}, but {principal.name!r}"
-            raise FrameError(NOT_PERMITTED, reason)
 
     def change_to(self, principal: Principal) -> bool:
         """Changes the rights. Returns False where the client has to connect again."""
@@ -551,6 +537,16 @@ class ServerConnection(Wire):
             {"who": self.who, "peer": self.name, "code": error.code, "reason": error},
         )
         super().end(error)
+
+
+def _check_neighbour(principal: Principal, name: object) -> None:
+    """Raises FrameError for a user that may not be a neighbour, or not under this name."""
+    if not principal.may_link:
+        reason = f"{principal.name!r} may not be a neighbour of this broker"
+        raise FrameError(NOT_PERMITTED, reason)
+    if principal is not ANYBODY and not owns((principal.name,), str(name)):
+        reason = f"{principal.name!r} may not be the broker {name!r}, but {principal.name!r}"
+        raise FrameError(NOT_PERMITTED, reason)
 
 
 def _place_of(peername: object) -> str:

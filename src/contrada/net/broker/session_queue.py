@@ -27,6 +27,7 @@ from contrada.net.broker.loss_budget import LossBudget
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire import frames
 from contrada.net.wire.payload_codec import encode_match, encoding_of
+from contrada.routing.router_messages import Notifications
 from contrada.service import trace_spans
 from contrada.service.dispatch_routes import Route
 from contrada.service.loop_guards import checked_when_full
@@ -93,7 +94,13 @@ class SessionQueue(SubscriptionQueue[Passed]):
     def __len__(self) -> int:
         return self._bundled or (len(self._entries) if self._entries else 0)
 
-    def pass_on(self, notification: Notification) -> bool:
+    def take_whole(self, notifications: Notifications) -> bool:
+        """Holds a bundle; a lone notification is written at once where nothing waits before it."""
+        if type(notifications) is Bundle:
+            return self.offer_bundle(notifications)
+        return len(notifications) == 1 and self._pass_on(notifications[0])
+
+    def _pass_on(self, notification: Notification) -> bool:
         packed = notification.packed
         line, size = self._line, ENTRY_BYTES + len(packed)
         if (
@@ -117,6 +124,7 @@ class SessionQueue(SubscriptionQueue[Passed]):
         return True
 
     def offer_bundle(self, bundle: Bundle) -> bool:
+        """Adds a bundle, if there is room for all of it; else False."""
         line, bounds = self._line, self._bounds
         is_apart = self._entries or (line and line.waiting) or trace_spans.is_on
         if self.finished or is_apart or not bundle.is_in_message:

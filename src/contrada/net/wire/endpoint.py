@@ -77,11 +77,12 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Receives bytes of the other side."""
-        self._connection.receive(data, self._loop.time())
-        self._process()
+        now_s = self._loop.time()
+        self._connection.receive(data, now_s)
+        self._process(now_s)
 
-    def _process(self) -> None:
-        """Handles the received frames."""
+    def _process(self, now_s: float) -> None:
+        """Handles the received frames at a time of the loop's clock."""
         try:
             while (frame := self._connection.next()) is not None:
                 self._handle(frame)
