@@ -2,7 +2,8 @@
 
 Standard output has one JSON line per figure and nothing else; progress and the table at the end are
 on standard error. Exit status 1 after a failed figure or a missed limit, 2 for an unknown name.
-With `--page` docs/benchmarks.md is made from the results, and missed limits are no failure.
+With `--page` docs/benchmarks.md is made from the results, and missed limits are no failure. An
+interrupt ends the run, and the results so far are shown and kept.
 """
 
 import importlib
@@ -24,6 +25,7 @@ from bench import benchmarks_page, machine
 from bench.harness import Figure, Result, run_figure
 
 MODULE_PREFIX = "bench_"
+INTERRUPTED: Final = "the run was interrupted"
 PIPED_COLUMNS: Final = 160
 """Columns of the table in a file."""
 
@@ -55,7 +57,9 @@ def select(modules: Mapping[str, Sequence[Figure]], only: str) -> list[Figure]:
 
 
 def run_all(figures: Sequence[Figure], progress: Console) -> tuple[list[Result], dict[str, str]]:
-    """Runs each figure and prints its JSON line; returns results, and failures with a reason."""
+    """Runs each figure and prints its JSON line; returns results, and failures with a reason. An
+    interrupt ends the run; the results so far stay.
+    """
     results: list[Result] = []
     failed: dict[str, str] = {}
     for place, figure in enumerate(figures, start=1):
@@ -66,6 +70,9 @@ def run_all(figures: Sequence[Figure], progress: Console) -> tuple[list[Result],
         except pytest.skip.Exception:
             failed[figure.name] = "needs data that is absent"
             continue
+        except KeyboardInterrupt:
+            rest = dict.fromkeys((each.name for each in figures[place - 1 :]), INTERRUPTED)
+            return results, failed | rest
         except Exception as error:  # noqa: BLE001 - the figures after this one are still wanted
             failed[figure.name] = f"failed with {type(error).__name__}"
             progress.print(traceback.format_exc(), markup=False, highlight=False)

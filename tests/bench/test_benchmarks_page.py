@@ -137,6 +137,28 @@ def test_one_command_measures_and_writes(
     assert CliRunner().invoke(run.main, ["--page", "--before", "HEAD"]).exit_code == 2
 
 
+def test_an_interrupt_keeps_the_results_so_far(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An hour of measurements would be lost, or the page would not say what it lacks."""
+
+    def interrupt() -> Measurement:
+        raise KeyboardInterrupt
+
+    measured = Figure("net/one", "us", "", lambda: Measurement([2e-6]))
+    stopped = Figure("net/two", "us", "", interrupt)
+    later = Figure("net/three", "us", "", lambda: Measurement([2e-6]))
+    monkeypatch.setattr(benchmarks_page, "IMAGES", tmp_path)
+    monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [measured, stopped, later]})
+    monkeypatch.setattr(benchmarks_page, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(benchmarks_page, "PAGE", tmp_path / "page.md")
+    assert CliRunner().invoke(run.main, ["--page"]).exit_code == 1
+    found = benchmarks_page.PAGE.read_text("utf-8")
+    assert "| net/one |" in found
+    assert "| net/two | the run was interrupted |" in found
+    assert "| net/three | the run was interrupted |" in found
+
+
 def test_plots_show_all_systems(tmp_path: Path) -> None:
     """A plot would leave a peer out, or hold Contrada's value under another name."""
     own, peer = Measurement([4e-6], "zenoh", [2e-6]), Measurement([2e-6], "sqlite", [9e-6])
