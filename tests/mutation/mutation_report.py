@@ -1,5 +1,10 @@
-"""The report of a session of mutants: rates by module, and each mutant that no test found."""
+"""The report of a session of mutants: rates by module, and each mutant that no test found.
 
+Survivors that `equivalents.toml` lists, each with a reason, are *equivalent*: nobody can notice
+them. The rate is given with and without them.
+"""
+
+import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Final
@@ -13,7 +18,20 @@ CONTROL: Final = "core/NoOp"
 
 NO_TEST: Final = "no test executes this line"
 FOUND: Final = ("killed", "timed out")
-OUTCOMES: Final = (*FOUND, "survived", "no test", "unclear")
+OUTCOMES: Final = (*FOUND, "equivalent", "survived", "no test", "unclear")
+
+
+def read_equivalents() -> dict[tuple[str, str, str], str]:
+    """Returns the reasons by module, and by the line without and with the fault."""
+    listed = tomllib.loads(Path(__file__).with_name("equivalents.toml").read_text("utf-8"))
+    return {
+        (module, each["line"], each["fault"]): each["reason"]
+        for module, mutants in listed.items()
+        for each in mutants
+    }
+
+
+EQUIVALENTS: Final = read_equivalents()
 
 
 def outcome_of(result: WorkResult) -> str:
@@ -25,10 +43,24 @@ def outcome_of(result: WorkResult) -> str:
     if output == NO_TEST:
         return "no test"
     if not result.is_killed:
-        return "survived"
+        return "equivalent" if change_of(result) in EQUIVALENTS else "survived"
     if output == "timeout":
         return "timed out"
     return "killed" if "\nFAILED " in output or "\nERROR " in output else "unclear"
+
+
+def change_of(result: WorkResult) -> tuple[str, str, str]:
+    """Returns the module of a mutant, and its first changed line without and with the fault."""
+    lines: list[str] = (result.diff or "").splitlines()
+    module = _first(lines, "+++ b/")
+    changed = [each for each in lines if not each.startswith(("---", "+++"))]
+    return module, _first(changed, "-"), _first(changed, "+")
+
+
+def _first(lines: list[str], prefix: str) -> str:
+    """Returns the rest of the first line with a prefix."""
+    found = (each.removeprefix(prefix).strip() for each in lines if each.startswith(prefix))
+    return next(found, "")
 
 
 def write_report(session: WorkDB, path: Path) -> str:
@@ -66,10 +98,18 @@ def _totals(outcomes: list[str]) -> str:
     found = sum(each in FOUND for each in outcomes)
     if not outcomes:
         return "No mutants."
-    interval = binomtest(found, len(outcomes)).proportion_ci(method="wilson")
+    text = f"Tests found {_rate(found, len(outcomes))}."
+    noticeable = len(outcomes) - outcomes.count("equivalent")
+    if 0 < noticeable < len(outcomes):
+        text += f" Without the listed equivalent ones: {_rate(found, noticeable)}."
+    return text
+
+
+def _rate(found: int, mutants: int) -> str:
+    interval = binomtest(found, mutants).proportion_ci(method="wilson")
     return (
-        f"Tests found {found} of {len(outcomes)} mutants: {found / len(outcomes):.1%}"
-        f" (95% interval {interval.low:.1%} to {interval.high:.1%})."
+        f"{found} of {mutants} mutants: {found / mutants:.1%}"
+        f" (95% interval {interval.low:.1%} to {interval.high:.1%})"
     )
 
 
@@ -80,8 +120,9 @@ def _row(module: str, outcomes: list[str]) -> str:
 
 
 def _section(mutant: MutationSpec, result: WorkResult) -> str:
+    reason = EQUIVALENTS.get(change_of(result), "")
     return (
         f"## {outcome_of(result)}: {mutant.module_path}:{mutant.start_pos[0]}\n\n"
-        f"{mutant.operator_name} in `{mutant.definition_name}`\n\n"
+        f"{mutant.operator_name} in `{mutant.definition_name}`\n\n{reason}\n\n"
         f"```diff\n{result.diff}\n```\n"
     )

@@ -11,8 +11,9 @@ from cosmic_ray.work_item import MutationSpec, WorkerOutcome, WorkItem, WorkResu
 
 from tests.mutation.covering_tests import statement_line
 from tests.mutation.mutants import draw_mutants, find_mutants
-from tests.mutation.mutation_report import CONTROL, NO_TEST, outcome_of, write_report
+from tests.mutation.mutation_report import CONTROL, EQUIVALENTS, NO_TEST, outcome_of, write_report
 
+ROOT = Path(__file__).parents[2]
 SOURCE = """
 Number: TypeAlias = int | None
 
@@ -110,7 +111,30 @@ def test_the_report_counts_mutants_and_controls_apart(tmp_path: Path) -> None:
         line = write_report(session, tmp_path / "out" / "report.md")
     assert line.startswith("Tests found 1 of 2 mutants: 50.0% (95% interval 9.5% to 90.5%).")
     text = (tmp_path / "out" / "report.md").read_text("utf-8")
+    assert "Without the listed" not in line
     assert "Controls, without a fault: 1 of 1 passed." in text
-    assert "| src/a.py | 2 | 1 | 0 | 1 | 0 | 0 |" in text
+    assert "| src/a.py | 2 | 1 | 0 | 0 | 1 | 0 | 0 |" in text
     assert text.count("\n## ") == 1
     assert "## survived: src/a.py:3\n\nb in" in text
+
+
+@pytest.mark.parametrize("change", EQUIVALENTS, ids=lambda change: f"{change[0]}:{change[1]}")
+def test_listed_equivalents_are_in_the_source(change: tuple[str, str, str]) -> None:
+    """A survivor could be excused by the reason of a line that is no longer there."""
+    module, line, fault = change
+    assert EQUIVALENTS[change]
+    assert fault != line
+    assert line in map(str.strip, (ROOT / module).read_text("utf-8").splitlines())
+
+
+def test_a_listed_equivalent_is_no_survivor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A known survivor would be examined after each run, or hide another fault of its line."""
+    head = "--- mutation diff ---\n--- a/src/a.py\n+++ b/src/a.py\n@@ -1 +1 @@\n"
+    less, more = (
+        WorkResult(WorkerOutcome.NORMAL, "1 passed", "survived", f"{head}-    a < b\n+    {fault}")
+        for fault in ("a <= b", "a > b")
+    )
+    assert outcome_of(less) == "survived"
+    monkeypatch.setitem(EQUIVALENTS, ("src/a.py", "a < b", "a <= b"), "they are never equal")
+    assert outcome_of(less) == "equivalent"
+    assert outcome_of(more) == "survived"
