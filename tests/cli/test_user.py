@@ -51,6 +51,12 @@ def test_a_user_is_added_with_a_token_that_is_nowhere_kept(tmp_path: Path) -> No
     assert desk.expires_us == int(datetime(2027, 1, 31, tzinfo=UTC).timestamp()) * 1_000_000
 
 
+def test_a_filter_is_listed_as_it_is(tmp_path: Path) -> None:
+    """A class of characters in brackets would be shown as another expression."""
+    user(tmp_path, "add", "desk", "--subscribe", "name matches /[a-z]+/")
+    assert "name matches /[a-z]+/" in user(tmp_path, "list").output
+
+
 def test_what_is_not_said_he_may_not(tmp_path: Path) -> None:
     """A user would have more permissions than requested."""
     assert user(tmp_path, "add", "desk").exit_code == 0

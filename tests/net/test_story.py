@@ -275,6 +275,10 @@ def test_a_story_is_read_from_logs(tmp_path: Path) -> None:
     (found,) = told["transitions"]
     assert (found["number"], found["detail"]) == (2, "refused two")
     assert here("story", "three", "--log", str(log)).returncode == 3
+    log.write_text(json.dumps(line | {"id": "four", "message": "of \x1b[31mred\x9b2J\nß"}) + "\n")
+    shown = here("story", "four", "--log", str(log)).stdout
+    assert r"of \x1b[31mred\x9b2J" in shown, "no client controls the terminal"
+    assert "\x1b" not in shown
     log.write_text("no JSON\n")
     run = here("story", "two", "--log", str(log))
     assert (run.returncode, run.stdout) == (2, "")

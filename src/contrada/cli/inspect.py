@@ -10,7 +10,7 @@ from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.queue import queue_table
 from contrada.cli.stats import ask_broker
-from contrada.cli.table_output import output
+from contrada.cli.table_output import output, table
 from contrada.integrations.files import BadRecord, notification_of_shown
 from contrada.integrations.files.match_diagnosis import EXPLAINED_MAX
 from contrada.integrations.files.record import record_of
@@ -87,22 +87,22 @@ async def _nearest(service: TcpService, subject: Notification) -> list[MatchExpl
 
 def _show_held(found: Inspection) -> None:
     console = output()
-    links = Table("link", "role", "cost", "used", "address")
+    links = table("link", "role", "cost", "used", "address")
     for link in found.links:
         links.add_row(link.name, link.role, str(link.cost), link.unused or "yes", link.address)
-    clients = Table("client", "subscriptions")
+    clients = table("client", "subscriptions")
     for name, count in found.clients.items():
         clients.add_row(name, f"{count:,}")
-    for name, table in (
+    for name, made in (
         ("links", links),
         ("clients", clients),
         ("filters", _table("filter", "asked for by", found.filters)),
         ("advertisements", _table("advertisement", "advertised by", found.advertisements)),
         ("queues", queue_table(found.queues)),
     ):
-        console.print(f"{found.counts[name]:,} {name}{_of(found.counts[name], table.row_count)}")
-        if table.row_count:
-            console.print(table)
+        console.print(f"{found.counts[name]:,} {name}{_of(found.counts[name], made.row_count)}")
+        if made.row_count:
+            console.print(made)
 
 
 def _show_journey(found: Inspection) -> None:
@@ -124,7 +124,7 @@ def _of(count: int, shown: int) -> str:
 
 
 def _table(first: str, second: str, held: Sequence[HeldText]) -> Table:
-    table = Table(first, second)
+    made = table(first, second)
     for each in held:
-        table.add_row(each.text, ", ".join(each.parties))
-    return table
+        made.add_row(each.text, ", ".join(each.parties))
+    return made

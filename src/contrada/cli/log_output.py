@@ -54,16 +54,21 @@ def log_line(level: str, logger: str, event: str, fields: Mapping[str, Any]) -> 
     return _encoded(datetime.now(UTC), level, logger, event, event, fields)
 
 
+def escape_controls(text: str) -> str:
+    """Returns a text with escapes for characters that could control a terminal, or hide others."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
 class TextFormatter(logging.Formatter):
     """One line per message: the text of a client cannot forge another, or control a terminal."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name there
         """Formats one line, with escapes for control characters."""
-        if not record.message.isprintable():
-            record.message = "".join(
-                each if each.isprintable() else each.encode("unicode_escape").decode()
-                for each in record.message
-            )
+        record.message = escape_controls(record.message)
         return super().formatMessage(record)
 
 

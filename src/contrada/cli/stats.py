@@ -9,7 +9,7 @@ from rich.table import Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, run
-from contrada.cli.table_output import print_records
+from contrada.cli.table_output import print_records, table
 from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
 from contrada.net.client.client_limits import ClientLimits
@@ -56,25 +56,25 @@ async def answered(address: str, question: Awaitable[T]) -> T:
 
 
 def _table(address: str, counts: Mapping[str, Any]) -> Table:
-    table = Table("", address, show_header=True)
+    made = table("", address, show_header=True)
     for name, count in counts.items():
         if name in ("began_us", "now_us"):
-            table.add_row(name.removesuffix("_us"), f"{datetime_of(count):%Y-%m-%dT%H:%M:%SZ}")
+            made.add_row(name.removesuffix("_us"), f"{datetime_of(count):%Y-%m-%dT%H:%M:%SZ}")
             continue
         if name in ("quota_used", "quota_limits"):
             continue  # Shown together, below.
         label = name.replace("_", " ")
         if not isinstance(count, Mapping):
-            table.add_row(label, f"{count:,}")
+            made.add_row(label, f"{count:,}")
             continue
         # The counters of delivery and store are of many kinds and have no sum, and times have none.
         is_summed = name not in ("delivery", "store", "queue_oldest_us", "queue_attempts")
-        table.add_row(label, f"{sum(count.values()):,}" if is_summed else "")
+        made.add_row(label, f"{sum(count.values()):,}" if is_summed else "")
         for reason, part in count.items():
-            table.add_row(f"  {reason}", f"{part:,}")
+            made.add_row(f"  {reason}", f"{part:,}")
     limits = counts.get("quota_limits", {})
     if limits:
-        table.add_row("quotas", "")
+        made.add_row("quotas", "")
     for name, most in limits.items():
-        table.add_row(f"  {name}", f"{counts['quota_used'][name]:,} of {most:,}")
-    return table
+        made.add_row(f"  {name}", f"{counts['quota_used'][name]:,} of {most:,}")
+    return made

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.table import Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
-from contrada.cli.table_output import output
+from contrada.cli.table_output import output, table
 from contrada.errors import InputError
 from contrada.service.stores import store_copies
 
@@ -86,14 +85,14 @@ def show(place: str, as_json: bool) -> None:
     if as_json:
         click.echo(store_copies.shown_as_json(shown))
         return
-    table = Table(title=shown.place)
+    made = table(title=shown.place)
     for name in ("log", "first", "next", "records", "acknowledged", "bytes", "last"):
-        table.add_column(name, justify="left" if name in ("log", "last") else "right")
+        made.add_column(name, justify="left" if name in ("log", "last") else "right")
     for of in shown.logs:
         last = datetime.fromtimestamp(of.time_us / 1e6, UTC).isoformat(" ", "seconds")
         numbers = of.first, of.next, of.records, of.acknowledged, of.held_bytes
-        table.add_row(of.name, *map(str, numbers), last if of.time_us else "")
-    output().print(table)
+        made.add_row(of.name, *map(str, numbers), last if of.time_us else "")
+    output().print(made)
     space = shown.space
     click.echo(f"{space.used_bytes:,} bytes used, {space.free_bytes:,} free in the file")
     for where, why in shown.damaged.items():

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -18,6 +18,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Column, Table
+
+from contrada.cli.log_output import escape_controls
 
 PIPED_COLUMNS: Final = 160  # Columns of a table that is written to a file
 
@@ -39,9 +41,20 @@ def print_records(records: Iterable[Any], shown: Table, *, as_json: bool) -> Non
         click.echo(msgspec.json.encode(each).decode())
 
 
+class _HarmlessTable(Table):
+    """A table with escapes for control characters: a cell may have the text of a stranger."""
+
+    def add_row(self, *cells: RenderableType | None, **look: Any) -> None:
+        shown = [
+            "\n".join(map(escape_controls, each.split("\n"))) if isinstance(each, str) else each
+            for each in cells
+        ]
+        super().add_row(*shown, **look)
+
+
 def table(*left: str | Column, right: Iterable[str] = (), **look: Any) -> Table:
     """Returns a table with columns of texts, and behind them columns of numbers."""
-    made = Table(*left, **look)
+    made = _HarmlessTable(*left, **look)
     for heading in right:
         made.add_column(heading, justify="right")
     return made

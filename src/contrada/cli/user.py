@@ -9,11 +9,9 @@ import click
 import msgspec
 import tomlkit
 from msgspec import structs
-from rich.markup import escape
-from rich.table import Table
 
 from contrada.cli import shared_options as options
-from contrada.cli.table_output import output
+from contrada.cli.table_output import output, table
 from contrada.cli.user_may import may
 from contrada.cli.users_file import (
     changing,
@@ -156,10 +154,10 @@ def list_(path: str, as_json: bool) -> None:
             shown = msgspec.to_builtins(structs.replace(each, **kept))
             click.echo(msgspec.json.encode({"name": name, **shown}))
         return
-    table = Table(*("user", "shows", "publishes", "reads", "besides"), box=None)
+    made = table(*("user", "shows", "publishes", "reads", "besides"), box=None)
     for name, each in known.users.items():
-        table.add_row(*map(escape, (name, *_shown(each))))
-    output().print(table)
+        made.add_row(name, *_shown(each))
+    output().print(made)
 
 
 @user.command()
