@@ -66,11 +66,11 @@ def notification_of(item: Item, body: Body = b"", content_type: str = "") -> Not
         raise ServiceError(
             f"body and content_type are options for a mapping; this {kind.__name__} has its own"
         )
-    if isinstance(item, Notification):
-        return item
     if make is not None:
         made: Notification = make(item)
         return made
+    if isinstance(item, Notification):  # Last: for another class this asks all abstract ones.
+        return item
     raise ServiceError(
         f"cannot publish {_kind_of(item)}: expected a Notification, a mapping of attributes, "
         f"or an object with fields or to_notification(){_obvent_hint(item)}"

@@ -481,12 +481,15 @@ class TcpService(BaseService):
 
     def on_frame(self, frame: Frame) -> None:
         """Handles a frame."""
+        # Each class that a frame is not would cost a `case` a fifth of a microsecond.
+        if type(frame) is frames.Delivery or type(frame) is frames.MatchDelivery:
+            if subscription := self.in_force.get(frame.subscription):
+                subscription.on_delivery(frame)
+            return
+        if type(frame) is Reply:
+            self._on_reply(frame)
+            return
         match frame:
-            case frames.Delivery() | frames.MatchDelivery():
-                if subscription := self.in_force.get(frame.subscription):
-                    subscription.on_delivery(frame)
-            case Reply():
-                self._on_reply(frame)
             case frames.CutOff():
                 if cut := self.in_force.pop(frame.subscription, None):
                     cut.on_cut_off(frame)

@@ -100,17 +100,17 @@ class TcpSubscription(QueuedSubscription[Any]):
     def on_delivery(self, frame: Delivery | MatchDelivery) -> None:
         """Queues a delivery. Raises FrameError when the broker ignores the credit."""
         self._lost_at_broker = frame.dropped, frame.expired
-        is_matches = isinstance(frame, MatchDelivery)
+        is_matches = not isinstance(frame, Delivery)
         if is_matches != (self._pattern is not None):
             raise FrameError("protocol", "the broker delivered something else than was asked for")
         if self.queue.finished:  # It was sent before our unsubscribe arrived.
-            came = frame.matches if isinstance(frame, MatchDelivery) else frame.notifications
+            came = frame.notifications if isinstance(frame, Delivery) else frame.matches
             self.count_dropped(UNSUBSCRIBED, len(came))
             return
-        if isinstance(frame, MatchDelivery):
-            entries = self._match_entries(frame)
-        else:
+        if isinstance(frame, Delivery):
             entries = self._entries_of(frame)
+        else:
+            entries = self._match_entries(frame)
         if self.queue.offer_all(entries) < len(entries):
             raise FrameError("protocol", "the broker delivered more than it was granted")
 
