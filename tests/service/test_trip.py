@@ -22,8 +22,8 @@ CALLS_MAX: Final = 39 if pack_plain is None else 28
 QUERY_MODULES_MAX: Final = 23
 QUERY_CALLS_MAX: Final = 202
 
-BROKER_MODULES_MAX: Final = 34 if pack_plain is None else 28
-BROKER_CALLS_MAX: Final = 206 if pack_plain is None else 131
+BROKER_MODULES_MAX: Final = 35 if pack_plain is None else 29
+BROKER_CALLS_MAX: Final = 185 if pack_plain is None else 109
 
 WARM: Final = 40
 """Publications after which what is made at first use is there."""

@@ -74,14 +74,6 @@ class NotificationForwarder:
         # Too much work raises here, before any change: the caller retries in parts.
         in_time, interests = self._find_next_hops(whole, now_us)
         forwarding, refused = self._forwarding, {}
-        is_lone = not (self._name or forwarding.uses_advertisements or forwarding.floods)
-        if is_lone and len(in_time) == len(whole) == 1:
-            interest = interests[0]
-            if not (interest.next_hops or interest.parts):  # As mostly, in a third of the steps.
-                self.admitted += 1
-                actions = self._learn(whole)
-                clients = interest.clients
-                return [messages.Deliver(*client, whole) for client in clients], actions
         if forwarding.uses_advertisements and isinstance(origin, Client):
             refused = self._find_unadvertised(origin, in_time)
         if in_time is not whole:
@@ -91,11 +83,21 @@ class NotificationForwarder:
         admitted: Notifications = message.notifications
         if self._name or refused:
             admitted, interests = self._admit(origin, message, interests, refused, effects)
+        assembler = self._assembler
+        if len(admitted) == 1 and not assembler.by_origin and not forwarding.floods:
+            interest, time_us = interests[0], admitted[0].envelope.time_us
+            latest_us = assembler.clock_us + assembler.ahead_max_us
+            is_here = not (interest.next_hops or interest.parts)
+            if is_here and time_us is not None and assembler.learned_us <= time_us <= latest_us:
+                # As mostly: for clients alone, and without patterns only the time advances.
+                assembler.learned_us = time_us
+                self.admitted += 1
+                for client, identities in interest.clients:
+                    effects.append(messages.Deliver(client, identities, admitted))
+                return effects, []
         onward: dict[messages.Neighbour, list[Notifications]] = {}
-        actions = []
-        is_one = len(admitted) == 1
-        runs = [(interests[0], admitted)] if is_one else _group_by_next_hops(admitted, interests)
-        for interest, batch in runs:
+        actions: list[Action] = []
+        for interest, batch in _group_by_next_hops(admitted, interests):
             self.admitted += len(batch)
             for client, identities in interest.clients:
                 effects.append(messages.Deliver(client, identities, batch))
@@ -106,23 +108,12 @@ class NotificationForwarder:
             # Patterns take notifications singly: each one may advance the time of others.
             if interest.parts:
                 for each in batch:
-                    actions += self._assembler.push(each, origin, interest.parts)
+                    actions += assembler.push(each, origin, interest.parts)
             else:
-                actions += self._learn(batch)
+                actions += assembler.learn_all(_times_us(batch))
         if onward:
             effects += self._copies(message, onward)
         return effects, actions
-
-    def _learn(self, batch: Notifications) -> list[Action]:
-        """Advances the time for patterns; returns the actions of the assembler."""
-        assembler = self._assembler
-        if len(batch) == 1 and not assembler.by_origin:  # The usual case: no pattern waits for it.
-            time_us = batch[0].envelope.time_us
-            latest_us = assembler.clock_us + assembler.ahead_max_us
-            if time_us is not None and assembler.learned_us <= time_us <= latest_us:
-                assembler.learned_us = time_us
-                return []
-        return assembler.learn_all(_times_us(batch))
 
     def _copies(
         self, message: Publish, onward: dict[messages.Neighbour, list[Notifications]]

@@ -276,7 +276,14 @@ class Dispatcher:
         """Carries out effects; returns entries without room, and refusals; `later` as in `take`."""
         first = effects[0] if len(effects) == 1 and not self._patterns else None
         if type(first) is messages.Deliver and len(first.subscriptions) == 1:  # As mostly.
-            return self._deliver_for_one(first), []
+            pending: list[Pending[Any]] = []
+            found = first.notifications
+            only = self.routes.get(first.client.name, {}).get(first.subscriptions[0])
+            if only is not None and only.queue.take_whole(found):
+                self._matched += len(found)
+            elif only is not None:
+                self._offer(only, entries_of(found), pending)
+            return pending, []
         if later is not None:
             effects = _first_turn(effects, later, self.limits.deliveries_per_turn)
         # A queue is filled once for a batch, also if other subscriptions match in between.
@@ -309,17 +316,6 @@ class Dispatcher:
         if self._patterns and self.on_due is not None and (due_us := self.due_us) is not None:
             self.on_due(due_us)
         return self._fill(filled) if filled else [], refused
-
-    def _deliver_for_one(self, effect: messages.Deliver) -> list[Pending[Any]]:
-        """Delivers for one subscription; returns the entries without room."""
-        pending: list[Pending[Any]] = []
-        found = effect.notifications
-        route = self.routes.get(effect.client.name, {}).get(effect.subscriptions[0])
-        if route is not None and route.queue.take_whole(found):
-            self._matched += len(found)
-        elif route is not None:  # Else it is not in force.
-            self._offer(route, entries_of(found), pending)
-        return pending
 
     def _fill(
         self, filled: Mapping[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]

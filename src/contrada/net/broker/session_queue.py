@@ -101,11 +101,11 @@ class SessionQueue(SubscriptionQueue[Passed]):
         return len(notifications) == 1 and self._pass_on(notifications[0])
 
     def _pass_on(self, notification: Notification) -> bool:
-        packed = notification.packed
+        packed, envelope = notification.packed, notification.envelope
         line, size = self._line, ENTRY_BYTES + len(packed)
         if (
             type(packed) is not bytes  # Undecided, or not encoded.
-            or notification.envelope.ttl_us is not None
+            or envelope.ttl_us is not None
             or size > PASSED_ON_BYTES_MAX
             or self._entries
             or self._bundles
@@ -117,7 +117,7 @@ class SessionQueue(SubscriptionQueue[Passed]):
         ):
             return False
         self.credit -= size
-        self._owner.latencies.observe(notification.envelope.at_us)
+        self._owner.latencies.observe(envelope.time_us or 0)
         route = self.route
         frame = frames.Delivery(route.identity, route.dropped, [packed], False, route.expired)
         self._owner.connection.pass_on(frame)
