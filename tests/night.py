@@ -127,12 +127,7 @@ PROGRAMS: Final = (
         count=50,
     ),
     Program(
-        "thorough",
-        0.03,
-        f"env CONTRADA_EXAMPLES={{count}} {SEEDED} {LAWS}",
-        200,
-        3000,
-        count=3_000,
+        "thorough", 0.03, f"env CONTRADA_EXAMPLES={{count}} {SEEDED} {LAWS}", 200, 3000, count=3_000
     ),
     Program("churn", 0.04, "{python} -m tests.net.churn {seconds}", 1200, least_s=30),
     Program("costly", 0.01, "{python} -m tests.net.costly {seconds} {seed}", 240),

@@ -19,6 +19,7 @@ from contrada.model.languages.automaton import (
 )
 from contrada.model.languages.decision import automaton_for
 from contrada.model.languages.language import Language, Pieces
+from contrada.model.languages.work_budget import Work
 from tests import strategies as some
 
 LETTERS = b"ab\xff"
@@ -139,6 +140,18 @@ def test_determinising_keeps_the_language(
             states = frozenset(to for s in states for on, to in machine[s] if byte in on)
         assert automaton.accepts(word) is not states.isdisjoint(accepting)
     assert_minimal(automaton)
+
+
+def test_edges_for_many_bytes_are_counted_as_work() -> None:
+    """A machine with wide edges would take longer than its budget of steps allows."""
+
+    def steps(width: int) -> int:
+        machine = [[(frozenset(range(width)), 1)], []]
+        with Work("steps", 10_000) as work:
+            determinise(machine, frozenset({0}), frozenset({1}))
+            return work.maximum - work.left
+
+    assert steps(200) - steps(20) >= (200 - 20) // 3
 
 
 def test_large_automata_are_refused_by_a_named_limit() -> None:

@@ -42,7 +42,7 @@ STEP_S_MAX: Final = 5.0
 
 CLIENTS: Final = 3
 KINDS: Final = 6
-CREDIT: Final = 4_000
+CREDIT: Final = 1_000
 """Bytes of credit: some notifications, so that readers that sleep hold it back."""
 
 CALM: Final = 8

@@ -494,7 +494,7 @@ class Pools:
         """Restores a saved state; the arrays are restored already."""
         self._attrs, self._free = ([list(each) for each in part] for part in state)
         self._arrays.counters.pools[0] = len(self._attrs)
-        self._reserve(max(1, *self._arrays.pools.words[: len(self._attrs)], 1))
+        self._reserve(max(self._arrays.pools.words[: len(self._attrs)], default=1))
 
     def filters(self) -> list[tuple[int, int, int]]:
         """Returns (filter, pool, bit) of every pooled filter."""

@@ -479,8 +479,7 @@ def _holding(before: int, byte: int | None) -> int:
 def _holdings() -> frozenset[int]:
     """Returns the combinations of kinds that one place can have."""
     befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER, *_WITHIN)
-    held = {_holding(before, byte) for before in befores for byte in (None, *range(256))}
-    return frozenset(held | {0})
+    return frozenset(_holding(before, byte) for before in befores for byte in (None, *range(256)))
 
 
 def _after(before: int, byte: int, asks_inside: bool) -> int:
