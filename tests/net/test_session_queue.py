@@ -193,12 +193,13 @@ async def test_nothing_passes_those_that_wait() -> None:
     clients.publish(1)
     clients.publish(1)
     assert (len(await clients.delivered()), len(clients.queue)) == (1, 1)
+    assert await clients.delivered(MANY) == clients.encodings[1:]
     clients.reader.pause_writing()
-    clients.reader.data_received(encode(Credit("1", MANY)))
+    clients.publish(1)
     clients.publish(1)
     assert (clients.frames(), len(clients.queue)) == ([], 2)
     clients.reader.resume_writing()
-    assert await clients.delivered() == clients.encodings[1:]
+    assert await clients.delivered() == clients.encodings[2:]
     clients.reader.mark_ready(OtherFeed())
     clients.publish(1)
     assert [type(each) for each in clients.frames()] == [Offers, Delivery]

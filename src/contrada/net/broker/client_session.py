@@ -58,7 +58,7 @@ from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.quotas import OVER_QUOTA
-from contrada.service.subscription_queue import Passed
+from contrada.service.subscription_queue import ENTRY_BYTES, Passed
 from contrada.service.transition_log import TransitionLog
 
 FILTERS_PER_TURN: Final = 64
@@ -116,7 +116,8 @@ class ClientSession:
         """Handles a frame; a returned generator has the remaining steps, one for each turn."""
         match frame:
             case frames.FewPublished():
-                self._enqueue(frame, Publish(frame.notifications))
+                size = ENTRY_BYTES * len(frame.notifications) + frame.size
+                self._enqueue(frame, Publish(frame.notifications), size)
             case frames.Request():
                 return self._handle_request(frame)
             case frames.LogRequest():
@@ -406,11 +407,13 @@ class ClientSession:
         if queue:
             self.connection.mark_ready(queue)
 
-    def _enqueue(self, request: frames.Request | frames.FewPublished, message: Publish) -> None:
+    def _enqueue(
+        self, request: frames.Request | frames.FewPublished, message: Publish, size: int = 0
+    ) -> None:
         if self._broker.is_stopping:
             return  # Left unanswered: after the goodbye its client counts it as unknown.
         try:
-            self._ingress.add(request.number, request.wait_ms, message)
+            self._ingress.add(request.number, request.wait_ms, message, size)
         except FrameError as error:
             self.connection.fail(error)
             raise

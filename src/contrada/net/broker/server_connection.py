@@ -395,7 +395,10 @@ class ServerConnection(Wire):
             frame = self._connection.next()
             if frame is None:
                 return False
-            self._handle(frame)
+            if self._handler is not None and type(frame) not in OF_CONNECTION:
+                self._steps = self._handler.handle(frame)
+            else:
+                self._handle(frame)
         return True
 
     def _account_unread(self) -> None:
@@ -413,9 +416,6 @@ class ServerConnection(Wire):
             self._unread_bytes = size
 
     def _handle(self, frame: Frame) -> None:
-        if self._handler is not None and type(frame) not in OF_CONNECTION:
-            self._steps = self._handler.handle(frame)
-            return
         match frame:
             case Hello():
                 self.who = NEIGHBOUR if frame.role == BROKER else frame.role

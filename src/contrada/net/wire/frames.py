@@ -112,12 +112,14 @@ class Request(Frame, frozen=True):
 class FewPublished(Frame, frozen=True):
     """A `Request` that publishes few plain notifications, which are read in one pass with it.
 
-    Its kind is that of a Request; a broker without users receives it, and none is sent.
+    Its kind is that of a Request, of `size` bytes; a broker reads it from a user with all rights,
+    and none is sent.
     """
 
     number: int
     wait_ms: int
     notifications: tuple[Notification, ...]
+    size: int
 
 
 class StatisticsRequest(Frame, frozen=True):
@@ -412,7 +414,7 @@ class FrameReader:
         if self.reads_few and decoder is _REQUEST_DECODER:
             few = read_few_published(payload)
             if few is not None:
-                return FewPublished(*few)
+                return FewPublished(*few, length)
         try:
             return decoder.decode(payload)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
