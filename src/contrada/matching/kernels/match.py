@@ -361,19 +361,20 @@ def drop_unneeded(m: Memory) -> None:
     """Counts the visits of the listed buckets, drops those whose filters all need an attribute that
     is absent, and prefetches the entries of the others.
     """
-    counters, buckets, listed, kept = m.counters[0], m.buckets, m.bucket_list, 0
+    counters, listed, kept = m.counters[0], m.bucket_list, 0
     for n in range(counters.buckets):
         each = listed[n] + 0
-        bucket = each >> 1
-        buckets[bucket].hits += 1
-        needed = buckets[bucket].needed
-        if needed >= 0 and m.state[needed].epoch != counters.epoch:
-            continue
-        start = buckets[bucket].start
-        for i in range(start, start + min(buckets[bucket].length, PREFETCHED_ENTRIES), 2):
-            prefetch(m.entries, i)
+        its = m.buckets[each >> 1]
+        its.hits += 1
+        # Written in any case, as in `look_through`.
+        is_kept = (its.needed < 0) | (m.state[max(its.needed, 0)].epoch == counters.epoch)
         listed[kept] = each
-        kept += 1
+        kept += is_kept
+        # Most have few entries: a loop would end unpredictably.
+        prefetch(m.entries, its.start)
+        prefetch(m.entries, its.start + 2)
+        for i in range(4, is_kept * min(its.length, PREFETCHED_ENTRIES), 2):
+            prefetch(m.entries, its.start + i)
     counters.buckets = kept
 
 
