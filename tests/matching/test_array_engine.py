@@ -302,3 +302,13 @@ def test_an_operator_that_updates_the_index_frees_no_arrays_in_use() -> None:
         pass
     assert engine._segment is not before
     assert sorted(engine) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_attributes_inside_objects_are_checked(compiled: Any) -> None:
+    """An object would be skipped because no filter has its own name."""
+    index = new_index(compiled)
+    index.add(1, "place.city = 'Kiel'")
+    index.add(2, "size > 3")
+    assert index.match({"place": {"city": "Kiel"}, "size": 2, "unasked": 2**70}) == [1]
+    assert index.match({"unasked": {"city": "Kiel"}, "size": 5}) == [2]

@@ -55,6 +55,15 @@ tail = cython.declare(bytes, TAIL)
 _end = cython.declare(bytes, TAIL + b"\xc4\x00\xa0")
 
 
+@cython.cfunc
+@cython.exceptval(check=False)
+def is_single(value: object) -> cython.bint:
+    """Whether `put_value` writes values of this type."""
+    kind: object = type(value)
+    is_number: cython.bint = kind is int or kind is float or kind is bool
+    return kind is str or is_number or value is None or kind is bytes
+
+
 @cython.final
 @cython.cclass
 class PlainWriter:
@@ -214,7 +223,9 @@ class PlainWriter:
     @cython.cfunc
     @cython.exceptval(-1)
     def put_asked(self, attributes: dict, asked: dict) -> cython.bint:
-        """Writes the attributes with names in `asked`. False if one of them is not single."""
+        """Writes the attributes with names in `asked`. False if any value is not single: an object
+        may hold an attribute that is asked for.
+        """
         kept: cython.Py_ssize_t = 0
         is_short: cython.bint = len(attributes) < 16
         self.at = 1 if is_short else 5
@@ -225,6 +236,8 @@ class PlainWriter:
                 if not self.put_text(name) or not self.put_value(value):
                     return False
                 kept += 1
+            elif not is_single(value):
+                return False
         end: cython.Py_ssize_t = self.at
         self.at = 0
         if is_short:
@@ -308,7 +321,7 @@ def pack_plain(
 def pack_asked(attributes: dict, asked: dict) -> bytes | None:
     """Returns the span of those attributes that have names in `asked`.
 
-    None if one of them is not plain. Cost: 0.1 microseconds for four attributes.
+    None if any attribute is not plain. Cost: 0.1 microseconds for four attributes.
     """
     writer: PlainWriter = _writer
     try:
