@@ -15,7 +15,7 @@ from contrada.delivery.memory_store import MemoryStore
 from contrada.errors import StoreError
 from contrada.service import group_committer
 from contrada.service.service_limits import ServiceLimits
-from contrada.service.stores import sqlite_store, table_store
+from contrada.service.stores import table_store
 from contrada.service.stores.sqlite_store import SqliteStore
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX
 from tests.asynchronous import TEST_S_MAX, on_loop, until
@@ -120,7 +120,7 @@ async def test_a_service_that_is_closed_leaves_its_store_alone(
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """A disk known as slow. It writes nothing while this is cleared; it is set at first."""
+    """The disk writes nothing while this is cleared; it is set at first."""
     goes_on, write = threading.Event(), SqliteStore._write
     goes_on.set()
 
@@ -129,35 +129,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         write(self, *of)
 
     monkeypatch.setattr(SqliteStore, "_write", held_up)
-    monkeypatch.setattr(SqliteStore, "is_quick", False)
     return goes_on
-
-
-@on_loop
-async def test_the_loop_writes_a_quick_group_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One publisher would wait for two more changes of threads; or the loop for a slow disk."""
-    threads, write = list[str](), SqliteStore._write
-    quick_s = iter([60.0, -1.0, 60.0, 60.0])
-
-    def noted(self: SqliteStore, group: table_store.WriteGroup) -> None:
-        if group.rows:
-            threads.append(threading.current_thread().name)
-            monkeypatch.setattr(sqlite_store, "QUICK_S", next(quick_s))
-        write(self, group)
-
-    monkeypatch.setattr(sqlite_store, "QUICK_S", 60.0)
-    async with ct.connect(store=tmp_path / "s.db") as service:
-        await (await service.subscribe("n any", durable="s")).aclose()
-        monkeypatch.setattr(SqliteStore, "_write", noted)
-        monkeypatch.setattr(sqlite_store, "CAREFUL", 1e9)
-        await service.publish({"n": 0}, delivery=CERTIFIED)
-        await service.publish({"n": 1}, delivery=CERTIFIED)  # This one takes too long.
-        await service.publish({"n": 2}, delivery=CERTIFIED)
-        assert threads == ["MainThread", "MainThread", "contrada-store"]
-        async with service.subscribe(durable="s") as events:
-            assert await numbers(events, 3) == [0, 1, 2]
 
 
 @on_loop

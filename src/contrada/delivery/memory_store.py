@@ -143,11 +143,6 @@ class MemoryStore:
     def has_room(self, size: int) -> bool:
         return not self.is_full and self._current.held_bytes + size <= self._bytes_max
 
-    @property
-    def is_quick(self) -> bool:
-        """False: it stands for a disk, which may be slow."""
-        return False
-
     def seal(self) -> Callable[[], None]:
         """See `Store.seal`. Groups lost in a crash are not written after it."""
         self._seals += 1

@@ -154,14 +154,6 @@ class Store(Protocol):
         """Whether records of `size` bytes can be appended now."""
         ...
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether a write of the open group is short enough for an event loop.
-
-        It is an expectation from the size of the group and the last writes, not a bound.
-        """
-        ...
-
     def seal(self) -> Callable[[], None]:
         """Ends the group of changes that survive together. A call of the result writes it.
 

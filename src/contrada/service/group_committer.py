@@ -1,9 +1,7 @@
 """`GroupCommitter`: brings the work of a `DeliveryServer` to the disk, a group at a time.
 
-Work gathers in the store until it is written with one fsync. A thread writes it, and meanwhile the
-next group gathers: so concurrent publishers share an fsync, and the loop does not wait for the
-disk. A group that the store expects to be quick, such as that of one publisher, is written by the
-loop itself: the way to a thread and back costs more than that. Effects that readers
+Work gathers in the store until a thread writes it with one fsync; meanwhile the next group gathers.
+So the loop never waits for the disk, and concurrent publishers share an fsync. Effects that readers
 and neighbours can see follow the commit of their group: a crash changes nothing that was seen.
 Without a store, effects are shown at once.
 
@@ -20,6 +18,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final, TypeAlias
@@ -123,26 +122,30 @@ class GroupCommitter:
             asyncio.get_running_loop().call_soon(self._write)
 
     def _write(self) -> None:
-        """Writes the group, or hands it to the thread."""
+        """Hands the group to the thread."""
         self._is_due = False
         if self._gathering is None or self._written is not None:
             return
         self._written, self._gathering = self._gathering, None
         store, loop = self._store, asyncio.get_running_loop()
         assert store is not None, "it has a disk"
-        is_quick = store.is_quick
 
         def finish(error: Exception | None) -> None:
             if not loop.is_closed():  # Nobody waits on a closed one.
                 loop.call_soon_threadsafe(self._finish, error)
 
+        def write(bring: Callable[[], None]) -> None:
+            try:
+                bring()
+            except Exception as error:  # noqa: BLE001 - any class may be a store
+                finish(error)
+            else:
+                finish(None)
+
         try:
             sealed = store.seal()
         except Exception as error:  # noqa: BLE001 - any class may be a store
             finish(error)
-            return
-        if is_quick:
-            self._finish(_failure_of(sealed))
             return
         try:
             if self._writes is None:
@@ -151,9 +154,9 @@ class GroupCommitter:
                 Thread(target=_run, args=(writes,), name="contrada-store", daemon=True).start()
                 self._writes = writes
         except RuntimeError:  # Python starts no threads after the main one has ended.
-            finish(_failure_of(sealed))
+            write(sealed)
         else:
-            self._writes.put(lambda: finish(_failure_of(sealed)))
+            self._writes.put(partial(write, sealed))
 
     def _finish(self, error: Exception | None) -> None:
         """Ends the written group, and writes the one that has gathered meanwhile."""
@@ -168,7 +171,7 @@ class GroupCommitter:
                 group.end(None)
         finally:
             if error is None or self.is_closing:
-                self._begin_again()  # Not here: its effects may have made the next group.
+                self._write()
 
     def _fail(self, group: _CommitGroup, error: Exception) -> None:
         """The store keeps the group, and soon tries it again together with the next one."""
@@ -193,15 +196,6 @@ class GroupCommitter:
     def _begin_again(self) -> None:
         if self._gathering is not None:
             self._begin()
-
-
-def _failure_of(write: Callable[[], None]) -> Exception | None:
-    """Writes a group; returns the error of one that failed."""
-    try:
-        write()
-    except Exception as error:  # noqa: BLE001 - any class may be a store
-        return error
-    return None
 
 
 def _run(writes: "SimpleQueue[Callable[[], None] | None]") -> None:

@@ -158,37 +158,6 @@ def test_free_pages_return_to_the_disk_in_small_steps(path: Path) -> None:
     assert before < full / 8
 
 
-def is_quick(store: SqliteStore) -> bool:
-    """Calls the property, which a type checker expects to be constant."""
-    return store.is_quick
-
-
-def test_only_a_small_group_of_records_is_quick(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An event loop would wait for a long write; or write each acknowledgement alone."""
-    monkeypatch.setattr(sqlite_store, "QUICK_S", 60.0)
-    store.sync()
-    store.append("a", [b"1"] * 20, 1)
-    assert not is_quick(store), "many records"
-    store.sync()
-    assert not is_quick(store), "nothing waits for it"
-    store.acknowledge("a", [(1, 2)])
-    assert not is_quick(store), "no record"
-    store.append("a", [b"2"], 2)
-    assert is_quick(store)
-    store.truncate("a", 2)
-    assert not is_quick(store), "a deletion"
-    store.sync()
-    store.append("a", [bytes(sqlite_store.QUICK_BYTES_MAX + 1)], 3)
-    assert not is_quick(store), "a large record"
-    monkeypatch.setattr(sqlite_store, "QUICK_S", -1.0)
-    monkeypatch.setattr(sqlite_store, "CAREFUL", 1e9)
-    store.sync()
-    store.append("a", [b"4"], 4)
-    assert not is_quick(store), "the last write was slow"
-
-
 def overwrite_page(path: Path, begin: bytes) -> None:
     """Overwrites the page of a closed store with these bytes, as a failing disk may."""
     whole = path.read_bytes()

@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
 from typing import Any, Final
 
 from contrada.delivery.store import OWN_LOGS, sum_of
@@ -36,18 +35,6 @@ FREE_PAGES_MAX: Final = 1024
 
 RETURNED_PAGES: Final = 512
 """Pages that a write returns to the disk at most, so that it stays short."""
-
-QUICK_CHANGES_MAX: Final = 16
-"""Records, and notes, of a group that the event loop writes itself. Beyond it: a thread does."""
-
-QUICK_BYTES_MAX: Final = 64 * 1024
-"""Bytes of the records of such a group. Beyond it: a thread writes it."""
-
-QUICK_S: Final = 0.01
-"""Seconds of a write. Beyond it: a thread does all writes for `CAREFUL` times as long."""
-
-CAREFUL: Final = 100
-"""So slow writes hold an event loop for a hundredth of the time at most."""
 
 _ROWS_AT_ONCE: Final = 64
 
@@ -99,8 +86,6 @@ class SqliteStore(TableStore):
             self._load(_log_rows(self._db, unreadable), _note_rows(self._db, unreadable))
             self.damaged |= unreadable
             self._undeletable: set[int] = set()  # logs with a damaged page
-            self._has_surplus = True  # of free pages, perhaps from an earlier run
-            self._careful_until_s = 0.0
             self._closing = Event()
             self._checking = Thread(target=self._check, args=(file,), daemon=True)
             stack.callback(self._checking.join)
@@ -133,30 +118,7 @@ class SqliteStore(TableStore):
         except (sqlite3.Error, OSError):  # A damaged or closed file; writing reports it.
             return None
 
-    @property
-    def is_quick(self) -> bool:
-        """See `Store.is_quick`. Deletions are not, since they may be of many records.
-
-        A group without records has acknowledgements: they had better gather during a write.
-        """
-        group = self._group
-        changes = max(len(group.rows), len(group.notes), len(group.heads))
-        is_small = changes <= QUICK_CHANGES_MAX and group.bytes <= QUICK_BYTES_MAX
-        is_small = is_small and bool(group.rows)
-        deletes = group.truncated or group.dropped
-        is_careful = self._has_surplus or self._sealed or monotonic() < self._careful_until_s
-        return is_small and not deletes and not is_careful
-
     def _write(self, group: WriteGroup) -> None:
-        begun_s = monotonic()
-        try:
-            self._write_around_damage(group)
-        finally:
-            took_s = monotonic() - begun_s
-            if took_s > QUICK_S:
-                self._careful_until_s = monotonic() + CAREFUL * took_s
-
-    def _write_around_damage(self, group: WriteGroup) -> None:
         try:
             self._write_group(group)
         except StoreDamagedError as error:
@@ -167,7 +129,7 @@ class SqliteStore(TableStore):
                 self.note_fault("a write", error.reason)
                 raise
             self._undeletable |= deleted
-            self._write_around_damage(group)
+            self._write(group)
             self.note_fault("acknowledged records that cannot be deleted", error.reason)
 
     def _write_group(self, group: WriteGroup) -> None:
@@ -195,10 +157,7 @@ class SqliteStore(TableStore):
                 db.executemany("DELETE FROM notes WHERE name = ?", gone)
             changed = "ON CONFLICT (name) DO UPDATE SET value = excluded.value, sum = excluded.sum"
             _insert(db, "notes (name, value, sum)", group.note_rows(), changed)
-            if not (self._has_surplus or group.truncated or group.dropped):
-                return
             surplus = 0 if self.faults else _pragma(db, "freelist_count") - FREE_PAGES_MAX
-            self._has_surplus = surplus > RETURNED_PAGES
             for _ in range(min(surplus, RETURNED_PAGES)):
                 db.execute("PRAGMA incremental_vacuum(1)")  # Python steps a pragma only once.
 

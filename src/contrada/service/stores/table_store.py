@@ -166,11 +166,6 @@ class TableStore(ABC):
         """As of the last write; None where the database does not tell it, or not cheaply."""
         return None
 
-    @property
-    def is_quick(self) -> bool:
-        """See `Store.is_quick`. False: a database on a network may not answer for long."""
-        return False
-
     @abstractmethod
     def _asked(
         self, columns: str, number: int, first: int, end: int, most: int | None = None
