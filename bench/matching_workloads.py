@@ -294,11 +294,15 @@ def ranges(size: int, attributes: int) -> Workload:
     return _workload(size, conjunction, notification)
 
 
-def rare_ranges(size: int) -> Workload:
-    """A range on an attribute that all have, and one on an attribute that 1 of 50 has."""
+def rare_ranges(size: int, alone: float = 0.0) -> Workload:
+    """A range on an attribute that all have, and one on an attribute that 1 of 50 has.
+
+    A share `alone` of the filters has the first range only.
+    """
 
     def conjunction(chance: random.Random) -> Conjunction:
-        starts = ((name, 80 * chance.random()) for name in ("common", "rare"))
+        names = ("common",) if alone and chance.random() < alone else ("common", "rare")
+        starts = ((name, 80 * chance.random()) for name in names)
         return [(name, "between", (start, start + 20)) for name, start in starts]
 
     def notification(chance: random.Random) -> Attributes:
