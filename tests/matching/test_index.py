@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -131,6 +132,21 @@ def test_a_mapping_is_matched_as_a_notification(compiled: Any) -> None:
     assert raised.value.name == "a"
     with pytest.raises(InvalidNotificationError):
         index.match({"a": 2**64 - 1})
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_nested_mapping_is_matched_as_a_notification(compiled: Any) -> None:
+    """A subscription to a nested attribute would miss the dicts that hold it."""
+    index: ct.Index[Any] = new_index(compiled)
+    index.add("k", ct.Filter("a.b = 1"))
+    index.add("absent", ct.Filter("a.b absent"))
+    for nested in (
+        *({"a": {"b": 1}}, {"a": {"b": [0, 1], "c": 2}}, {"a.b": 1, "a": 5}),
+        *({"a": {"b": 1}, "a.b": 2}, {"x": 1, "a": MappingProxyType({"b": 1})}),
+    ):
+        assert index.match(nested) == ["k"], nested
+        assert index.match(ct.Notification(nested)) == ["k"], nested
+    assert index.match({"a": {"c": 1}, "b": 1}) == ["absent"]
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
