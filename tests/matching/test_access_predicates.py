@@ -331,6 +331,8 @@ def test_a_pool_begins_when_its_filters_pay_for_its_attributes() -> None:
     more = [pools.suits(constraints(RANGES_MIN, RANGES_MIN), cost) for _ in range(8)]
     assert all(more), "there is enough for twice as many attributes"
     assert not pools.suits(constraints(POOL_ATTRS), 1.0), "not for so many more"
+    assert not any(pools.suits(constraints(POOL_ATTRS + 1, 99), 1.0) for _ in range(99))
+    assert len(pools._planned) == 1, "no pool takes so many, so none is planned"
     apart = [pools.suits(constraints(POOL_ATTRS, POOL_ATTRS * n), 1.0) for n in range(1, 40)]
     assert not any(apart)
     assert len(pools._planned) == POOLS_MAX

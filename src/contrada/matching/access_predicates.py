@@ -442,7 +442,7 @@ class Pools:
         if cost < COST_MIN:
             return False
         ranges = {each.attr for each in constraints if each.op == schema.OP_RANGE}
-        if len(ranges) < RANGES_MIN:
+        if not RANGES_MIN <= len(ranges) <= schema.POOL_ATTRS:  # No pool takes more.
             return False
         for plan, (known, paid) in enumerate(self._planned):
             attrs = known | ranges
