@@ -206,6 +206,15 @@ async def test_nothing_passes_those_that_wait() -> None:
 
 
 @on_loop
+async def test_what_is_not_encoded_is_queued() -> None:
+    """Its reader would get no bytes as a notification, and end the connection."""
+    clients = Clients(MANY)
+    clients.broker.rounds.begin_turn()
+    assert clients.reader.is_clear
+    assert not clients.queue.take_whole((Notification({"n": 1}),))
+
+
+@on_loop
 async def test_a_long_notification_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of the queues and of a client's bytes would not apply to it."""
     clients, changes = Clients(MANY), list[int]()

@@ -104,7 +104,8 @@ class SessionQueue(SubscriptionQueue[Passed]):
         packed, envelope = notification.packed, notification.envelope
         line, size = self._line, ENTRY_BYTES + len(packed)
         if (
-            type(packed) is not bytes  # Undecided, or not encoded.
+            not packed  # Not encoded yet.
+            or type(packed) is not bytes  # Undecided.
             or envelope.ttl_us is not None
             or size > PASSED_ON_BYTES_MAX
             or self._entries
