@@ -486,7 +486,7 @@ class ServerConnection(Wire):
         """Gives the connection the rights of a user."""
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
-        self._connection.read_few(reads_few=self.permit is None)
+        self._connection.read_few(reads_few=self.permit is None and self.who != NEIGHBOUR)
 
     def _withdraw_all(self) -> None:
         """Drops the queues of the other side at once, and withdraws its subscriptions."""

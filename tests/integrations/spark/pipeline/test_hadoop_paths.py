@@ -137,8 +137,8 @@ def test_matches_at_an_address_are_published_once(
         with connect_sync(service):
             assert run_pipeline(spark, pipeline, publish=service).published == 2
         assert publish_rest(spark, pipeline, service) == {"rows": 0}
-        write_atomically(address / "out" / PROGRESS_FILE, b'{"sources": {"rows": 1}}')
-        assert publish_rest(spark, pipeline, service) == {"rows": 1}
+        write_atomically(address / "out" / PROGRESS_FILE, b'{"sources": {}}')
+        assert publish_rest(spark, pipeline, service) == {"rows": 2}
     told = json.loads((folder / "there" / "out" / PROGRESS_FILE).read_text())
     assert (told["sources"], told["address"]) == ({"rows": 2}, service)
 
