@@ -14,7 +14,6 @@ import pytest
 import contrada as ct
 from contrada.errors import ServiceError
 from contrada.net.broker.broker import Broker
-from contrada.service import Service
 from contrada.typed.collections import (
     Arrival,
     CausalSet,
@@ -34,7 +33,7 @@ from contrada.typed.collections import (
 from contrada.typed.handles import ThreadPolicy
 from tests.asynchronous import on_loop, until
 from tests.homes import Serve, serve
-from tests.service.ways import Apart, Informed, Joined, service_of
+from tests.service.ways import known_durable, service_of
 
 
 @dataclass
@@ -65,23 +64,6 @@ def offers(*prices: float) -> list[Offer]:
 async def add_each(collection: Collection[Any], items: list[Any]) -> None:
     for each in items:
         await collection.add(each)
-
-
-async def known(service: Service, standing: int) -> None:
-    """Waits until the publisher knows so many durable subscriptions, where these are apart."""
-    if not isinstance(service, Apart) or not standing:
-        return
-    if isinstance(service, Joined):
-        logs = service._server.logs
-    else:
-        assert isinstance(service, Informed)
-        logs = service.brokers[0].logs
-    await until(lambda: logs.used_host is not None and _standing(logs.used_host) == standing)
-
-
-def _standing(host: Any) -> int:
-    count: int = host.server.statistics().standing
-    return count
 
 
 __all__ = ["serve"]
@@ -125,7 +107,7 @@ async def test_all_consumers_pull_all(name: str) -> None:
     async with service_of(name) as service:
         of = StrongBag(service, Bid)
         async with of.get() as one, of.get(lambda it: it.price > 1) as two:
-            await known(service, 2)
+            await known_durable(service, 2)
             await add_each(of, [Bid("x", price) for price in (1, 2, 3)])
             assert [(await one.get(5)).price for _ in range(3)] == [1, 2, 3]
             assert [(await two.get(5)).price for _ in range(2)] == [2, 3]
@@ -192,7 +174,7 @@ async def test_the_last_can_be_pulled_first(name: str) -> None:
     async with service_of(name) as service:
         for of in (WeakBag(service, Bid), StrongSet(service, Bid)):
             async with of.get(last_first=True) as stack, of:
-                await known(service, 2 * isinstance(of, StrongSet))
+                await known_durable(service, 2 * isinstance(of, StrongSet))
                 await add_each(of, [Bid("x", price) for price in (1, 2, 3)])
                 await until(partial(_holds, of, 3))
                 got = [(await stack.get(5)).price]
@@ -247,7 +229,7 @@ async def test_subjects_alone_need_no_type(name: str) -> None:
         chat = StrongSet(service, Subject("/Chat"))
         insomnia = StrongSet(service, Subject("/Chat/Insomnia"))
         async with chat.get() as consumer, chat.get("text = 'b'") as some:
-            await known(service, 2)
+            await known_durable(service, 2)
             await insomnia.add(ct.Notification({"text": "a"}))
             await chat.add(ct.Notification({"text": "b"}))
             got = [await consumer.get(5) for _ in range(2)]

@@ -29,7 +29,7 @@ from contrada.service.embedded_service import EmbeddedService
 from contrada.service.service_limits import ServiceLimits
 from contrada.typed.handles import Handle, ThreadPolicy
 from tests.asynchronous import on_loop, until
-from tests.service.ways import service_of
+from tests.service.ways import known_durable, service_of
 
 
 @dataclass
@@ -551,6 +551,7 @@ async def test_ordered_obvents_are_handled_one_at_a_time(name: str) -> None:
         with pytest.raises(ServiceError, match="keeps their order"):
             Handle(service, Trade, print, threads=ThreadPolicy.multi(2))
         async with Handle(service, Trade, lambda trade: got.append(trade.price)):
+            await known_durable(service, 1)
             await publish_all(service, [Trade("x", price) for price in range(20)])
             await until(lambda: len(got) == 20)
         assert got == list(range(20))

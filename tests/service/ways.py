@@ -186,6 +186,20 @@ async def known(service: Service) -> None:
         await until(lambda: brokers.is_at_rest)
 
 
+async def known_durable(service: Service, count: int) -> None:
+    """Returns when the publisher knows so many durable subscriptions, where these are apart."""
+    if not isinstance(service, Apart) or not count:
+        return
+    assert isinstance(service, Joined | Informed)
+    logs = service._server.logs if isinstance(service, Joined) else service.brokers[0].logs
+    await until(lambda: logs.used_host is not None and _durable_count(logs.used_host) == count)
+
+
+def _durable_count(host: Any) -> int:
+    count: int = host.server.statistics().standing
+    return count
+
+
 _NETWORKS: Final[dict[str, Callable[..., Service]]] = {
     "network": AtBrokers,
     "from a server": FromServer,
