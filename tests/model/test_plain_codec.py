@@ -27,6 +27,7 @@ from contrada.model.algebra.attributes import (
     good_names_and_marks,
 )
 from contrada.model.algebra.notification import UNSTAMPED
+from contrada.model.algebra.plain_scanner import PUBLISH_HEAD
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
 from contrada.model.native import NATIVE
@@ -416,13 +417,13 @@ def test_entries_end_before_what_is_not_plain() -> None:
 
 
 class Reader:
-    """An object that looks at another message when it is collected."""
+    """An object that reads another request when it is collected."""
 
-    def __init__(self, message: bytes) -> None:
-        self.message, self.cycle = message, self
+    def __init__(self, request: bytes) -> None:
+        self.request, self.cycle = request, self
 
     def __del__(self) -> None:
-        NATIVE.published_count(self.message)
+        few(NATIVE, self.request)
 
 
 @pytest.fixture
@@ -437,25 +438,29 @@ def _collector() -> Iterator[None]:
 @pytest.mark.usefixtures("_collector")
 def test_a_finalizer_that_reads_a_message_leaves_another_as_it_is() -> None:
     """A notification would get the id of another one, or bytes of freed memory would be read."""
-    sent = [Notification({"a": n}, envelope=Envelope(f"p.{n}", "p", n, NOW_US)) for n in range(9)]
-    message = published([to_msgpack(each) for each in sent])
-    others = [*map(to_msgpack, sent[:7])]
-    room = len(message) - len(published([*others, to_msgpack(Notification({"b": ""}))]))
-    stamp = Envelope("other", "p", 1, NOW_US)
-    texts = (Notification({"b": "x" * size}, envelope=stamp) for size in range(room))
-    full = (published([*others, to_msgpack(each)]) for each in texts)
-    other = next(each for each in full if len(each) == len(message))
-    wanted, found = [*map(parts_of, sent)], []
+
+    def encoded_from(first: int) -> list[bytes]:
+        numbers = range(first, first + 9)
+        stamps = (Envelope(f"p.{n}", "p", n, NOW_US) for n in numbers)
+        return [to_msgpack(Notification({"a": 1}, envelope=each)) for each in stamps]
+
+    request, other = (requested(published(encoded_from(first))) for first in (10, 30))
+    # It is refused behind three of its nine, where reading could go on.
+    other = other.replace(PUBLISH_HEAD + b"\x99", PUBLISH_HEAD + b"\x93")
+    assert few(NATIVE, other) is None
+    wanted = [parts_of(notification_from_msgpack(each)) for each in encoded_from(10)]
+    found = []
     for allocations in range(1, 60):
         gc.collect()
         gc.set_threshold(0)
         Reader(other)
         gc.set_threshold(allocations)
-        read = few(NATIVE, message)
+        read = few(NATIVE, request)
         gc.set_threshold(0)
         found.append(None if read is None else [*map(parts_of, read)])
     # Later versions collect only between two instructions of Python.
     assert None in found or sys.version_info >= (3, 12)
+    assert wanted in found
     assert [each for each in found if each not in (None, wanted)] == []
 
 
