@@ -314,26 +314,26 @@ def constraints(count: int, first: int = 0, op: int = OP_RANGE) -> list[Compiled
 def test_only_many_ranges_that_are_often_visited_are_pooled() -> None:
     """Filters that hang well elsewhere would be asked of every notification."""
     pools = generation_of([], False).assignment.pools
-    assert any(pools.suits(constraints(RANGES_MIN), 1.0) for _ in range(8))
-    assert pools.suits(constraints(RANGES_MIN), COST_MIN)
-    assert not pools.suits(constraints(RANGES_MIN), COST_MIN / 2)
-    assert not pools.suits(constraints(RANGES_MIN - 1), 1.0)
+    assert any(pools.admit(constraints(RANGES_MIN), 1.0) for _ in range(8))
+    assert pools.admit(constraints(RANGES_MIN), COST_MIN)
+    assert not pools.admit(constraints(RANGES_MIN), COST_MIN / 2)
+    assert not pools.admit(constraints(RANGES_MIN - 1), 1.0)
     points = constraints(3, RANGES_MIN - 1, OP_POINT)
-    assert not pools.suits(constraints(RANGES_MIN - 1) + points, 1.0)
+    assert not pools.admit(constraints(RANGES_MIN - 1) + points, 1.0)
 
 
 def test_a_pool_begins_when_its_filters_pay_for_its_attributes() -> None:
     """A few filters of many attributes would have pools that cost more than the filters."""
     pools = generation_of([], False).assignment.pools
     cost = 2 * ATTR_COST * RANGES_MIN / 8
-    first = [pools.suits(constraints(RANGES_MIN), cost) for _ in range(8)]
+    first = [pools.admit(constraints(RANGES_MIN), cost) for _ in range(8)]
     assert first == [False] * 3 + [True] * 5
-    more = [pools.suits(constraints(RANGES_MIN, RANGES_MIN), cost) for _ in range(8)]
+    more = [pools.admit(constraints(RANGES_MIN, RANGES_MIN), cost) for _ in range(8)]
     assert all(more), "there is enough for twice as many attributes"
-    assert not pools.suits(constraints(POOL_ATTRS), 1.0), "not for so many more"
-    assert not any(pools.suits(constraints(POOL_ATTRS + 1, 99), 1.0) for _ in range(99))
+    assert not pools.admit(constraints(POOL_ATTRS), 1.0), "not for so many more"
+    assert not any(pools.admit(constraints(POOL_ATTRS + 1, 99), 1.0) for _ in range(99))
     assert len(pools._planned) == 1, "no pool takes so many, so none is planned"
-    apart = [pools.suits(constraints(POOL_ATTRS, POOL_ATTRS * n), 1.0) for n in range(1, 40)]
+    apart = [pools.admit(constraints(POOL_ATTRS, POOL_ATTRS * n), 1.0) for n in range(1, 40)]
     assert not any(apart)
     assert len(pools._planned) == POOLS_MAX
 

@@ -72,7 +72,7 @@ def test_a_breach_of_the_protocol_is_answered_and_closed(frames: list[Frame], co
     with pytest.raises(FrameError) as caught:
         heard(broker, b"".join(map(encode, frames)))
     assert caught.value.code == code
-    assert broker.state is Phase.CLOSED
+    assert broker.is_closed
     last = said(broker)[-1]
     assert isinstance(last, Failure)
     assert last.code == code
@@ -86,7 +86,7 @@ def test_after_goodbye_nothing_is_sent_or_received() -> None:
     client.send(Ping(1))
     data = client.outgoing() + encode(subscribe(1, 1, b"", 1))
     assert heard(broker, data) == [Goodbye("done")]
-    assert broker.state is Phase.CLOSED
+    assert broker.is_closed
 
 
 def test_a_silent_connection_is_probed_once_and_then_lost() -> None:

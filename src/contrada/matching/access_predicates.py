@@ -433,11 +433,11 @@ class Pools:
         self._free: list[list[int]] = []
         self._planned: list[tuple[set[int], float]] = []
 
-    def suits(self, constraints: list[CompiledConstraint], cost: float) -> bool:
-        """Whether a filter is better pooled than at a place of this cost.
+    def admit(self, constraints: list[CompiledConstraint], cost: float) -> bool:
+        """Counts a filter for a pool, if its place costs this; returns whether it is to be pooled.
 
-        The first such filters are not: they pay for the attributes of a pool, which is only planned
-        until then.
+        The first ones are not: they pay for the attributes of a pool, which is only planned until
+        then.
         """
         if cost < COST_MIN:
             return False

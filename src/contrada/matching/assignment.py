@@ -152,7 +152,7 @@ class Assignment:
     ) -> bool:
         if choice.places or choice.bins is None:
             return False
-        if not self.pools.suits(constraints, choice.cost):
+        if not self.pools.admit(constraints, choice.cost):
             return False
         place = self.pools.add(number, constraints, self._known_ends)
         if place is None:

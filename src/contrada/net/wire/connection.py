@@ -106,12 +106,11 @@ USUAL_LIVENESS: Final = LivenessLimits()
 
 
 class Phase(Enum):
-    """The state of a connection."""
+    """How far two sides have greeted each other."""
 
     NEW = "new"
     GREETED = "greeted"
     OPEN = "open"
-    CLOSED = "closed"
 
 
 F = TypeVar("F", bound=Frame)
@@ -140,7 +139,7 @@ class Connection:
         self._pinged = False
         self.state = Phase.NEW
         self.is_closed = False
-        """Whether nothing is sent or read any more: at a fourth of the cost of `Phase.CLOSED`."""
+        """Whether nothing is sent or read any more."""
         self.peer: Hello | None = None
         self.greets_at_once = True
         """Whether a hello is answered on receipt; else by `welcome`, later."""
@@ -251,7 +250,7 @@ class Connection:
         self._reader = FrameReader()
 
     def _set_closed(self) -> None:
-        self.state, self.is_closed = Phase.CLOSED, True
+        self.is_closed = True
         self.drop_unread()
 
     def _check(self, frame: Frame) -> None:

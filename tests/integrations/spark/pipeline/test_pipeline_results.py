@@ -1,14 +1,18 @@
-"""Counts of outcomes, without Spark."""
+"""Counts of outcomes, without Spark, and how results are written by Spark."""
 
 import sys
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
 from contrada.integrations.spark.pipeline.pipeline_results import (
     PipelineSummary,
     SourceCounts,
     sum_rows,
+    write_parquet,
     write_report,
 )
 
@@ -56,3 +60,34 @@ def test_a_report_has_no_empty_stages(tmp_path: Path) -> None:
         write_report(PipelineSummary((), {}, 0, 0.0, 1.0, "out", stages=stages), tmp_path)
         page = (tmp_path / "report.html").read_text()
         assert ("<h2>Stages</h2>" in page) == bool(stages)
+
+
+def test_values_that_differ_are_written_without_dictionaries(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Java would gather each notification in a dictionary first: a quarter of the writing."""
+    rows = spark.range(0, 100, 1, 1).selectExpr(
+        "'same' AS source",
+        "repeat('a', 99) AS attributes",
+        "binary(repeat('n', 99)) AS notification",
+    )
+    write_parquet(rows, str(tmp_path / "rows"))
+    (file,) = (tmp_path / "rows").glob("*.parquet")
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    assert [each.has_dictionary_page for each in columns] == [True, False, False]
+
+
+def test_rows_of_types_are_written_without_a_shuffle(spark: SparkSession, tmp_path: Path) -> None:
+    """A job more would sort all matches, although tasks have the rows of few sources."""
+    tracker = spark.sparkContext.statusTracker()
+    rows = spark.range(0, 9, 1, 3).selectExpr("id", "'t' AS type", "'d' AS date")
+    stages = []
+    for partitions in (("type",), ("date", "type")):
+        spark.sparkContext.setJobGroup(partitions[0], "")
+        write_parquet(rows, str(tmp_path / partitions[0]), *partitions)
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(partitions[0]))
+        stages.append(sum(len(each.stageIds) for each in jobs if each is not None))
+    spark.sparkContext.setJobGroup("", "")
+    assert stages[0] == 1
+    assert stages[1] > 1
