@@ -61,10 +61,10 @@ class _PublishedState(msgspec.Struct, forbid_unknown_fields=True):
     query: str = ""
 
 
-class _SortedFiles(msgspec.Struct):
-    """The files of a source's sorted rows, each with its count."""
+class _Jobs(msgspec.Struct):
+    """The jobs of a source: the file of sorted rows of each, None for all rows, and its count."""
 
-    files: list[tuple[str, int]]
+    files: list[tuple[str | None, int]]
 
 
 def publish_matches(
@@ -179,15 +179,13 @@ class _MatchPublisher(ABC):
         # At an address all runs share one folder.
         file_list = self.run.path / _SORTED / self.run.name / f"{place}.json"
         # First: the limit may be another one since, and numbers of rows are those of their jobs.
-        found = run_folder.read_state(file_list, _SortedFiles)
-        if found is None and total <= self.pipeline.limits.published_at_once:
-            yield 0, total, None
-            return
+        found = run_folder.read_state(file_list, _Jobs)
         if found is None:
-            found = _SortedFiles(self.sort(name, folder))
+            is_one = total <= self.pipeline.limits.published_at_once
+            found = _Jobs([(None, total)] if is_one else [*self.sort(name, folder)])
             run_folder.write_atomically(file_list, msgspec.json.encode(found))
         for number, (file, count) in enumerate(found.files):
-            yield number, count, f"{folder}/{file}"
+            yield number, count, file and f"{folder}/{file}"
 
     def _failure(self, error: ContradaError, progress: str) -> ServiceError:
         """Returns the error of a job, with the published count."""
