@@ -1,6 +1,7 @@
 """Kernels that scan lines of JSON: the values are valid JSON, at their positions."""
 
 import json
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -182,3 +183,14 @@ def test_words_end_in_their_lines(text: str) -> None:
     rest = next(each[len(text) :] for each in ("true", "null", "false") if each.startswith(text))
     data = f"{text}\n{rest}{BEHIND}".encode()
     assert json_scanner.past_word(data, 0) == -1
+
+
+@pytest.mark.parametrize("word", ["true", "false", "null"])
+def test_a_word_with_another_byte_is_none(word: str) -> None:
+    """A line that is no JSON would be matched as if it had the word."""
+    assert json_scanner.past_word(f"{word}{BEHIND}".encode(), 0) == len(word)
+    for place, byte in product(range(len(word)), range(256)):
+        data = bytearray(f"{word}{BEHIND}".encode())
+        if data[place] != byte:
+            data[place] = byte
+            assert json_scanner.past_word(bytes(data), 0) == -1

@@ -123,6 +123,13 @@ def test_half_a_character_is_near_to_its_folded_forms() -> None:
     assert not apart(HALF, sets.suffix("É", nocase=True))
 
 
+def test_a_hull_holds_a_part_within_another_part() -> None:
+    """The hull would end with the inner part, and exceptions behind it would be lost."""
+    outer, inner = sets.prefix("a", nocase=True), sets.prefix("abc", nocase=True)
+    for both in (outer | inner, inner | outer):
+        assert hull(both) == hull(outer)
+
+
 @given(SETS, SETS)
 def test_sets_that_hulls_keep_apart_are_apart(one: ValueSet, two: ValueSet) -> None:
     """If it failed, exceptions of rules would be lost."""

@@ -1,6 +1,7 @@
 """Regular expressions against Python's own, on expressions that mean the same in both."""
 
 import re
+import string
 import sys
 import time
 from itertools import product
@@ -140,6 +141,35 @@ def test_spans_of_bytes_are_the_characters(first: int, last: int) -> None:
             for each in spans
         )
         assert held is (first <= code <= last)
+
+
+GRAPH = string.ascii_letters + string.digits + string.punctuation
+CLASSES = {
+    "[:alnum:]": string.ascii_letters + string.digits,
+    "[:alpha:]": string.ascii_letters,
+    "[:ascii:]": "".join(map(chr, range(128))),
+    "[:blank:]": " \t",
+    "[:cntrl:]": "".join(map(chr, [*range(32), 127])),
+    "[:digit:]": string.digits,
+    "[:graph:]": GRAPH,
+    "[:lower:]": string.ascii_lowercase,
+    "[:print:]": GRAPH + " ",
+    "[:punct:]": string.punctuation,
+    "[:space:]": string.whitespace,
+    "[:upper:]": string.ascii_uppercase,
+    "[:word:]": string.ascii_letters + string.digits + "_",
+    "[:xdigit:]": string.hexdigits,
+    r"\d": string.digits,
+    r"\s": " \t\n\r\f",
+    r"\w": string.ascii_letters + string.digits + "_",
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_named_class_has_its_characters(name: str) -> None:
+    """A character beside the class would match, or the last one of the class would not."""
+    one = sets.matches(f"^[{name}]$")
+    assert {code for code in range(256) if one.contains(chr(code))} == set(map(ord, CLASSES[name]))
 
 
 @given(st.characters(codec="utf-8"), st.characters(codec="utf-8"))

@@ -61,17 +61,21 @@ def find_mutants(modules: list[Path], scratch: Path) -> list[MutationSpec]:
     """Returns the mutants of modules that tests can notice, in order of their places.
 
     Those of types, which nothing evaluates, of `UNNOTICED`, and of the methods `validate`, which
-    are a part of tests, are left out.
+    are a part of tests, are left out, and the `*` before arguments with names, which cosmic-ray
+    replaces as a product.
     """
     with use_db(str(scratch), WorkDB.Mode.create) as database:
         init(modules, database, {})
         found = [item.mutations[0] for item in database.work_items]
     scratch.unlink()
-    types = {each: list(type_spans(each.read_text("utf-8"))) for each in modules}
+    sources = {each: each.read_text("utf-8") for each in modules}
+    types = {each: list(type_spans(source)) for each, source in sources.items()}
+    lines = {each: source.splitlines() for each, source in sources.items()}
     evaluated = (
         each
         for each in found
         if each.operator_name not in UNNOTICED and each.definition_name != "validate"
+        if not lines[each.module_path][each.start_pos[0] - 1].startswith("*,", each.start_pos[1])
         if not any(start <= each.start_pos < end for start, end in types[each.module_path])
     )
     return sorted(

@@ -58,6 +58,13 @@ def test_identity_for_equality_is_no_mutant(tmp_path: Path) -> None:
     assert {each for each in found if each.endswith(("Eq_Is", "Is_Eq"))} == set()
 
 
+def test_a_marker_of_arguments_is_no_mutant(tmp_path: Path) -> None:
+    """A module that cannot be parsed would count as a fault that no test found."""
+    module = tmp_path / "module.py"
+    module.write_text("def f(a, *, b):\n    return a * b\n", "utf-8")
+    assert {each.start_pos for each in find_mutants([module], tmp_path / "scratch")} == {(2, 13)}
+
+
 def test_a_place_is_drawn_once(module: Path, tmp_path: Path) -> None:
     """Operators with many replacements would be most of a sample, and one seed be many samples."""
 
