@@ -134,6 +134,38 @@ def address_of(given):
     return address
 '''
 
+_KEYS: Final = '''\
+def found_keys(given, dict asked, size_t memory):
+    """Returns the keys of a mapping, of the attributes in `asked`, or of a span, by one call.
+
+    None for a mapping that is not plain, or another type; the answer of the kernel `match` if more
+    is to be done.
+    """
+    # Before all else: it may collect cycles, and so run code that matches, too.
+    cdef list found = []
+    cdef Memory* m = <Memory*>memory
+    cdef PlainWriter writer = _writer
+    cdef Bytes message
+    cdef int64_t answer, place
+    if type(given) is dict:
+        try:
+            if not writer.put_asked(given, asked):
+                return None
+        except (OverflowError, UnicodeEncodeError):
+            return None
+        message.at, message.size = writer.out, writer.at
+    elif type(given) is bytes:
+        message.at, message.size = <bytes>given, len(<bytes>given)
+    else:
+        return None
+    answer = match_match_in_c(message, m)
+    if answer < 0 or answer & 3:
+        return answer
+    for place in range(answer >> 2):
+        found.append(m.out.at[place])
+    return found
+'''
+
 
 def _wrapper(of: Kernel) -> Iterator[str]:
     """Yields the lines of the function for Python: it locks arrays while the kernel runs."""
@@ -200,7 +232,9 @@ def native_source(*more: str) -> str:
     known = "\n".join([*(of for _, of in structures), *_operations(), *cython_constants])
     external = f'cdef extern from * nogil:\n    """\n{c}\n    """\n{indent(known, "    ")}'
     sources = f"SOURCES = {source_digest()!r}"
-    text = "\n\n".join([_HEAD, external, _BUFFERS, sources, "\n".join(bodies), codec_source()])
+    text = "\n\n".join(
+        [_HEAD, external, _BUFFERS, sources, "\n".join(bodies), codec_source(), _KEYS]
+    )
     return f"{text}\nSOURCE = {hashlib.sha256(text.encode()).hexdigest()!r}\n"
 
 

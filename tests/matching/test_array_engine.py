@@ -1,6 +1,8 @@
 """The array engine: keys, the scratch, renewal in parts, and the arguments of kernels."""
 
+import gc
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from contrada.matching.kernels.schema import EPOCHS_MAX
 from contrada.matching.packed import spans_of
 from contrada.model.algebra.notification import Envelope
 from contrada.model.codec import notification_from_msgpack, to_msgpack
-from tests.matching.engines import COMPILED, arrays_of, module, new_index
+from tests.matching.engines import COMPILED, arrays_of, module, needs_native, new_index
 
 
 def new_engine(compiled: bool) -> Any:
@@ -312,3 +314,39 @@ def test_attributes_inside_objects_are_checked(compiled: Any) -> None:
     index.add(2, "size > 3")
     assert index.match({"place": {"city": "Kiel"}, "size": 2, "unasked": 2**70}) == [1]
     assert index.match({"unasked": {"city": "Kiel"}, "size": 5}) == [2]
+
+
+class Matcher:
+    """An object that matches when it is collected."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.cycle = engine, self
+
+    def __del__(self) -> None:
+        self.engine.match({"b": 1})
+
+
+@pytest.fixture
+def _collector() -> Iterator[None]:
+    """Collects as usual, once the test has ended."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+@needs_native
+@pytest.mark.usefixtures("_collector")
+def test_a_finalizer_that_matches_leaves_another_match_as_it_is() -> None:
+    """A notification would get the keys of another one, or have its attributes."""
+    engine = new_engine(True)
+    for key in range(40):
+        engine.add(key, (ct.Filter({"a" if key < 20 else "b": 1}),))
+    engine.match({"a": 1})
+    for allocations in range(1, 40):
+        gc.collect()
+        gc.set_threshold(0)
+        Matcher(engine)
+        gc.set_threshold(allocations)
+        found = engine.match({"a": 1})
+        gc.set_threshold(0)
+        assert sorted(found) == [*range(20)]

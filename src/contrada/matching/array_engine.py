@@ -29,6 +29,7 @@ from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.value_set import answer_exhausted
 from contrada.model.codec import pack_asked
 from contrada.model.languages.work_budget import Exhausted, budget, spend
+from contrada.model.native import NATIVE
 
 UNITS_PER_UPDATE: Final = 4
 """Keys that an update moves during a renewal."""
@@ -49,6 +50,9 @@ VERIFY_STEPS: Final = 20
 """Steps of work to evaluate a filter by the model, without its operators."""
 
 K = TypeVar("K", bound=Hashable)
+
+found_keys: Final[Callable[..., Any] | None] = getattr(NATIVE, "found_keys", None)
+"""Packs a plain mapping, matches it and lists the keys by one call; see native/source.py."""
 
 FoundKeys: TypeAlias = tuple["array[int]", Any]
 """The keys of notification i of a batch are `keys[offsets[i] : offsets[i + 1]]`: an array of
@@ -214,15 +218,18 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        if type(given) is Notification and not self.envelope:  # As mostly, without a call.
-            message = given.span
-        else:
-            message = self._message(given, envelope)
-        arrays, work = self._segment.arrays, budget()
-        answer = (
-            match(message, arrays.memory) if work is None else arrays.bounded(work, match, message)
-        )
+        segment, work = self._segment, budget()
+        arrays = segment.arrays
+        answer: Any = None
+        if found_keys is not None and work is None and not self._system_names:
+            span = given.span if type(given) is Notification else given
+            answer = found_keys(span, segment.compiler.attrs, arrays.memory)
+            if type(answer) is list:  # As mostly.
+                return answer
+        if answer is None:
+            answer = arrays.bounded(work, match, self._message(given, envelope))
         while answer < 0:
+            message = self._message(given, envelope)
             if answer >> 2 == UNREADABLE:
                 rewritten = packed.reencode(self._exactly(given, envelope))
                 assert rewritten.span != message, "the encoding is readable"
