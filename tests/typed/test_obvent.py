@@ -1,5 +1,6 @@
 """Obvents become notifications with type marks, and are restored as objects."""
 
+from contextlib import suppress
 from dataclasses import dataclass, make_dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -8,10 +9,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from contrada.errors import InvalidObventError
+import contrada as ct
+from contrada.errors import InvalidNotificationError, InvalidObventError
 from contrada.model import Envelope, Filter, Notification, mark_name
-from contrada.typed import Obvent, type_name_of
+from contrada.model.domains.values import INT_MAX
+from contrada.model.native import NATIVE
+from contrada.service.envelope_factory import EnvelopeFactory, of_obvent
+from contrada.typed import Expiring, Obvent, type_name_of
 from contrada.typed.type_names import NAMES
+from tests.asynchronous import on_loop
 from tests.typed.made_classes import made_class
 
 
@@ -338,3 +344,62 @@ def test_an_object_of_the_root_is_not_published() -> None:
     """It would have no mark, so not even subscribers of the root would get it."""
     with pytest.raises(InvalidObventError, match="root of all obvents"):
         Obvent().to_notification()
+
+
+class Rounded(StockQuote, name="Rounded"):
+    """A class with a notification of its own."""
+
+    def to_notification(self) -> Notification:
+        return Obvent.to_notification(Rounded(self.company, float(round(self.price)), 1))
+
+
+@dataclass
+class Brief(Expiring, name="Brief"):
+    """A class with a time to live."""
+
+    ttl_s: float = 5.0
+
+
+@pytest.mark.parametrize(
+    ("item", "is_plain"),
+    [
+        (QUOTE, True),
+        (UrgentQuote("Telco", 1.0, 2, 3), True),
+        (Narrow(1.0, 2, QUOTE, "x"), False),
+        (Tick(datetime(2026, 11, 20, tzinfo=UTC)), False),
+        (StockQuote("Telco", 5), False),
+        (StockQuote("Telco", 80.0, INT_MAX + 1), False),
+        (Rounded("Telco", 80.4), False),
+        (Brief(), False),
+    ],
+)
+def test_plain_objects_are_stamped_as_their_notifications(item: Any, is_plain: bool) -> None:
+    """Subscribers would read other objects of the publications that skip a notification."""
+    stamp = EnvelopeFactory("desk")
+    with suppress(InvalidNotificationError):
+        item.to_notification()  # So that its names are known.
+    stamped = of_obvent(item, stamp.stamp_dicts)
+    assert bool(stamped) == (is_plain and NATIVE is not None)
+    for found in stamped:
+        (expected,) = EnvelopeFactory("desk").stamped([item.to_notification()], 5)
+        assert found.span == expected.span
+        assert found.envelope.delivery == expected.envelope.delivery
+        assert (found.body, found.content_type) == (b"", "")
+        assert type(item).from_notification(found) == item
+
+
+@on_loop
+async def test_a_notification_of_its_own_is_published() -> None:
+    """A class that changes its notification would be published without the change."""
+    async with ct.connect() as service, service.subscribe(StockQuote) as quotes:
+        for _ in range(3):
+            await service.publish(Rounded("Telco", 80.4))
+            assert (await anext(quotes)).price == 80
+
+
+def test_a_field_with_an_invalid_name_is_refused_each_time() -> None:
+    """The second object would be published, and each broker would refuse it."""
+    made = made_class("Long", {"x" * 300: int}, {"__module__": __name__})
+    for number in range(3):
+        with pytest.raises(InvalidNotificationError, match="name"):
+            made(number).to_notification()

@@ -50,6 +50,12 @@ pack_asked: Final[Callable[..., bytes | None] | None] = getattr(NATIVE, "pack_as
 pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
 stamp_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "stamp_plain", None)
 stamp_copy: Final[Callable[..., Any] | None] = getattr(NATIVE, "stamp_copy", None)
+plain_fields: Final[Callable[..., dict[str, Any] | None] | None] = getattr(
+    NATIVE, "plain_fields", None
+)
+plain_values: Final[Callable[..., tuple[Any, ...] | None] | None] = getattr(
+    NATIVE, "plain_values", None
+)
 plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
 few_requested: Final[Callable[..., tuple[int, int, tuple[Any, ...]] | None] | None] = getattr(
     NATIVE, "few_requested", None

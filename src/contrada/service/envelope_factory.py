@@ -9,13 +9,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import force_setattr, replace
 
 from contrada.errors import InvalidValueError, ServiceError
 from contrada.model import Envelope, Notification
-from contrada.model.algebra.attributes import good_names
+from contrada.model.algebra.attributes import good_names, good_names_and_marks
 from contrada.model.algebra.notification import BEST_EFFORT, OWN, UNSTAMPED
 from contrada.model.codec import pack_plain, stamp_copy, stamp_plain
 from contrada.service.requests import notification_of
@@ -24,6 +24,8 @@ from contrada.service.subjects import Item
 
 if TYPE_CHECKING:
     from contrada.service.security.signatures import Signer
+
+T = TypeVar("T")
 
 PUBLISHER_BYTES_MAX: Final = 128
 """Bytes of a publisher's name in UTF-8. Beyond it: ServiceError."""
@@ -114,42 +116,51 @@ class EnvelopeFactory:
         """The envelope of the last mapping that `pack_dicts` has encoded just now."""
         return self._completed(UNSTAMPED, self._time_us)
 
-    def pack_dicts(self, items: list[Item], begin: int, most: int) -> list[bytes]:
+    def pack_dicts(
+        self, items: list[Item], begin: int, most: int, *, is_obvent: bool = False
+    ) -> list[bytes]:
         """The encodings of the first items from `begin`, stamped, at most `most`.
 
-        They end before an item that must be checked by itself, or signed.
+        They end before an item that must be checked by itself, or signed. Those of obvents have
+        type marks, too.
         """
         if pack_plain is None or self._sign is not None:
             return []
         number, now_us = self.sequence + 1, self.now_us()
-        made = pack_plain(
-            items, begin, most, self._prefix, self.publisher, number, now_us, good_names
+        good = good_names_and_marks if is_obvent else good_names
+        made = pack_plain(items, begin, most, self._prefix, self.publisher, number, now_us, good)
+        if made:
+            self.sequence += len(made)
+            self.has_told_time = True
+        return made
+
+    def stamp_dicts(
+        self, items: list[Item], begin: int, most: int, *, is_obvent: bool = False
+    ) -> list[Notification]:
+        """The stamped notifications of the first items from `begin`, as `pack_dicts`."""
+        if stamp_plain is None or self._sign is not None:
+            return []
+        number, now_us, name = self.sequence + 1, self.now_us(), self.publisher
+        of, good = Notification, good_names_and_marks if is_obvent else good_names
+        made = stamp_plain(
+            items, begin, most, self._prefix, name, number, now_us, good, of, UNSTAMPED
         )
         if made:
             self.sequence += len(made)
             self.has_told_time = True
         return made
 
-    def stamp_dicts(self, items: list[Item], begin: int, most: int) -> list[Notification]:
-        """The stamped notifications of the first items from `begin`, as `pack_dicts`."""
-        if stamp_plain is None or self._sign is not None:
-            return []
-        number, now_us, name = self.sequence + 1, self.now_us(), self.publisher
-        of = Notification
-        made = stamp_plain(
-            items, begin, most, self._prefix, name, number, now_us, good_names, of, UNSTAMPED
-        )
-        if made:
-            self.sequence += len(made)
-            self.has_told_time = True
-        return made
+    def pack_one(self, item: Item) -> list[bytes]:
+        """The encoding of one stamped item, if it is a mapping or an obvent that needs no check."""
+        make = self.pack_dicts
+        return make([item], 0, 1) if type(item) is dict else of_obvent(item, make)
 
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of the stamped item, if it can be made at once.
 
         Otherwise, and with a signer, the result of `best_effort`. Raises as `notification_of`.
         """
-        for packed in self.pack_dicts([item], 0, 1):
+        for packed in self.pack_one(item):
             return packed
         return self.best_effort(notification_of(item))
 
@@ -177,6 +188,17 @@ class EnvelopeFactory:
         if now_us > self._time_us:
             self._time_us, self._passed_us = now_us, passed_us
         return self._time_us
+
+
+def of_obvent(item: Item, make: Callable[..., list[T]]) -> list[T]:
+    """The result of `stamp_dicts` or `pack_dicts` for an obvent; empty for another item.
+
+    Also for an obvent that is not published as the mapping of its attributes and type marks.
+    """
+    # Classes of obvents have it; they belong to a room above this one.
+    find = getattr(type(item), "__obvent_attributes__", None)
+    attributes = None if find is None else find(item)
+    return [] if attributes is None else make([attributes], 0, 1, is_obvent=True)
 
 
 def with_identity(notification: Notification) -> Notification:

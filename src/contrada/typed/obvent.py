@@ -19,7 +19,13 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Predicate
 from contrada.typed.object_parts import is_unknown
-from contrada.typed.obvent_type import check_definition, read_obvent, to_notification, type_of
+from contrada.typed.obvent_type import (
+    check_definition,
+    plain_attributes,
+    read_obvent,
+    to_notification,
+    type_of,
+)
 from contrada.typed.predicate_rule import predicate_rule
 from contrada.typed.qos import EXPIRING, PRIORITIZED
 from contrada.typed.type_names import is_root, names_of, register, type_marks
@@ -114,9 +120,8 @@ class Obvent:
         made: Self = read_obvent(cls, notification)
         return made
 
-    def to_notification(self) -> Notification:
-        """Returns its notification. Raises InvalidObventError, InvalidNotificationError."""
-        return to_notification(self)
+    to_notification = to_notification
+    __obvent_attributes__ = plain_attributes
 
 
 def is_typed(notification: Notification) -> bool:
@@ -161,7 +166,8 @@ def _decorated(cls: type[Any], name: str | None, earlier: tuple[str, ...]) -> ty
     if not issubclass(cls, Obvent):
         for method in ("to_filters", "check_where", "lift", "from_notification"):
             setattr(cls, method, classmethod(getattr(Obvent, method).__func__))
-        cls.to_notification = Obvent.to_notification
+        cls.to_notification = to_notification
+        cls.__obvent_attributes__ = plain_attributes
     return cls
 
 

@@ -2,7 +2,7 @@
 
 Attributes and body entries that the reader's class does not have are kept, so that they can be
 published again. Decoding depends only on the names of the attributes, so a read plan is cached for
-each set of names. Then an object costs one check of its values' types, and one constructor call.
+each set of names. An object whose values need no check is encoded and decoded in one compiled step.
 
 Source: EPFL 2503 §3.3.3 (objects over the wire), §2.4.2 (types that evolve).
 """
@@ -13,9 +13,10 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, Final, get_origin
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from contrada.errors import InvalidObventError
+from contrada.model.codec import plain_fields, plain_values
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed.body_values import IS, OBVENT_NESTING_MAX, BodyCodec, body_codec_of
 from contrada.typed.object_parts import (
@@ -33,7 +34,7 @@ from contrada.typed.shapes import KINDS, Field, FieldKind, Shape, name_of, shape
 from contrada.typed.type_names import class_named, marks_of, names_of
 
 READINGS_MAX: Final = 256
-"""Cached read plans of a class, and cached sets of value types. Beyond it: all are dropped."""
+"""Cached read plans of a class. Beyond it: all are dropped."""
 
 
 GENERICS_MAX: Final = 256
@@ -53,7 +54,14 @@ class ObventCodec:
             self._place(each)
         self._get = _tuple_getter(attrgetter, [each.field.name for each in self._scalars])
         self._names = tuple(each.field.name for each in self._scalars)
-        self._plain_types: set[tuple[type, ...]] = set()
+        self._plain = {each.field.name: each.plain for each in self._scalars}
+        """The types by field of values that need no check."""
+        self._is_plain = not self._objects and not self._elements
+        self._is_read_plainly = (
+            self._is_plain
+            and shape.is_positional
+            and self._names == tuple(each.name for each in shape.fields)
+        )
         self._plans: dict[tuple[str, ...], _ReadPlan] = {}
 
     def _place(self, declared: Field) -> None:
@@ -71,15 +79,18 @@ class ObventCodec:
                 raise InvalidObventError(self._type_name, reason) from None
             self._elements.append(_BodyField(declared, element))
 
-    def plain_attributes_of(self, obvent: Any) -> Values | None:
+    def form_with(self, marks: Values) -> Values:
+        """Returns the attributes of an object with these marks, without its values."""
+        return dict.fromkeys(self._plain) | marks
+
+    def plain_attributes_of(self, obvent: Any, form: Values) -> Values | None:
         """Returns the attributes of an object with values that, by their types, need no check.
 
-        None for other objects, and for the first object with such types.
+        `form` is that of the object's marks. None for another object, and without compiled code.
         """
-        values = self._get(obvent)
-        if tuple(map(type, values)) not in self._plain_types or self._objects or self._elements:
+        if plain_fields is None or not self._is_plain:
             return None
-        return dict(zip(self._names, values, strict=True))
+        return plain_fields(obvent, self._plain, form)
 
     def write(self, obvent: Any, parts: Parts, prefix: str = "", depth: int = 0) -> None:
         """Adds the parts of an object, under a path. Raises InvalidObventError."""
@@ -130,37 +141,30 @@ class ObventCodec:
                     raise InvalidObventError(self._type_name, f"field {each.name!r} is absent")
         return values, rest if rest and (rest.attributes or rest.entries) else None
 
-    def read_plain(self, cls: type[Any], attributes: Any) -> Any:
-        """Returns the object if nothing needs a check, else None. Raises InvalidObventError."""
-        plan = self._plans.get(tuple(attributes))
-        if plan is None or not plan.is_whole:
+    def read_plain(self, cls: type[Any], attributes: Values, marks: Values) -> Any:
+        """Returns the object of attributes with these marks if nothing needs a check, else None.
+
+        Raises InvalidObventError.
+        """
+        if plain_values is None or not self._is_read_plainly:
             return None
-        found = plan.get(attributes)
-        if tuple(map(type, found)) not in plan.plain_types:
-            return None
-        return self._call(cls, *found)
+        found = plain_values(attributes, self._plain, marks)
+        return None if found is None else self._call(cls, found)
 
     def make(self, cls: type[Any], values: Values) -> Any:
         """Returns an object of this or an anonymous class. Raises InvalidObventError."""
-        return self._call(self.shape.make, cls, values)
+        return self._call(self.shape.make, (cls, values))
 
-    def _call(self, make: Callable[..., Any], *given: Any) -> Any:
+    def _call(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         try:
             return make(*given)
         except Exception as error:  # Its own __post_init__ or validators may raise anything.
             raise InvalidObventError(self._type_name, f"it cannot be made: {error!r}") from error
 
     def _flat(self, obvent: Any) -> Values:
-        values = self._get(obvent)
-        types = tuple(map(type, values))
-        if types not in self._plain_types:
-            values = tuple(map(self._encode, self._scalars, values))
-            if _are_plain(self._scalars, types):
-                _with_room(self._plain_types).add(types)
-            elif UnsetType in types:
-                pairs = zip(self._names, values, strict=True)
-                return {name: value for name, value in pairs if value is not UNSET}
-        return dict(zip(self._names, values, strict=True))
+        values = map(self._encode, self._scalars, self._get(obvent))
+        pairs = zip(self._names, values, strict=True)
+        return {name: value for name, value in pairs if value is not UNSET}
 
     def _encode(self, declared: "_ScalarField", value: Any) -> Any:
         if type(value) in declared.plain or (value is UNSET and declared.field.may_be_unset):
@@ -190,12 +194,6 @@ class ObventCodec:
 
     def _new_plan(self, names: tuple[str, ...]) -> "_ReadPlan":
         plan = _ReadPlan(names, self._scalars, [each.field.name for each in self._objects])
-        # The constructor takes exactly these, in this order.
-        plan.is_whole = (
-            self.shape.is_positional
-            and not plan.unknown
-            and plan.keys == tuple(each.name for each in self.shape.fields)
-        )
         _with_room(self._plans)[names] = plan
         return plan
 
@@ -292,32 +290,18 @@ class _ReadPlan:
             found = next((it for it in (each.field.name, *each.field.aliases) if it in names), None)
             if found is not None:
                 pairs.append((found, each))
-        self.get = _tuple_getter(itemgetter, [name for name, _ in pairs])
+        self._get = _tuple_getter(itemgetter, [name for name, _ in pairs])
         self._scalars = [each for _, each in pairs]
-        self.keys = tuple(each.field.name for each in self._scalars)
-        self.plain_types: set[tuple[type, ...]] = set()
         read = {name for name, _ in pairs} | set(objects)
         known = (MARK_PREFIX, *(f"{name}." for name in objects))
         self.unknown = [it for it in names if it not in read and not it.startswith(known)]
-        self.is_whole = False
 
     def values(self, attributes: Mapping[str, Any], type_name: str) -> Values:
-        found = self.get(attributes)
-        types = tuple(map(type, found))
-        if types not in self.plain_types:
-            try:
-                pairs = zip(self._scalars, found, strict=True)
-                found = tuple(it.restore(value) for it, value in pairs)
-            except ValueError as error:
-                raise InvalidObventError(type_name, str(error)) from None
-            if _are_plain(self._scalars, types):
-                _with_room(self.plain_types).add(types)
-        return dict(zip(self.keys, found, strict=True))
-
-
-def _are_plain(scalars: list[_ScalarField], types: tuple[type, ...]) -> bool:
-    """Whether values of these types are the same when encoded."""
-    return all(kind in each.plain for each, kind in zip(scalars, types, strict=True))
+        pairs = zip(self._scalars, self._get(attributes), strict=True)
+        try:
+            return {each.field.name: each.restore(value) for each, value in pairs}
+        except ValueError as error:
+            raise InvalidObventError(type_name, str(error)) from None
 
 
 _PLAIN: Final = {KINDS[cls]: cls for cls in (type(None), bool, int, float, str, bytes)}

@@ -6,13 +6,13 @@ Source: EPFL 2503 §3.3, §3.4.1 (all instances of a type, its subtypes too), §
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification, mark_name
-from contrada.model.algebra.notification import from_plain
+from contrada.model.algebra.notification import values_of
 from contrada.model.algebra.value_set import ABSENT
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed import type_names
@@ -27,7 +27,7 @@ from contrada.typed.object_parts import (
     rest_of,
 )
 from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
-from contrada.typed.qos import Qos, qos_of
+from contrada.typed.qos import NOTHING, Qos, qos_of
 from contrada.typed.shapes import FieldKind, Shape, own_fields
 
 logger: Final = logging.getLogger("contrada.typed")
@@ -57,17 +57,24 @@ class ObventType:
         self.marks = dict.fromkeys(type_names.marks_of(cls), True)
         self.required_marks = type_names.required_marks_of(cls)
         self.filters = Filter(dict.fromkeys(self.required_marks, True))
+        self.codec = codec_of(cls)
+        self.form = self.codec.form_with(self.marks)
+        """The attributes of its objects, without values."""
         _check_names(self.name, self.codec.shape.by_name)
-
-    @cached_property
-    def codec(self) -> ObventCodec:
-        """The codec of its objects."""
-        return codec_of(self.cls)
 
     @cached_property
     def qos(self) -> Qos:
         """The delivery guarantees of its objects."""
         return qos_of(self.cls)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether its objects are published as mappings are, without options."""
+        cls = self.cls
+        if type_names.is_root(cls) or hasattr(cls, "chosen_dissemination"):
+            return False
+        # A class may make its notifications in a way of its own.
+        return cls.to_notification is to_notification and self.qos == NOTHING
 
     def check_where(self, where: Filter | FilterSet) -> Filter | FilterSet:
         """See `Obvent.check_where`."""
@@ -180,11 +187,23 @@ def to_notification(obvent: Any) -> Notification:
     if is_unknown(cls):
         return _to_whole_notification(obvent, type_of(known_of(cls)), rest_of(obvent))
     kind = type_of(cls)
-    attributes = kind.codec.plain_attributes_of(obvent)
+    attributes = kind.codec.plain_attributes_of(obvent, kind.form)
     if attributes is None:
         return _to_whole_notification(obvent, kind, None)
-    attributes.update(kind.marks)
-    return from_plain(attributes, kind.qos.envelope_of(obvent))
+    return Notification.from_attributes(attributes, b"", "", kind.qos.envelope_of(obvent))
+
+
+def plain_attributes(obvent: Any) -> dict[str, Any] | None:
+    """Returns the attributes and marks of an object that is published as a mapping of these.
+
+    None for any other: one with parts in a body, an unknown type, or a guarantee, and for one of a
+    class with a `to_notification` of its own.
+    """
+    cls = type(obvent)
+    kind = type_of(cls)
+    if kind.cls is not cls or not kind.is_plain:
+        return None
+    return kind.codec.plain_attributes_of(obvent, kind.form)
 
 
 def _to_whole_notification(obvent: Any, kind: ObventType, rest: Rest | None) -> Notification:
@@ -203,10 +222,11 @@ def _to_whole_notification(obvent: Any, kind: ObventType, rest: Rest | None) -> 
 class ReceivedType:
     """The class of objects with attributes of these names, and their marks."""
 
-    __slots__ = ("is_known", "kind", "marks")
+    __slots__ = ("all_marks", "is_known", "kind", "marks")
 
     def __init__(self, subscribed: ObventType, names: tuple[str, ...]) -> None:
         self.marks = type_names.type_marks(names)
+        self.all_marks = dict.fromkeys((it for it in names if it.startswith(MARK_PREFIX)), True)
         carried = set(self.marks)
         if type_names.is_root(subscribed.cls):  # Decorated classes do not inherit from it.
             marked = type_names.conforming_classes(carried)
@@ -227,15 +247,22 @@ class ReceivedType:
 
 def read_obvent(cls: type[Any], notification: Notification) -> Any:
     """Returns the object of a notification; see `Obvent.from_notification`."""
-    attributes = notification.attributes
+    attributes = values_of(notification)
     subscribed = type_of(cls)
-    received = _received_type(subscribed, attributes)
+    if subscribed.marks and not notification.body:
+        made = subscribed.codec.read_plain(subscribed.cls, attributes, subscribed.marks)
+        if made is not None:  # An object of this class itself, as mostly.
+            return made
+    names = (*attributes,)
+    received = subscribed.received_types.get(names)
+    if received is None or subscribed.registrations != type_names.registrations():
+        received = _received_type(subscribed, names)
     for mark in received.kind.required_marks:
         if attributes[mark] is not True:
             raise InvalidObventError(subscribed.name, "the notification is not of this type")
     codec = received.kind.codec
     if received.is_known and not notification.body:
-        made = codec.read_plain(received.kind.cls, attributes)
+        made = codec.read_plain(received.kind.cls, attributes, received.all_marks)
         if made is not None:
             return made
     values, rest = codec.read(Parts.of(notification, received.kind.name))
@@ -247,14 +274,14 @@ def read_obvent(cls: type[Any], notification: Notification) -> Any:
     )
 
 
-def _received_type(subscribed: ObventType, attributes: Mapping[str, Any]) -> ReceivedType:
-    known, names = subscribed.received_types, tuple(attributes)
+def _received_type(subscribed: ObventType, names: tuple[str, ...]) -> ReceivedType:
+    known = subscribed.received_types
     if subscribed.registrations != type_names.registrations():  # Objects may be of a new class.
         known.clear()
         subscribed.registrations = type_names.registrations()
     found: ReceivedType | None = known.get(names)
     if found is None:
-        is_of_type = all(name in attributes for name in subscribed.required_marks)
+        is_of_type = all(name in names for name in subscribed.required_marks)
         if not is_of_type or (
             type_names.is_root(subscribed.cls) and not type_names.type_marks(names)
         ):

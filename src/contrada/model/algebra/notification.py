@@ -434,6 +434,11 @@ _get_values: Final = _slots["_values"].__get__
 _set_keys: Final = _slots["_keys"].__set__
 
 
+def values_of(notification: Notification) -> dict[str, Values]:
+    """Returns the attributes themselves, which nobody may change."""
+    return _get_values(notification) or notification._read()
+
+
 def keys_in(values: Values) -> tuple[Key, ...]:
     """Returns the keys of one value, or of several, sorted."""
     if type(values) is tuple:

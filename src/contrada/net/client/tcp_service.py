@@ -296,9 +296,9 @@ class TcpService(BaseService):
             self._durable.give_up(ServiceClosedError("the service is closed"))
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
-        if not options and type(item) is dict and self.reconnection.is_up and not trace_spans.is_on:
+        if not options and self.reconnection.is_up and not trace_spans.is_on:
             self.reconnection.check()
-            made = self._stamp.pack_dicts([item], 0, 1)
+            made = self._stamp.pack_one(item)
             if made:
                 assert self._publishing is not None, "it was opened"
                 answer = self._publishing.add_one(made[0])
