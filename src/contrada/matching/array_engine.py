@@ -218,12 +218,10 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        segment, work = self._segment, budget()
-        arrays = segment.arrays
-        answer: Any = None
+        arrays, work, answer = self._segment.arrays, budget(), None
         if found_keys is not None and work is None and not self._system_names:
             span = given.span if type(given) is Notification else given
-            answer = found_keys(span, segment.compiler.attrs, arrays.memory)
+            answer = found_keys(span, self._segment.compiler.attrs, arrays.memory)
             if type(answer) is list:  # As mostly.
                 return answer
         if answer is None:
@@ -253,12 +251,11 @@ class ArrayEngine(Generic[K]):
 
     def _message(self, given: packed.Given | bytes, envelope: Envelope) -> bytes:
         """Returns the attributes as msgpack, with those of the envelope that filters ask for."""
-        # A dict, the usual case, first: `isinstance` of an abstract class takes five times as long.
-        if type(given) is dict:
-            message = self._packed(given)
-        elif isinstance(given, bytes):
+        if isinstance(given, bytes):
             message = given
-        elif isinstance(given, Notification):
+        elif type(given) is not dict and isinstance(
+            given, Notification
+        ):  # An abstract class: slow.
             message, envelope = given.span, given.envelope
         else:
             message = self._packed(given)
