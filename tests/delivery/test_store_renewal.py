@@ -230,6 +230,8 @@ def test_replay_keeps_records_not_positions() -> None:
         (3, 6 + RESTORED_GAP, 2),
         (3, 6 + 3 * RESTORED_GAP, 2),
         (9, 6 + RESTORED_GAP, 0),
+        (0, RESTORED_GAP // 2, RESTORED_GAP // 2 - 1),
+        (0, RESTORED_GAP // 2 + 1, 0),
     ],
 )
 def test_positions_left_out_are_no_loss(read: int, position: int, count: int) -> None:

@@ -172,6 +172,16 @@ def test_a_named_class_has_its_characters(name: str) -> None:
     assert {code for code in range(256) if one.contains(chr(code))} == set(map(ord, CLASSES[name]))
 
 
+@pytest.mark.parametrize("place", [r"\b", r"\B"])
+def test_places_between_characters_are_edges_of_words_or_not(place: str) -> None:
+    """A control character would count as the continuation of a character of several bytes."""
+    one = sets.matches(f"(?s)^.{place}.$")
+    expected = re.compile(rf"(?s)\A.{place}.\Z", re.ASCII)
+    for text in map("".join, product(map(chr, range(128)), "\0a!")):
+        assert one.contains(text) is bool(expected.match(text))
+        assert one.contains(text[::-1]) is bool(expected.match(text[::-1]))
+
+
 @given(st.characters(codec="utf-8"), st.characters(codec="utf-8"))
 @example("k", "\u212a")
 @example("ß", "ẞ")

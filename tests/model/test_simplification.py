@@ -21,6 +21,7 @@ TABLE = [  # before, after in any order
     (["a = 1", "b = 1"], ["a = 1", "b = 1"]),
     (["a contains 'x'", "a contains 'xy'", "a = 'axb' and c = 1"], ["a contains 'x'"]),
     (["a prefix 'x'", "a prefix 'xy' and b any", "everything"], ["everything"]),
+    (["a (= 1 | contains 'x')", "a = 'axb' and b = 1"], ["a (= 1 | contains 'x')"]),
     (["a < 1 and a > 2", "b = 1"], ["b = 1"]),
     (["a nothing"], []),
     ([], []),

@@ -127,7 +127,9 @@ def _run_tests(item: WorkItem, tests: list[str], covering: CoveringTests) -> Wor
     seconds = START_SECONDS + 5 * covering.seconds(tests)
     # cosmic-ray ends the tests after their time, but not after Ctrl-C: an endless loop would stay.
     last_end = ("timeout", "--signal=KILL", str(seconds + 10))
-    command = shlex.join((*last_end, *PYTEST, "-x", "--tb=no", f"@{chosen}"))
+    # cosmic-ray keeps standard output only; pytest reports a failed import on standard error.
+    with_errors = ("sh", "-c", 'exec "$@" 2>&1', "sh")
+    command = shlex.join((*with_errors, *last_end, *PYTEST, "-x", "--tb=no", f"@{chosen}"))
     return mutate_and_test(item.mutations, command, seconds)
 
 

@@ -16,6 +16,9 @@ from scipy.stats import binomtest
 CONTROL: Final = "core/NoOp"
 """The operator of cosmic-ray that changes nothing: tests that fail with it fail by themselves."""
 
+FAILURES: Final = ("\nFAILED ", "\nERROR ", "ImportError while loading conftest")
+"""What pytest writes of a failed test, and of modules that no test can import."""
+
 NO_TEST: Final = "no test executes this line"
 FOUND: Final = ("killed", "timed out")
 OUTCOMES: Final = (*FOUND, "equivalent", "survived", "no test", "unclear")
@@ -37,7 +40,8 @@ EQUIVALENTS: Final = read_equivalents()
 def outcome_of(result: WorkResult) -> str:
     """Returns one of `OUTCOMES`.
 
-    A mutant is unclear if the tests ended without the name of a failed one.
+    A mutant with which the package cannot be imported is killed. One is unclear if the tests ended
+    otherwise without the name of a failed one.
     """
     output = result.output or ""
     if output == NO_TEST:
@@ -46,7 +50,7 @@ def outcome_of(result: WorkResult) -> str:
         return "equivalent" if change_of(result) in EQUIVALENTS else "survived"
     if output == "timeout":
         return "timed out"
-    return "killed" if "\nFAILED " in output or "\nERROR " in output else "unclear"
+    return "killed" if any(each in output for each in FAILURES) else "unclear"
 
 
 def change_of(result: WorkResult) -> tuple[str, str, str]:
