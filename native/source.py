@@ -135,14 +135,13 @@ def address_of(given):
 '''
 
 _KEYS: Final = '''\
-def found_keys(given, dict asked, size_t memory):
+def found_keys(list found, given, dict asked, size_t memory):
     """Returns the keys of a mapping, of the attributes in `asked`, or of a span, by one call.
 
     None for a mapping that is not plain, or another type; the answer of the kernel `match` if more
-    is to be done.
+    is to be done. `found` is the empty list for the keys: made here, it might collect cycles, and
+    so run code that matches, too, or frees the memory.
     """
-    # Before all else: it may collect cycles, and so run code that matches, too.
-    cdef list found = []
     cdef Memory* m = <Memory*>memory
     cdef PlainWriter writer = _writer
     cdef Bytes message
@@ -159,11 +158,9 @@ def found_keys(given, dict asked, size_t memory):
     else:
         return None
     answer = match_match_in_c(message, m)
-    if answer < 0 or answer & 3:
-        return answer
     for place in range(answer >> 2):
         found.append(m.out.at[place])
-    return found
+    return answer if answer < 0 or answer & 3 else found
 '''
 
 

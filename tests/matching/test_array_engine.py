@@ -2,7 +2,8 @@
 
 import gc
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -316,14 +317,21 @@ def test_attributes_inside_objects_are_checked(compiled: Any) -> None:
     assert index.match({"unasked": {"city": "Kiel"}, "size": 5}) == [2]
 
 
-class Matcher:
-    """An object that matches when it is collected."""
+def renew(engine: Any) -> None:
+    """Replaces the segment of an engine, and frees the former."""
+    engine.begin_renewal()
+    while engine.maintain():
+        pass
 
-    def __init__(self, engine: Any) -> None:
-        self.engine, self.cycle = engine, self
+
+class Collected:
+    """An object that uses the engine when it is collected."""
+
+    def __init__(self, use: Callable[[], None]) -> None:
+        self.use, self.cycle = use, self
 
     def __del__(self) -> None:
-        self.engine.match({"b": 1})
+        self.use()
 
 
 @pytest.fixture
@@ -336,8 +344,9 @@ def _collector() -> Iterator[None]:
 
 @needs_native
 @pytest.mark.usefixtures("_collector")
-def test_a_finalizer_that_matches_leaves_another_match_as_it_is() -> None:
-    """A notification would get the keys of another one, or have its attributes."""
+@pytest.mark.parametrize("use", [lambda engine: engine.match({"b": 1}), renew])
+def test_a_finalizer_leaves_a_match_as_it_is(use: Any) -> None:
+    """A notification would get the keys of another one, or be matched in freed memory."""
     engine = new_engine(True)
     for key in range(40):
         engine.add(key, (ct.Filter({"a" if key < 20 else "b": 1}),))
@@ -345,7 +354,7 @@ def test_a_finalizer_that_matches_leaves_another_match_as_it_is() -> None:
     for allocations in range(1, 40):
         gc.collect()
         gc.set_threshold(0)
-        Matcher(engine)
+        Collected(partial(use, engine))
         gc.set_threshold(allocations)
         found = engine.match({"a": 1})
         gc.set_threshold(0)

@@ -218,29 +218,30 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        arrays, work, answer = self._segment.arrays, budget(), None
+        keys: list[Any] = []  # First: a collection of cycles may run code that frees the arrays.
+        work, span = budget(), given.span if type(given) is Notification else given
+        arrays, answer = self._segment.arrays, None
         if found_keys is not None and work is None and not self._system_names:
-            span = given.span if type(given) is Notification else given
-            answer = found_keys(span, self._segment.compiler.attrs, arrays.memory)
+            answer = found_keys(keys, span, self._segment.compiler.attrs, arrays.memory)
             if type(answer) is list:  # As mostly.
                 return answer
-        if answer is None:
-            answer = arrays.bounded(work, match, self._message(given, envelope))
-        while answer < 0:
-            message = self._message(given, envelope)
-            if answer >> 2 == UNREADABLE:
-                rewritten = packed.reencode(self._exactly(given, envelope))
-                assert rewritten.span != message, "the encoding is readable"
-                return self.match(rewritten)
-            arrays.grow_for(answer >> 2)
-            answer = arrays.bounded(work, match, message)
+        if answer is None or answer < 0:  # Code of the caller may run here, too.
+            message, arrays = self._message(given, envelope), self._segment.arrays
+            answer = arrays.bounded(work, match, message) if answer is None else answer
+            while answer < 0:
+                if answer >> 2 == UNREADABLE:
+                    rewritten = packed.reencode(self._exactly(given, envelope))
+                    assert rewritten.span != message, "the encoding is readable"
+                    return self.match(rewritten)
+                arrays.grow_for(answer >> 2)
+                answer = arrays.bounded(work, match, message)
         if answer & 2:
             self._drift.improve(self._segment.assignment)
         if answer < 4:
             return []
-        found = arrays.out[: answer >> 2].tolist()
+        found = keys or arrays.out[: answer >> 2].tolist()
         if answer & 1 == 0:
-            return found  # type: ignore[no-any-return]
+            return found
         if arrays.counters.doubted[0]:
             return self._verified(found, self._exactly(given, envelope))
         return self._keys_at(found)
@@ -253,12 +254,10 @@ class ArrayEngine(Generic[K]):
         """Returns the attributes as msgpack, with those of the envelope that filters ask for."""
         if isinstance(given, bytes):
             message = given
-        elif type(given) is not dict and isinstance(
-            given, Notification
-        ):  # An abstract class: slow.
-            message, envelope = given.span, given.envelope
-        else:
+        elif type(given) is dict or not isinstance(given, Notification):  # An abstract class: slow.
             message = self._packed(given)
+        else:
+            message, envelope = given.span, given.envelope
         return packed.with_envelope(message, envelope, self.envelope) if self.envelope else message
 
     def _packed(self, attributes: Mapping[str, Any]) -> bytes:
