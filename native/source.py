@@ -97,7 +97,7 @@ def _constant_texts(constants: dict[str, Any]) -> tuple[list[str], list[str]]:
     return c, cython
 
 
-_HEAD: Final = """\
+_HEAD: Final = '''\
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # Made by native/source.py of the kernels in Python. Do not edit.
 cimport cython
@@ -105,8 +105,12 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from cpython.buffer cimport PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
 
 cdef extern from "Python.h":
+    """
+    #define new_object_of(kind) PyType_GenericAlloc((PyTypeObject*)(kind), 0)
+    """
     void untrack "PyObject_GC_UnTrack"(object)
-"""
+    object new_object "new_object_of"(object)
+'''
 
 _BUFFERS: Final = '''\
 cdef int get_buffer(object given, Py_buffer* held, Py_ssize_t item, int dimensions) except -1:

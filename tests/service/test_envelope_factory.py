@@ -83,6 +83,7 @@ def test_time_goes_on_where_the_clock_was_put_back(monkeypatch: pytest.MonkeyPat
     start_us = stamp.now_us()
     assert start_us == 3_600 * 10**6
     clock_s = 0
+    assert stamp.now_us() == start_us
     times_us = [stamp.now_us() for _ in range(40)]
     assert times_us == sorted(times_us)
     assert times_us[-1] == start_us + 20, "half as fast"

@@ -72,7 +72,13 @@ class NotificationForwarder:
             self._admission.check_forwarded(origin, message)
         whole = message.notifications
         # Too much work raises here, before any change: the caller retries in parts.
-        in_time, interests = self._find_next_hops(whole, now_us)
+        envelope = whole[0].envelope if type(whole) is tuple and len(whole) == 1 else None
+        interests: Sequence[NextHops]
+        if envelope is not None and envelope.ttl_us is None:  # As mostly, at half the cost.
+            numbers = self._index.match(whole[0])
+            in_time, interests = whole, (self.next_hops.find(numbers) if numbers else NOBODY,)
+        else:
+            in_time, interests = self._find_next_hops(whole, now_us)
         forwarding, refused = self._forwarding, {}
         if forwarding.uses_advertisements and isinstance(origin, Client):
             refused = self._find_unadvertised(origin, in_time)
@@ -85,8 +91,8 @@ class NotificationForwarder:
             admitted, interests = self._admit(origin, message, interests, refused, effects)
         assembler = self._assembler
         if len(admitted) == 1 and not assembler.by_origin and not forwarding.floods:
-            interest, time_us = interests[0], admitted[0].envelope.time_us
-            latest_us = assembler.clock_us + assembler.ahead_max_us
+            interest, time_us = interests[0], (envelope or admitted[0].envelope).time_us
+            latest_us = now_us + assembler.ahead_max_us
             is_here = not (interest.next_hops or interest.parts)
             if is_here and time_us is not None and assembler.learned_us <= time_us <= latest_us:
                 # As mostly: for clients alone, and without patterns only the time advances.
@@ -95,6 +101,19 @@ class NotificationForwarder:
                 for client, identities in interest.clients:
                     effects.append(messages.Deliver(client, identities, admitted))
                 return effects, []
+        assembler.begin_turn(now_us)
+        return effects, self._forward(origin, message, admitted, interests, effects)
+
+    def _forward(
+        self,
+        origin: messages.Origin,
+        message: Publish,
+        admitted: Notifications,
+        interests: Sequence[NextHops],
+        effects: list[Effect],
+    ) -> list[Action]:
+        """Adds the deliveries and copies of notifications to the effects; returns the actions."""
+        forwarding, assembler = self._forwarding, self._assembler
         onward: dict[messages.Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
         for interest, batch in _group_by_next_hops(admitted, interests):
@@ -113,7 +132,7 @@ class NotificationForwarder:
                 actions += assembler.learn_all(_times_us(batch))
         if onward:
             effects += self._copies(message, onward)
-        return effects, actions
+        return actions
 
     def _copies(
         self, message: Publish, onward: dict[messages.Neighbour, list[Notifications]]
@@ -173,10 +192,8 @@ class NotificationForwarder:
 
         The next hops are mostly one cached object. Raises LimitError.
         """
-        is_one = type(notifications) is tuple and len(notifications) == 1
-        is_lasting = is_one and notifications[0].envelope.ttl_us is None
-        in_time = notifications if is_lasting else _drop_expired(notifications, now_us)
-        if len(in_time) == 1:  # The most frequent case, at half the cost.
+        in_time = _drop_expired(notifications, now_us)
+        if len(in_time) == 1:  # At half the cost.
             numbers = self._index.match(in_time[0])
             return in_time, (self.next_hops.find(numbers) if numbers else NOBODY,)
         interests: list[NextHops] = []

@@ -195,7 +195,6 @@ class Router:
 
     def publish(self, origin: Origin, message: Publish, now_us: int) -> list[messages.Effect]:
         """As `handle` of a received publication, the most frequent event, without its object."""
-        self._assembler.begin_turn(now_us)
         try:
             effects, actions = self._notifications.publish(origin, message, now_us)
         except RefusedError as refusal:

@@ -253,7 +253,8 @@ class Dispatcher:
         each entry of a queue.
         """
         effects = self._events.publish(origin, message, now_us)
-        self._since_upkeep += len(message.notifications)
+        count = len(message.notifications)
+        self._since_upkeep += count
         if self._since_upkeep >= NOTIFICATIONS_PER_UPKEEP:
             self.router.maintain(self._since_upkeep * UPKEEP_UNITS_OF_NOTIFICATION)
             self._since_upkeep = 0
@@ -263,7 +264,7 @@ class Dispatcher:
             for each in refused:
                 self._links[origin].refuse(each)
             return pending, None
-        self._published += len(message.notifications)
+        self._published += count
         if not refused:  # As mostly.
             return pending, None
         faults = [each for each in refused if each.reason is not messages.Reason.DUPLICATE]

@@ -50,7 +50,8 @@ class EnvelopeFactory:
         self.sequence = 0
         """The highest number in use, as far as known."""
         self._time_us = 0
-        self._passed_us = time.monotonic_ns() // 1000
+        self._slowed_ns = 0
+        """The monotonic time up to which half the pace is counted; 0 while the clock is ahead."""
         self.has_told_time = False
         """Whether a notification was stamped by the clock: then none earlier is published."""
 
@@ -180,13 +181,17 @@ class EnvelopeFactory:
 
     def now_us(self) -> int:
         """The time of the clock, never backwards, and never constant for long."""
-        passed_us = time.monotonic_ns() // 1000
-        slowed_us = self._time_us + (passed_us - self._passed_us) // 2
         now_us = time.time_ns() // 1000
-        if now_us < slowed_us:
-            now_us = slowed_us
-        if now_us > self._time_us:
-            self._time_us, self._passed_us = now_us, passed_us
+        if now_us > self._time_us:  # As mostly.
+            self._time_us, self._slowed_ns = now_us, 0
+            return now_us
+        passed_ns = time.monotonic_ns()
+        if self._slowed_ns:
+            gained_us = (passed_ns - self._slowed_ns) // 2000
+            self._time_us += gained_us
+            self._slowed_ns += 2000 * gained_us
+        else:
+            self._slowed_ns = passed_ns
         return self._time_us
 
 

@@ -34,6 +34,10 @@ if not cython.compiled:
         look at each of those in queues. Compiled, it is `PyObject_GC_UnTrack`.
         """
 
+    def new_object(kind: type) -> object:
+        """Returns an object with empty slots. Compiled, it is `PyType_GenericAlloc`."""
+        return object.__new__(kind)
+
 
 HEAD: Final = b"\x93\x01\xacnotification\x94"
 """Version and kind, before the attributes."""
@@ -282,7 +286,6 @@ class PlainWriter:
 
 
 _writer = cython.declare(PlainWriter, PlainWriter())
-new_object = cython.declare(object, object.__new__)
 
 
 def pack_plain(
