@@ -397,6 +397,15 @@ async def test_a_notification_of_its_own_is_published() -> None:
             assert (await anext(quotes)).price == 80
 
 
+def test_a_later_notification_of_its_own_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that replaces the method once objects were published would have no effect."""
+    make = EnvelopeFactory("desk").stamp_dicts
+    QUOTE.to_notification()
+    assert bool(of_obvent(QUOTE, make)) == (NATIVE is not None)
+    monkeypatch.setattr(StockQuote, "to_notification", lambda _: Notification({"price": 0.0}))
+    assert of_obvent(QUOTE, make) == []
+
+
 def test_a_field_with_an_invalid_name_is_refused_each_time() -> None:
     """The second object would be published, and each broker would refuse it."""
     made = made_class("Long", {"x" * 300: int}, {"__module__": __name__})

@@ -70,11 +70,8 @@ class ObventType:
     @cached_property
     def is_plain(self) -> bool:
         """Whether its objects are published as mappings are, without options."""
-        cls = self.cls
-        if type_names.is_root(cls) or hasattr(cls, "chosen_dissemination"):
-            return False
-        # A class may make its notifications in a way of its own.
-        return cls.to_notification is to_notification and self.qos == NOTHING
+        is_elsewhere = hasattr(self.cls, "chosen_dissemination")
+        return not type_names.is_root(self.cls) and not is_elsewhere and self.qos == NOTHING
 
     def check_where(self, where: Filter | FilterSet) -> Filter | FilterSet:
         """See `Obvent.check_where`."""
@@ -201,7 +198,8 @@ def plain_attributes(obvent: Any) -> dict[str, Any] | None:
     """
     cls = type(obvent)
     kind = type_of(cls)
-    if kind.cls is not cls or not kind.is_plain:
+    # A class may have a way of its own to make notifications, also since its first object.
+    if kind.cls is not cls or not kind.is_plain or cls.to_notification is not to_notification:
         return None
     return kind.codec.plain_attributes_of(obvent, kind.form)
 
