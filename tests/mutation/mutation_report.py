@@ -16,8 +16,11 @@ from scipy.stats import binomtest
 CONTROL: Final = "core/NoOp"
 """The operator of cosmic-ray that changes nothing: tests that fail with it fail by themselves."""
 
-FAILURES: Final = ("\nFAILED ", "\nERROR ", "ImportError while loading conftest")
-"""What pytest writes of a failed test, and of modules that no test can import."""
+FAILURES: Final = (
+    *("\nFAILED ", "\nERROR "),
+    *("ImportError while loading conftest", "Fatal Python error"),
+)
+"""What pytest writes of a failed test, of modules that no test can import, and of a crash."""
 
 NO_TEST: Final = "no test executes this line"
 FOUND: Final = ("killed", "timed out")
@@ -40,8 +43,8 @@ EQUIVALENTS: Final = read_equivalents()
 def outcome_of(result: WorkResult) -> str:
     """Returns one of `OUTCOMES`.
 
-    A mutant with which the package cannot be imported is killed. One is unclear if the tests ended
-    otherwise without the name of a failed one.
+    A mutant that prevents the import of the package, or crashes the process, is killed. One is
+    unclear if the tests ended otherwise without the name of a failed one.
     """
     output = result.output or ""
     if output == NO_TEST:

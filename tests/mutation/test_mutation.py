@@ -93,6 +93,7 @@ def _result(outcome: str, output: str) -> WorkResult:
         ("killed", ".F\nFAILED tests/a.py::test_a - assert 1 == 2\n", "killed"),
         ("killed", "\nERROR tests/a.py - TypeError\n", "killed"),
         ("killed", "ImportError while loading conftest '/a/conftest.py'.\n", "killed"),
+        ("killed", "Fatal Python error: Segmentation fault\n", "killed"),
         ("killed", "timeout", "timed out"),
         ("killed", "no tests ran in 0.1s", "unclear"),
         ("survived", "2 passed", "survived"),
