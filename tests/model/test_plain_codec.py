@@ -401,6 +401,16 @@ def test_cut_bytes_are_read_as_by_the_model() -> None:
         check_decoding(data[:end] + data[end + 1 :])
 
 
+@pytest.mark.parametrize("lead", [b"\x7f", b"\x90", b"\xdc\x00\x10", b"\xdf\x00\x10\x00\x00"])
+def test_attributes_that_are_no_map_are_read_as_by_the_model(lead: bytes) -> None:
+    """A message that other readers refuse would be delivered to some."""
+    attributes = {f"n{place}": place for place in range(16)}
+    data = to_msgpack(Notification(attributes, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    check_decoding(data, is_usual=True)
+    assert data.count(b"\xde\x00\x10") == 1
+    check_decoding(data.replace(b"\xde\x00\x10", lead))
+
+
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS)
 @pytest.mark.parametrize("time", TIMES, ids=bytes.hex)
 @pytest.mark.parametrize("tail", [b"\xc4\x00\xa0", b"\xc6\0\0\0\x02\xcf\xcf\xa1t", b"\xc4\x01\xa0"])
