@@ -62,6 +62,20 @@ def test_two_values_of_one_hash_give_a_key_once(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
+def test_a_filter_gives_its_key_once_where_two_values_had_one_hash_before(compiled: Any) -> None:
+    """A filter of two values would be met twice if its hash was that of two values already."""
+    x, y = of_one_hash()
+    index: ct.Index[int] = new_index(compiled)
+    index.add(0, ct.Filter("a = -1"))
+    index.add(2, ct.Filter("b = -1"))
+    index.add(3, ct.Filter(f"b = {y}"))
+    index.add(4, ct.Filter(f"a = {x}"))
+    index.add(1, ct.Filter(f"a in ({x}, -7)"))
+    assert sorted(index.match({"a": -7, "b": y})) == [1, 3]
+    assert sorted(index.match({"a": x, "b": y})) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
     """A key would lose the filter that it had."""
     index: ct.Index[int] = new_index(compiled)

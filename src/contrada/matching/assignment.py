@@ -103,10 +103,12 @@ class Assignment:
             (bucket, self.arrays.hang(bucket, number, hung, by_value=by_value, alone=alone))
             for bucket, by_value in buckets.items()
         ]
-        if choice is not None and len(places) > 1 and not all(p.is_value for p in choice.places):
-            # One text may have two such parts: from now on matches drop repeated filters, which
-            # costs some time.
-            self.arrays.counters.several[0] = 1
+        if choice is not None and choice.places and len(places) > 1:
+            # One text may have two parts: from now on matches drop repeated filters, which costs
+            # some time.
+            are_values = all(each.is_value for each in choice.places)
+            repeats = schema.SEVERAL_PLACES if are_values else schema.REPEATS
+            self.arrays.counters.several[0] |= repeats
         filters = self.arrays.filters
         filters.place[number] = self._chains.of_places(places)
         filters.at[number] = places[0][1] if places else 0
@@ -191,7 +193,7 @@ class Assignment:
             if place.column >= schema.GRAMS:
                 self.arrays.enter_gram(attr, operand)
         if found & 2:  # Two places share a hash, and a value of one may lead to a filter twice.
-            self.arrays.counters.several[0] = 1
+            self.arrays.counters.several[0] |= schema.SHARED_HASH
         return found >> 2, found & 1 == 1 and place.decides
 
     def _presence_bucket(self, attr: int) -> int:

@@ -34,7 +34,15 @@ from contrada.matching.kernels.filter_reader import (
     read_filters,
 )
 from contrada.matching.kernels.memory import Rows
-from contrada.matching.kernels.schema import EPOCHS_MAX, GONE, USES_BYTES, VERIFY, WIDER, WORDS_MASK
+from contrada.matching.kernels.schema import (
+    EPOCHS_MAX,
+    GONE,
+    REPEATS,
+    USES_BYTES,
+    VERIFY,
+    WIDER,
+    WORDS_MASK,
+)
 from contrada.matching.kernels.update import enter, put_program, show_key
 from contrada.matching.packed import PackedBatch
 from contrada.model import Filter, Product, ValueSet
@@ -99,7 +107,7 @@ class IndexSegment:
             ((number, self.arrays.owned_links[slot]),) = taken.items()
             self.arrays.owned[slot] = number + 1
         else:
-            self.arrays.counters.several[0] = 1
+            self.arrays.counters.several[0] = REPEATS
             self._several[slot] = tuple(taken.items())
 
     def remove(self, slot: int) -> None:

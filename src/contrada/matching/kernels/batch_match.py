@@ -269,7 +269,7 @@ def finish_row(columns: ColumnRows, row: int, begin: int, cells: Ints, m: Memory
         link = m.undecided[link].next
     if match.follow_chains(m) != schema.OK:
         return schema.NEED_OUT
-    match.name_keys(counters.repeats | counters.several, m)
+    match.name_keys(counters.repeats | (counters.several == schema.REPEATS), m)
     return schema.OK
 
 
@@ -297,7 +297,7 @@ def match_in_block(
     count = rows[i].end - begin
     if rows[i].odd:
         return match_alone(columns, row, cells, m), -1
-    may_repeat = (count > 1) & (counters.repeats | counters.several)
+    may_repeat = (count > 1) & (counters.repeats | (counters.several == schema.REPEATS))
     if may_repeat or rows[i].chained or rows[i].undecided:
         return finish_row(columns, row, begin, cells, m), -1
     counters.seen += 1

@@ -41,6 +41,15 @@ def find_bucket(m: Memory, h: int) -> int:
 
 
 @kernel
+def put_bucket(bucket: int, m: Memory) -> None:
+    """Adds a bucket to the list, which does not have it yet, without a wait for its row."""
+    counters = m.counters[0]
+    prefetch(m.buckets, bucket)
+    m.bucket_list[counters.buckets] = 2 * bucket
+    counters.buckets += 1
+
+
+@kernel
 def note(bucket: int, by_value: int, m: Memory) -> None:
     """Adds a bucket to the list of buckets to check, once."""
     counters = m.counters[0]
@@ -209,13 +218,18 @@ def collect_by_range(row: int, tree: int, m: Memory) -> None:
     last = first
     if domain != scratch.TEXT and values[row].high != values[row].low:
         last = bin_of(tree, domain, values[row].high, m)
+    is_only = (first == last) & (m.state[values[row].attr].count == 1)
     for leaf in range(first, last + 1):
         # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves are last.
         node = schema.PIVOTS + 1 + leaf
         levels = m.levels[(schema.PIVOTS + 1) * tree + leaf] + 0
         while levels != 0:
             if levels & 1:
-                note(m.trees[tree].first_bucket + node, 0, m)
+                bucket = m.trees[tree].first_bucket + node
+                if is_only:
+                    put_bucket(bucket, m)
+                else:
+                    note(bucket, 0, m)
             levels >>= 1
             node >>= 1
 
@@ -226,7 +240,7 @@ def collect_attr(attr: int, m: Memory) -> None:
     counters = m.counters[0]
     bucket, tree = m.attrs[attr].presence, m.attrs[attr].tree
     if bucket >= 0:
-        note(bucket, 0, m)
+        put_bucket(bucket, m)
     first = m.state[attr].first
     for row in range(first, first + m.state[attr].count):
         # There must be room for all that it may ask for.

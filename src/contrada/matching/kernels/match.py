@@ -406,7 +406,7 @@ def find(m: Memory) -> int:
         # A filter that hangs in several places is met once, unless an attribute has several values.
         counters = m.counters[0]
         has_several = (counters.values > counters.present) | (counters.inexact != 0)
-        name_keys((counters.several != 0) | has_several, m)
+        name_keys((counters.several == schema.REPEATS) | has_several, m)
     return status
 
 

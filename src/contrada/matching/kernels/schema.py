@@ -175,7 +175,7 @@ SCRATCH: Final[dict[str, Layout]] = {
         "candidates",
         "seen",  # notifications, old ones counted for less
         "buckets",
-        "several",  # 1 where some key has several filters, or one value may lead to it twice
+        "several",  # what may lead to a key twice: see REPEATS
         "pools",
         "looked",  # entries looked at for the last notification
         "doubted",  # filters put out to be verified
@@ -415,6 +415,12 @@ RANGES_KEPT: Final = 512
 WORD_BITS: Final = 63
 """Bits of a word in a pool: one less than an integer has, so that none is negative."""
 POOL_ATTRS: Final = 32
+
+SHARED_HASH: Final = 1  # two places have one hash
+SEVERAL_PLACES: Final = 2  # a filter has several places
+REPEATS: Final = SHARED_HASH | SEVERAL_PLACES
+"""A notification may reach a key twice: by two places of a filter, one of which has the hash of
+another place. Also if some key has several filters, or one text may have several parts."""
 
 SKETCH_REGISTERS: Final = 64
 """Registers of a sketch: it errs by about a tenth."""
