@@ -196,6 +196,7 @@ class EmbeddedService(BaseService):
             make = self._stamp.stamp_dicts
             made = make([item], 0, 1) if type(item) is dict else of_obvent(item, make)
             if made:
+                self._check_open()
                 envelope = made[0].envelope
                 rest = self._deliver(made, envelope.time_us)  # type: ignore[arg-type]
                 if rest is not None:
@@ -305,6 +306,7 @@ class EmbeddedService(BaseService):
 
         The wait, if any, is a coroutine: awaiting each notification would cost more than its match.
         """
+        self._check_open()
         now_us = self._stamp.now_us()
         stamped = self._stamped(notifications, now_us)
         return stamped, self._deliver(stamped, now_us)
@@ -313,12 +315,6 @@ class EmbeddedService(BaseService):
         self, stamped: Sequence[Notification], now_us: int
     ) -> Coroutine[Any, Any, None] | None:
         """Publishes as `_hand_over`, what is stamped already; returns the wait."""
-        try:  # As `require_open`, at less cost.
-            is_here = asyncio.get_running_loop() is self._loop
-        except RuntimeError:  # In a process forked from the one where the loop ran.
-            is_here = False
-        if not is_here or self._state != "open":
-            self.require_open()
         pending, error = self.dispatcher.take(self.client, Publish(tuple(stamped)), now_us)
         if error is not None:
             raise error
@@ -326,6 +322,15 @@ class EmbeddedService(BaseService):
         if pending or self._since_turn >= PUBLISHES_PER_TURN:
             return self._settle(pending)
         return None
+
+    def _check_open(self) -> None:
+        """As `require_open`, at less cost."""
+        try:
+            if asyncio.get_running_loop() is self._loop and self._state == "open":
+                return
+        except RuntimeError:  # In a process forked from the one where the loop ran.
+            pass
+        self.require_open()
 
     def _keep_time(self, due_us: int) -> None:
         """Starts the timekeeper while patterns wait, if notifications are stamped by the clock."""
