@@ -36,15 +36,10 @@ from contrada.matching.arrow_pack import blobs_of, pack_rows, pieces_of
 from contrada.matching.packed import Bundle, decode_span, to_whole_notification
 from contrada.model import Envelope, Filter, Notification, from_msgpack, to_msgpack
 from contrada.model.algebra.attributes import good_names, good_names_and_marks
-from contrada.model.codec import (
-    notification_from_msgpack,
-    pack_plain,
-    plain_entries,
-    read_few_published,
-)
+from contrada.model.codec import notification_from_msgpack, pack_plain, plain_entries
 from contrada.model.domains.values import INT_MAX, INT_MIN
 from contrada.model.syntax import parse_filter
-from contrada.net.wire.frames import HEADER_BYTES, Request, encode
+from contrada.net.wire.frames import Request, encode, read_few
 from contrada.net.wire.message_codec import encode_publish
 
 SAMPLE: Final = 40
@@ -368,9 +363,10 @@ class NativeFuzz:
             else:
                 some = mutants
             message = bytes(encode_publish(some))
-            request = encode(Request(number, encode_publish(some), wait_ms=number))[HEADER_BYTES:]
+            request = encode(Request(number, encode_publish(some), wait_ms=number))
             self._note("few_requested", request)
-            if (few := read_few_published(request)) is not None and number % SAMPLE == 0:
+            assert read_few is not None
+            if (few := read_few(request, 0)) is not None and number % SAMPLE == 0:
                 assert few[:2] == (number, number), request
                 assert [each.packed for each in few[2]] == some, request
             self._note("Bundle.of", some)

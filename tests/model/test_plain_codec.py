@@ -609,12 +609,27 @@ def requested(message: bytes, **fields: Any) -> bytes:
     return encode(Request(NUMBER, Raw(message), **{"wait_ms": WAIT_MS, **fields}))[HEADER_BYTES:]
 
 
+REQUEST_HEAD: Final = encode(Request(0, Raw(b"")))[: HEADER_BYTES - 4]
+
+
+def few_at(form: Any, stream: bytes | bytearray, at: int, size_max: int = 2**20) -> Any:
+    """Number, wait, notifications and size of a frame in a stream that publishes few."""
+    kinds = good_names_and_marks, Notification, UNSTAMPED
+    return form.few_requested(REQUEST_HEAD, size_max, *kinds, stream, at)
+
+
+def framed(request: bytes) -> bytes:
+    """The frame of a payload."""
+    return REQUEST_HEAD + len(request).to_bytes(4) + request
+
+
 def few(form: Any, request: bytes) -> tuple[Notification, ...] | None:
     """The notifications of a request that publishes few."""
-    found = form.few_requested(request, good_names_and_marks, Notification, UNSTAMPED)
+    found = few_at(form, framed(request), 0)
     if found is None:
         return None
-    number, wait_ms, notifications = found
+    number, wait_ms, notifications, size = found
+    assert size == HEADER_BYTES + len(request)
     frame = decode_frame(request)
     assert (number, wait_ms) == (frame.number, frame.wait_ms)
     assert isinstance(notifications, tuple)
@@ -658,6 +673,28 @@ def test_few_requested_are_refused_if_a_byte_is_another(
             read = decode_request(decode_frame(bytes(changed)).message)
             assert isinstance(read, Publish)
             assert [*map(parts_of, found)] == [*map(parts_of, read.notifications)]
+
+
+@given(usual, st.integers(0, 9))
+def test_few_requested_are_those_of_one_frame_of_a_stream(encoding: bytes, at: int) -> None:
+    """A broker would read half of a frame, one of another kind, or beyond its end."""
+    frame = framed(requested(published([encoding])))
+    stream = b"c" * at + frame + frame
+    for form in FORMS:
+        for place in (at, at + len(frame)):
+            _, _, (found,), size = few_at(form, stream, place)
+            assert (found.packed, size) == (encoding, len(frame))
+        assert few_at(form, stream, at, len(frame)) is not None
+        assert few_at(form, stream, at, len(frame) - 1) is None
+        assert few_at(form, stream, len(stream)) is None
+        assert few_at(form, bytearray(stream), at) is None
+        for cut in range(len(frame)):
+            assert few_at(form, frame[:cut], 0) is None
+        for place in range(HEADER_BYTES):
+            for other in (0, 1, 0x7F, 0xFF):
+                if frame[place] != other:
+                    changed = frame[:place] + bytes((other,)) + frame[place + 1 :]
+                    assert few_at(form, changed + frame, 0) is None
 
 
 def many(form: Any, message: bytes, known: set[str] = good_names_and_marks) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """Frames and their bytes: whole, cut into any pieces, or damaged."""
 
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import ContradaError, EncodingError, FrameError, LimitError
-from contrada.model import Filter, FilterSet, Notification
+from contrada.model import Envelope, Filter, FilterSet, Notification
+from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.model.codec import to_msgpack
 from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
     Credit,
     Failure,
+    FewPublished,
     Frame,
     FrameReader,
     Goodbye,
@@ -23,7 +26,9 @@ from contrada.net.wire.frames import (
     Ping,
     Pong,
     Reply,
+    Request,
     encode,
+    read_few,
 )
 from contrada.net.wire.inspection import FilterPage, HeldLink, HeldText, Inspection
 from contrada.net.wire.message_codec import (
@@ -31,6 +36,7 @@ from contrada.net.wire.message_codec import (
     PackedSubscribe,
     decode_request,
     encode_message,
+    encode_publish,
 )
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX, encode_content
 from contrada.routing.router_messages import (
@@ -93,6 +99,31 @@ def test_frames_survive_any_cut_of_the_stream(frames: list[Frame], cuts: list[in
         reader.feed(data[start:end])
         got += frames_in(reader)
     assert got == frames
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.lists(st.integers(0, 400), max_size=8))
+def test_publications_survive_any_cut_of_the_stream(are_plain: list[bool], cuts: list[int]) -> None:
+    """A publication that arrives in pieces, or behind another frame, would be lost or repeated."""
+    plain, other = (
+        to_msgpack(Notification({"n": 1}, envelope=Envelope("p.1", "p", 1, 1, priority=priority)))
+        for priority in (PRIORITY_DEFAULT, PRIORITY_DEFAULT + 1)
+    )
+    messages = {True: encode_publish([plain]), False: encode_publish([other])}
+    frames = [Request(n, messages[is_plain]) for n, is_plain in enumerate(are_plain)]
+    data = b"".join(map(encode, frames))
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    reader, got = FrameReader(), list[Any]()
+    reader.reads_few = True
+    for start, end in pairwise(places):
+        reader.feed(data[start:end])
+        while (frame := reader.next()) is not None:
+            got.append(frame)
+            assert reader.given_bytes == len(encode(frames[len(got) - 1]))
+        assert reader.is_empty is (len(reader) == 0)
+    assert [each.number for each in got] == [each.number for each in frames]
+    for each, is_plain in zip(got, are_plain, strict=True):
+        if read_few is not None:
+            assert type(each) is (FewPublished if is_plain else Request)
 
 
 @given(st.lists(st.sampled_from(EVERY), min_size=1, max_size=8), st.integers(0, 400))

@@ -13,7 +13,7 @@ import sys
 import typing
 from array import array
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
@@ -46,6 +46,9 @@ from contrada.model.languages.language import Every, Language, Literal, Pieces
 from contrada.model.languages.work_budget import spend
 from contrada.model.native import NATIVE
 
+FewRequested: TypeAlias = tuple[int, int, tuple[Notification, ...], int]
+"""Number, wait, notifications and size of a request, as of `plain_scanner.few_requested`."""
+
 pack_asked: Final[Callable[..., bytes | None] | None] = getattr(NATIVE, "pack_asked", None)
 pack_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "pack_plain", None)
 stamp_plain: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "stamp_plain", None)
@@ -57,7 +60,7 @@ plain_values: Final[Callable[..., tuple[Any, ...] | None] | None] = getattr(
     NATIVE, "plain_values", None
 )
 plain_entries: Final[Callable[..., list[Any]] | None] = getattr(NATIVE, "plain_entries", None)
-few_requested: Final[Callable[..., tuple[int, int, tuple[Any, ...]] | None] | None] = getattr(
+few_requested: Final[Callable[..., FewRequested | None] | None] = getattr(
     NATIVE, "few_requested", None
 )
 plain_parts: Final[Callable[..., int] | None] = getattr(NATIVE, "plain_parts", None)
@@ -291,13 +294,14 @@ def entries_to_read(encodings: list[bytes], begin: int, beside: int) -> list[tup
     return plain_entries(encodings, begin, good_names_and_marks, Notification, beside)
 
 
-def read_few_published(request: bytes) -> tuple[int, int, tuple[Notification, ...]] | None:
-    """Returns number, wait and the few plain notifications of a request to publish them, as
-    `plain_scanner.few_requested`; None also for a long one, and if not compiled.
+def few_reader(frame_head: bytes) -> Callable[[bytes | bytearray, int], FewRequested | None] | None:
+    """Returns `plain_scanner.few_requested` for frames with this head, as a function of the stream
+    and the place; None if not compiled.
     """
-    if few_requested is None or len(request) > FEW_BYTES_MAX:
+    if few_requested is None:
         return None
-    return few_requested(request, good_names_and_marks, Notification, UNSTAMPED)
+    known = good_names_and_marks
+    return partial(few_requested, frame_head, FEW_BYTES_MAX, known, Notification, UNSTAMPED)
 
 
 def parts_of_batch(joined: bytearray, starts: "array[int]", parts: "array[int]") -> int:

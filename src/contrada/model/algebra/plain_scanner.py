@@ -406,9 +406,7 @@ def plain_entries(
         if scanner.calls != call or type(encodings[at]) is not bytes:
             break
         packed = encodings[at]
-        scanner.data = packed
-        scanner.at = 0
-        scanner.end = len(packed)
+        scanner.data, scanner.at, scanner.end = packed, 0, len(packed)
         if not scanner.skip(head, len(head)) or not scanner.pass_attributes(known):
             break
         span_end = scanner.at
@@ -432,22 +430,28 @@ def _made(kind: object, packed: bytes, span: bytes) -> object:
 
 
 def few_requested(
-    request: bytes, known: set[str], kind: type[Any], unstamped: Any
-) -> tuple[int, int, tuple[Any, ...]] | None:
-    """Returns number, wait and notifications of a request to publish at most 15 plain ones; None
-    for all else. `request` is the payload of its frame, with all fields.
-
-    Each is of `kind`, as those of `plain_entries`, and with its envelope: a copy of `unstamped`
-    that has the rest. Cost: half a microsecond for six attributes.
+    frame_head: bytes, size_max: int, known: set, kind: object, unstamped: Any, stream: Any, at: int
+) -> tuple[int, int, tuple[Any, ...], int] | None:
+    """Returns number, wait, notifications and size of a frame that publishes at most 15 plain ones;
+    None for all else. It is at a place of the stream, and has all fields of a request. Each is
+    of `kind`, as those of `plain_entries`, with an envelope: a copy of `unstamped` that has the
+    rest. Cost: half a microsecond for six attributes.
     """
     found: list = []
     number: cython.longlong
     count: cython.Py_ssize_t
+    end: cython.Py_ssize_t
     scanner: PlainScanner = _scanner
     call: cython.longlong = scanner.begin()
-    scanner.data = request
-    scanner.at = 0
-    scanner.end = len(request)
+    data: bytes = stream if type(stream) is bytes else b""  # Not of one that grows.
+    scanner.data, scanner.at, scanner.end = data, at, len(data)
+    if not scanner.skip(frame_head, len(frame_head)) or scanner.end - scanner.at < 4:
+        return None
+    end = scanner.big_endian(4)
+    end += scanner.at
+    if end > scanner.end or end - at > size_max:
+        return None
+    scanner.end = end
     if not scanner.skip(_publish_head, 1) or not scanner.read_int():
         return None  # Both arrays have five items.
     number = scanner.number
@@ -456,17 +460,17 @@ def few_requested(
     if not 0 < count < 16:
         return None
     while count > 0:
-        notification = _stamped(scanner, request, known, kind, unstamped)
+        notification = _stamped(scanner, data, known, kind, unstamped)
         if notification is None or scanner.calls != call:
             return None
         found.append(notification)
-        scanner.end = len(request)
+        scanner.end = end
         count -= 1
     if not scanner.skip(_publish_tail, len(_publish_tail)) or not scanner.read_int():
         return None  # Behind it: credit, wait, and no policy.
-    if not scanner.read_int() or request[scanner.at :] != b"\xa0":
+    if not scanner.read_int() or not scanner.skip(b"\xa0", 1) or scanner.at != end:
         return None
-    return int(number), int(scanner.number), tuple(found)
+    return int(number), int(scanner.number), tuple(found), int(end - at)
 
 
 @cython.cfunc
@@ -558,14 +562,11 @@ def plain_parts(
 
 def published_count(message: bytes) -> int:
     """Returns the number of notifications in a `Publish` of a client; 0 for another message."""
-    count: cython.Py_ssize_t = 0
     scanner: PlainScanner = _scanner
     scanner.begin()
-    scanner.data = message
-    scanner.at = 0
-    scanner.end = len(message)
-    if scanner.skip(_publish_head, len(_publish_head)) and scanner.read_array():
-        count = scanner.size
+    scanner.data, scanner.at, scanner.end = message, 0, len(message)
+    has_array = scanner.skip(_publish_head, len(_publish_head)) and scanner.read_array()
+    count: cython.Py_ssize_t = scanner.size if has_array else 0
     return 0 if count > len(message) // PUBLISHED_BYTES_MIN else int(count)
 
 
@@ -579,9 +580,7 @@ def published_parts(message: bytes, parts: cython.longlong[::1], known: set[str]
     found: cython.int
     least: cython.int = 2
     scanner.begin()
-    scanner.data = message
-    scanner.at = 0
-    scanner.end = whole
+    scanner.data, scanner.at, scanner.end = message, 0, whole
     if not scanner.skip(_publish_head, len(_publish_head)) or not scanner.read_array():
         return 0
     if scanner.size != rows:

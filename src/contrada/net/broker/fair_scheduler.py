@@ -36,19 +36,15 @@ class FairScheduler:
     """The turns of one connection, in seconds of the loop's clock."""
 
     def __init__(self, now_s: float) -> None:
-        self._began_s = self._seen_s = now_s
+        self._seen_s = now_s
         self._over_s = 0.0
 
-    def begin(self, now_s: float) -> None:
-        """Begins a turn."""
-        self._began_s = now_s
-
-    def rest_s(self, now_s: float) -> float | None:
-        """Returns the seconds of rest when the turn ends now; None where it may continue."""
-        took_s = now_s - self._began_s
+    def rest_s(self, began_s: float, now_s: float) -> float | None:
+        """Returns the seconds of rest when a turn ends now; None where it may continue."""
+        took_s = now_s - began_s
         if took_s < TURN_S:
             return None
         self._over_s -= min((now_s - self._seen_s) * SHARE, self._over_s)
         self._over_s += took_s - TURN_S
-        self._began_s = self._seen_s = now_s
+        self._seen_s = now_s
         return min(max(self._over_s - AT_ONCE_S, 0.0) / SHARE, REST_S_MAX)

@@ -167,6 +167,8 @@ class ServerConnection(Wire):
         """The user's quotas and their use; None where there are none."""
         self._is_unknown = False
         self._connection.greets_at_once = broker.is_open
+        self.send = self._connection.send
+        """Appends a frame to the output of the current turn."""
         self._ready: dict[Feed, None] = {}
         self._flush_due = False
         self.is_write_paused = False
@@ -288,10 +290,6 @@ class ServerConnection(Wire):
         """Returns the next frame if it was received and is of the class of the last one."""
         return self._connection.next_of(frame_type)
 
-    def send(self, frame: Frame) -> None:
-        """Appends a frame to the output of the current turn."""
-        self._connection.send(frame)
-
     def write(self) -> None:
         """Writes the output at the end of the current turn, or with queues that are due."""
         if not self._in_turn and not self._flush_due:
@@ -348,17 +346,27 @@ class ServerConnection(Wire):
 
     def _process(self, now_s: float) -> None:
         """Processes the input in turns, between those of other connections."""
-        self._scheduler.begin(now_s)
         self._in_turn, is_all_read = True, False
-        rounds = self.broker.rounds
+        rounds, connection = self.broker.rounds, self._connection
         rounds.begin_turn()
         try:
-            while not self._turn_due and self._process_one():
-                rest_s = self._scheduler.rest_s(self._loop.time())
+            while not (self._turn_due or connection.is_closed or self._is_unknown):
+                if self._steps is not None:
+                    try:
+                        next(self._steps)
+                    except StopIteration:
+                        self._steps = None
+                elif (frame := connection.next()) is None:
+                    break
+                elif self._handler is not None and type(frame) not in OF_CONNECTION:
+                    self._steps = self._handler.handle(frame)
+                else:
+                    self._handle(frame)
+                rest_s = self._scheduler.rest_s(now_s, self._loop.time())
                 if rest_s is not None:
                     self._turn_due = True
                     self.broker.start_work(self._resume_later(rest_s))
-                elif self._steps is None and not self._connection.unread_bytes:
+                elif self._steps is None and connection.reader.is_empty:
                     is_all_read = True  # The usual case: one frame.
                     break
         except FrameError as error:
@@ -381,25 +389,6 @@ class ServerConnection(Wire):
             raise
         self._turn_due = False
         self._process(self._loop.time())
-
-    def _process_one(self) -> bool:
-        """Processes one step or frame. Returns False where there is none."""
-        if self._connection.is_closed or self._is_unknown:
-            return False
-        if self._steps is not None:
-            try:
-                next(self._steps)
-            except StopIteration:
-                self._steps = None
-        else:
-            frame = self._connection.next()
-            if frame is None:
-                return False
-            if self._handler is not None and type(frame) not in OF_CONNECTION:
-                self._steps = self._handler.handle(frame)
-            else:
-                self._handle(frame)
-        return True
 
     def _account_unread(self) -> None:
         """Reports the unprocessed bytes of this connection to the broker.

@@ -19,7 +19,6 @@ import msgspec
 
 from contrada.delivery.backlog import QueueEntry
 from contrada.matching.packed import Bundle
-from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack, published_us
 from contrada.net.broker.ingress_queue import UndecidedNotification
 from contrada.net.broker.latencies import Latencies
@@ -98,10 +97,9 @@ class SessionQueue(SubscriptionQueue[Passed]):
         """Holds a bundle; a lone notification is written at once where nothing waits before it."""
         if type(notifications) is Bundle:
             return self.offer_bundle(notifications)
-        return len(notifications) == 1 and self._pass_on(notifications[0])
-
-    def _pass_on(self, notification: Notification) -> bool:
-        packed, envelope = notification.packed, notification.envelope
+        if len(notifications) != 1:
+            return False
+        packed, envelope = notifications[0].packed, notifications[0].envelope
         line, size = self._line, ENTRY_BYTES + len(packed)
         if (
             not packed  # Not encoded yet.

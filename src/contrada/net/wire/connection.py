@@ -130,7 +130,8 @@ class Connection:
         self._hello = hello
         self._liveness = liveness
         self._peer_roles = peer_roles
-        self._reader = FrameReader(expects_hello=True)
+        self.reader = FrameReader(expects_hello=True)
+        """The received bytes."""
         self._outgoing: list[bytes] = []
         self._usual: frozenset[type[Frame]] = frozenset()
         """The frames of the other side that are returned without a check; none before its hello."""
@@ -183,7 +184,7 @@ class Connection:
         if not self.is_closed:
             self._heard_s = now_s
             self._pinged = False
-            self._reader.feed(data)
+            self.reader.feed(data)
 
     def next(self) -> Frame | None:
         """Returns the next frame, or None. Hellos and pings are answered here.
@@ -194,7 +195,7 @@ class Connection:
         if self.is_closed:
             return None
         try:
-            frame = self._reader.next()
+            frame = self.reader.next()
             if frame is not None and type(frame) not in self._usual:
                 self._check(frame)
         except FrameError as error:
@@ -204,17 +205,17 @@ class Connection:
 
     def next_of(self, frame_type: type[F]) -> F | None:
         """Returns the next frame if it is of the class of the last one; see `FrameReader`."""
-        return self._reader.next_of(frame_type)
+        return self.reader.next_of(frame_type)
 
     @property
     def unread_bytes(self) -> int:
         """Received bytes that `next` has not returned."""
-        return len(self._reader)
+        return len(self.reader)
 
     @property
     def given_bytes(self) -> int:
         """Bytes of the last frame, with its header."""
-        return self._reader.given_bytes
+        return self.reader.given_bytes
 
     def tick(self, now_s: float) -> None:
         """Sends a Ping to a silent peer. Raises FrameError after `silent_s_max`."""
@@ -243,11 +244,11 @@ class Connection:
 
     def read_few(self, *, reads_few: bool) -> None:
         """Has `next` return the notifications of most requests to publish, as `FewPublished`."""
-        self._reader.reads_few = reads_few
+        self.reader.reads_few = reads_few
 
     def drop_unread(self) -> None:
         """Frees the received bytes that `next` has not returned, as no more will follow."""
-        self._reader = FrameReader()
+        self.reader = FrameReader()
 
     def _set_closed(self) -> None:
         self.is_closed = True
@@ -272,7 +273,7 @@ class Connection:
             expected = " or a ".join(self._peer_roles)
             raise FrameError("role", f"the other side is a {frame.role!r}, expected a {expected}")
         self.peer = frame
-        self._reader.expects_hello = False
+        self.reader.expects_hello = False
         self._usual = frozenset(_ALLOWED[frame.role, self._hello.role]) - {Ping, *_LAST}
         if self.state is Phase.GREETED:
             self.state = Phase.OPEN

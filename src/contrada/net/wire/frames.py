@@ -22,7 +22,7 @@ import msgspec
 
 from contrada.errors import FrameError, LimitError
 from contrada.model import Notification
-from contrada.model.codec import read_few_published
+from contrada.model.codec import few_reader
 from contrada.net.wire.inspection import (
     FilterPage,
     ForestPosition,
@@ -112,8 +112,8 @@ class Request(Frame, frozen=True):
 class FewPublished(Frame, frozen=True):
     """A `Request` that publishes few plain notifications, which are read in one pass with it.
 
-    Its kind is that of a Request, of `size` bytes; a broker reads it from a user with all rights,
-    and none is sent.
+    Its kind is that of a Request, of `size` bytes with its header; a broker reads it from a user
+    with all rights, and none is sent.
     """
 
     number: int
@@ -337,7 +337,9 @@ _DECODERS: Final[dict[bytes, "msgspec.msgpack.Decoder[Any]"]] = {
     head: msgspec.msgpack.Decoder(frame_type) for frame_type, head in _HEADS.items()
 }
 """By the header without the length: so one look-up checks all of it."""
-_REQUEST_DECODER: Final = _DECODERS[_HEADS[Request]]
+read_few: Final = few_reader(_HEADS[Request])
+"""Reads a frame at a place of a stream as the fields of `FewPublished`; None for another."""
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
@@ -363,6 +365,8 @@ class FrameReader:
         """Whether only a short first frame is allowed."""
         self.reads_few = False
         """Whether requests to publish few plain notifications are returned as `FewPublished`."""
+        self.is_empty = True
+        """Whether all received bytes were returned."""
         self.given_bytes = 0
         """The bytes of the last frame."""
 
@@ -372,8 +376,8 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
-        if self._at == len(self._data):  # The usual case: whole frames, and none is copied.
-            self._data, self._at = data, 0
+        if self.is_empty:  # The usual case: whole frames, and none is copied.
+            self._data, self._at, self.is_empty = data, 0, not data
             return
         if isinstance(self._data, bytes):
             self._data = bytearray(self._data[self._at :])
@@ -388,6 +392,9 @@ class FrameReader:
         Raises FrameError at the first fault; the reader is unusable afterwards.
         """
         data, at = self._data, self._at
+        if self.reads_few and read_few is not None and (few := read_few(data, at)) is not None:
+            self._pass(few[3])
+            return FewPublished(*few)
         begin = at + HEADER_BYTES
         whole = len(data)
         if whole < begin:
@@ -401,25 +408,21 @@ class FrameReader:
         end = begin + length
         if whole < end:
             return None
-        # A copy, since raw fields refer to these bytes.
-        if isinstance(data, bytes):
-            payload = data[begin:end]
-        else:
-            with memoryview(data) as view:
-                payload = bytes(view[begin:end])
-        self.given_bytes = HEADER_BYTES + length
-        self._at = end
-        if end == whole:
-            self._data, self._at = b"", 0
-        if self.reads_few and decoder is _REQUEST_DECODER:
-            few = read_few_published(payload)
-            if few is not None:
-                return FewPublished(*few, length)
+        if isinstance(data, bytearray):  # It has a whole frame, so it does not grow now.
+            self._data = bytes(data)
+            return self.next()
+        self._pass(HEADER_BYTES + length)
         try:
-            return decoder.decode(payload)  # type: ignore[no-any-return]
+            return decoder.decode(data[begin:end])  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             name = _KINDS[data[at + _KIND_AT]].__name__
             raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
+
+    def _pass(self, size: int) -> None:
+        self.given_bytes = size
+        self._at += size
+        if self._at == len(self._data):
+            self._data, self._at, self.is_empty = b"", 0, True
 
     def next_of(self, frame_type: type[F]) -> F | None:
         """Returns the next frame if it is complete, valid and of this class, together with the last
@@ -431,7 +434,7 @@ class FrameReader:
         try:
             frame = self.next()
         except FrameError:
-            self._data, self._at, self.given_bytes = data, at, given
+            self._data, self._at, self.given_bytes, self.is_empty = data, at, given, False
             return None
         if frame is not None:
             self.given_bytes += given
