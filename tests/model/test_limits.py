@@ -84,6 +84,12 @@ def test_boxes_beyond_the_limit_are_not_covered(counted: Tally) -> None:
     assert counted["covers: BOX_WORK_MAX"] == 1
 
 
+def test_a_set_with_an_opaque_operator_is_its_own_canonical_form() -> None:
+    """Filters with an operator of a user would be no members of a set, but an error."""
+    for held in (sets.extension("&&", "x < 1"), sets.prefix("y") & sets.extension("&&", "x < 1")):
+        assert held.canonical() is held
+
+
 def test_cases_of_opaque_operators_are_bounded(counted: Tally) -> None:
     """Opaque operators would double the work of a question each."""
     held = sets.prefix("y")
