@@ -76,6 +76,35 @@ def test_a_filter_gives_its_key_once_where_two_values_had_one_hash_before(compil
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
+def test_the_only_value_of_an_attribute_is_found_at_the_hash_of_another(compiled: Any) -> None:
+    """Its filter would never match: the attribute seemed to have no filters with single values."""
+    x, y = of_one_hash()
+    index: ct.Index[int] = new_index(compiled)
+    index.add(1, ct.Filter(f"a = {x}"))
+    index.add(2, ct.Filter(f"b = {y}"))
+    assert index.match({"b": y}) == [2]
+    assert sorted(index.match({"a": x, "b": y})) == [1, 2]
+    _, keys = index.match_batch([{"b": y}] * 3)
+    assert keys.tolist() == [2] * 3
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_value_with_the_hash_of_a_prefix_gives_a_key_once(compiled: Any) -> None:
+    """A filter that hangs at two values would be met twice, once by a text of that prefix."""
+    hashes = {}
+    for letters in product(ascii_lowercase, repeat=3):
+        part = "".join(letters)
+        h = hash_of_part(_SEED, part.encode())
+        hashes[scratch.place_hash(_SEED, 0, scratch.KIND_PREFIX, h)] = part
+    part, y = number_of_one_hash(hashes, 1)
+    index: ct.Index[int] = new_index(compiled)
+    index.add(0, ct.Filter(f"a prefix '{part}'"))
+    index.add(1, ct.Filter(f"b in ({y}, -7)"))
+    assert sorted(index.match({"a": f"{part}.", "b": -7})) == [0, 1]
+    assert sorted(index.match({"b": y})) == [1]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_a_refused_filter_leaves_its_key_as_it_was(compiled: Any) -> None:
     """A key would lose the filter that it had."""
     index: ct.Index[int] = new_index(compiled)

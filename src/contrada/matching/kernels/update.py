@@ -130,27 +130,27 @@ def place_bucket(
 ) -> int:
     """The bucket of a place of an attribute, row `used` for a new one: its number times four.
 
-    Plus 1 if it is that of the place's value; plus 2 if it ceased to be another's.
+    Plus 1 if it is that of the place's value; plus 2 if a value shares its hash with another place.
 
     A place of a value has a domain, and the key or the reference to the text. A new bucket gets a
     share `unseen` of the visits of all time: it must not look unvisited. The arrays `seen_in`
     have the visits.
     """
-    buckets = m.buckets
+    buckets, is_value = m.buckets, domain != 0
     expected = share(h, attr, unseen, seen_in)
     bucket = bucket_for(h, m, used)
+    m.attrs[attr].by_value |= is_value  # Also where the bucket is that of another attribute.
     if bucket == used:
         buckets[bucket].hits = int(m.attrs[attr].seen * expected)
-        if domain != 0:
-            m.attrs[attr].by_value = 1
+        if is_value:
             buckets[bucket].of_attr = attr
             buckets[bucket].of_domain = domain
             # The lower half as a signed number, without a comparison.
             buckets[bucket].of_low = (of & MASK) - ((of << 1) & (1 << 32))
             buckets[bucket].of_high = of >> 32
-    if domain != 0 and is_of(bucket, attr, domain, of, m):
+    if is_value and is_of(bucket, attr, domain, of, m):
         return 4 * bucket + 1
-    if buckets[bucket].of_domain == 0:
+    if not is_value and buckets[bucket].of_domain == 0:
         return 4 * bucket
     buckets[bucket].of_domain = 0  # two places have one hash, so either leads here
     return 4 * bucket + 2
