@@ -397,6 +397,24 @@ async def test_a_notification_of_its_own_is_published() -> None:
             assert (await anext(quotes)).price == 80
 
 
+@on_loop
+async def test_a_subclass_of_no_name_is_published_by_its_own_notification() -> None:
+    """A class that is no obvent class would be refused, although it makes its notifications."""
+
+    @ct.obvent(name="Measured")
+    @dataclass
+    class Measured:
+        value: int = 1
+
+    class Doubled(Measured):
+        def to_notification(self) -> Notification:
+            return Notification({"value": 2 * self.value})
+
+    async with ct.connect() as service, service.subscribe("value = 2") as found:
+        await service.publish(Doubled())
+        assert (await anext(found))["value"] == 2
+
+
 def test_a_later_notification_of_its_own_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that replaces the method once objects were published would have no effect."""
     make = EnvelopeFactory("desk").stamp_dicts

@@ -197,9 +197,10 @@ def plain_attributes(obvent: Any) -> dict[str, Any] | None:
     class with a `to_notification` of its own.
     """
     cls = type(obvent)
+    if cls.to_notification is not to_notification:  # Then it need be no class of obvents.
+        return None
     kind = type_of(cls)
-    # A class may have a way of its own to make notifications, also since its first object.
-    if kind.cls is not cls or not kind.is_plain or cls.to_notification is not to_notification:
+    if kind.cls is not cls or not kind.is_plain:
         return None
     return kind.codec.plain_attributes_of(obvent, kind.form)
 
