@@ -218,6 +218,7 @@ def collect_by_range(row: int, tree: int, m: Memory) -> None:
     last = first
     if domain != scratch.TEXT and values[row].high != values[row].low:
         last = bin_of(tree, domain, values[row].high, m)
+    # Only another value, or another bin of this one, leads to the same nodes.
     is_only = (first == last) & (m.state[values[row].attr].count == 1)
     for leaf in range(first, last + 1):
         # As in a heap: 1 is the root, 2n and 2n + 1 are below n, and the leaves are last.
