@@ -222,50 +222,6 @@ def test_a_stamped_copy_has_all_parts(of: Notification, envelope: Envelope) -> N
         assert parts_of(of) == parts_of(of.with_envelope(envelope)), "the given one is unchanged"
 
 
-KINDS: Final = {"a": {int}, "b": {str, type(None)}}
-"""The plain types of two fields."""
-
-
-@given(values, values)
-def test_fields_are_plain_by_their_types(a: Any, b: Any) -> None:
-    """A value that must be converted would be published as it is, or its object refused."""
-    marks = {"@is.T": True}
-    is_plain = type(a) is int and (type(b) is str or b is None)
-    for form in FORMS:
-        empty = {"a": None, "b": None, **marks}
-        found = form.plain_fields(SimpleNamespace(a=a, b=b, c=1), KINDS, empty)
-        assert found == ({"a": a, "b": b, **marks} if is_plain else None)
-        assert empty == {"a": None, "b": None, **marks}, "the form is used again"
-        attributes = {**marks, "b": b, "a": a}
-        assert form.plain_values(attributes, KINDS, marks) == ((a, b) if is_plain else None)
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "x", "@is.T": False},
-        {"a": 1, "b": "x", "@is.T": 1},
-        {"a": 1, "b": "x", "@is.U": True},
-        {"a": 1, "b": "x", "@is.T": True, "@is.U": True},
-        {"a": 1, "b": "x", "@is.T": True, "c": 1},
-        {"a": 1, "c": "x", "@is.T": True},
-        {},
-    ],
-)
-def test_other_attributes_are_not_read_at_once(attributes: dict[str, Any]) -> None:
-    """An object of another type would be read, or a part of it lost."""
-    for form in FORMS:
-        assert form.plain_values(attributes, KINDS, {"@is.T": True}) is None
-
-
-def test_the_error_of_a_field_is_raised() -> None:
-    """An object without one of its fields would be published without an error."""
-    for form in FORMS:
-        with pytest.raises(AttributeError):
-            form.plain_fields(SimpleNamespace(a=1), KINDS, {"a": None, "b": None})
-
-
 @pytest.mark.parametrize("count", [1, ATTRIBUTES_KEPT_MAX, ATTRIBUTES_KEPT_MAX + 1])
 def test_a_stamped_notification_is_apart_from_its_mapping(count: int) -> None:
     """A publisher that uses its mapping again would change what subscribers read."""
