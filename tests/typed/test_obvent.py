@@ -424,6 +424,15 @@ def test_a_later_notification_of_its_own_is_published(monkeypatch: pytest.Monkey
     assert of_obvent(QUOTE, make) == []
 
 
+def test_an_object_is_of_the_subclass_that_has_its_name_since() -> None:
+    """A subscription to the class that was replaced would get objects without the new fields."""
+    earlier = made_class("Grown", {"a": int}, {"__module__": __name__})
+    notification = earlier(1).to_notification()
+    assert type(earlier.from_notification(notification)) is earlier
+    later = made_class("Grown", {"b": int}, {"__module__": __name__, "b": 7}, earlier)
+    assert earlier.from_notification(notification) == later(1, 7)
+
+
 def test_a_field_with_an_invalid_name_is_refused_each_time() -> None:
     """The second object would be published, and each broker would refuse it."""
     made = made_class("Long", {"x" * 300: int}, {"__module__": __name__})
