@@ -34,7 +34,7 @@ if not cython.compiled:
         look at each of those in queues. Compiled, it is `PyObject_GC_UnTrack`.
         """
 
-    def new_object(kind: type) -> object:
+    def new_object(kind: Any) -> object:
         """Returns an object with empty slots. Compiled, it is `PyType_GenericAlloc`."""
         return object.__new__(kind)
 
