@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification, mark_name
-from contrada.model.algebra.notification import values_of
+from contrada.model.algebra.notification import raw_attributes
 from contrada.model.algebra.value_set import ABSENT
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed import type_names
@@ -42,7 +42,7 @@ class ObventType:
     """The derived facts of one obvent class. Raises InvalidObventError for other classes.
 
     `received_types` caches the class of received objects, by the names of their attributes, while
-    no class is registered: `registrations` is their number at the last `renew`.
+    no class is registered: `registrations` is their number at the last look.
     """
 
     def __init__(self, cls: type[Any]) -> None:
@@ -53,24 +53,14 @@ class ObventType:
         self.cls = cls
         self.name = names[0]
         self.received_types: dict[tuple[str, ...], Any] = {}
-        self.registrations = -1
+        self.registrations = type_names.registrations()
         self.marks = dict.fromkeys(type_names.marks_of(cls), True)
         self.required_marks = type_names.required_marks_of(cls)
-        self.own_marks: dict[str, bool] = {}
-        """All marks of an object that is surely of this class itself; set by `renew`."""
         self.filters = Filter(dict.fromkeys(self.required_marks, True))
         self.codec = codec_of(cls)
         self.form = self.codec.form_with(self.marks)
         """The attributes of its objects, without values."""
         _check_names(self.name, self.codec.shape.by_name)
-
-    def renew(self) -> None:
-        """Forgets the classes of received objects, which may be of a new class."""
-        self.received_types.clear()
-        self.registrations = type_names.registrations()
-        # A class that has its name since may inherit it, and then all its objects are of that one.
-        is_latest = type_names.class_named(self.name) is self.cls
-        self.own_marks = self.marks if is_latest else {}
 
     @cached_property
     def qos(self) -> Qos:
@@ -256,14 +246,11 @@ class ReceivedType:
 
 def read_obvent(cls: type[Any], notification: Notification) -> Any:
     """Returns the object of a notification; see `Obvent.from_notification`."""
-    attributes = values_of(notification)
+    attributes = raw_attributes(notification)
     subscribed = type_of(cls)
-    if subscribed.registrations != type_names.registrations():
-        subscribed.renew()
-    if subscribed.own_marks and not notification.body:
-        made = subscribed.codec.read_plain(subscribed.cls, attributes, subscribed.own_marks)
-        if made is not None:  # An object of this class itself, as mostly.
-            return made
+    if subscribed.registrations != type_names.registrations():  # Objects may be of a new class.
+        subscribed.received_types.clear()
+        subscribed.registrations = type_names.registrations()
     names = (*attributes,)
     received = subscribed.received_types.get(names) or _received_type(subscribed, names)
     for mark in received.kind.required_marks:

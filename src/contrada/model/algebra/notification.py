@@ -434,7 +434,7 @@ _get_values: Final = _slots["_values"].__get__
 _set_keys: Final = _slots["_keys"].__set__
 
 
-def values_of(notification: Notification) -> dict[str, Values]:
+def raw_attributes(notification: Notification) -> dict[str, Values]:
     """Returns the attributes themselves, which nobody may change."""
     return _get_values(notification) or notification._read()
 
