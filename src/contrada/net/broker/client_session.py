@@ -116,11 +116,8 @@ class ClientSession:
         """Handles a frame; a returned generator has the remaining steps, one for each turn."""
         match frame:
             case frames.FewPublished():
-                if not self._broker.is_stopping:  # Else as in `_enqueue`.
-                    size = ENTRY_BYTES * len(frame.notifications) + frame.size
-                    self._ingress.add(
-                        frame.number, frame.wait_ms, Publish(frame.notifications), size
-                    )
+                size = ENTRY_BYTES * len(frame.notifications) + frame.size
+                self._enqueue(frame, Publish(frame.notifications), size)
             case frames.Request():
                 return self._handle_request(frame)
             case frames.LogRequest():
@@ -410,11 +407,13 @@ class ClientSession:
         if queue:
             self.connection.mark_ready(queue)
 
-    def _enqueue(self, request: frames.Request, message: Publish) -> None:
+    def _enqueue(
+        self, request: frames.Request | frames.FewPublished, message: Publish, size: int = 0
+    ) -> None:
         if self._broker.is_stopping:
             return  # Left unanswered: after the goodbye its client counts it as unknown.
         try:
-            self._ingress.add(request.number, request.wait_ms, message)
+            self._ingress.add(request.number, request.wait_ms, message, size)
         except FrameError as error:
             self.connection.fail(error)
             raise

@@ -365,8 +365,6 @@ class FrameReader:
         """Whether only a short first frame is allowed."""
         self.reads_few = False
         """Whether requests to publish few plain notifications are returned as `FewPublished`."""
-        self.is_empty = True
-        """Whether all received bytes were returned."""
         self.given_bytes = 0
         """The bytes of the last frame."""
 
@@ -374,10 +372,15 @@ class FrameReader:
         """The unread bytes."""
         return len(self._data) - self._at
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all received bytes were returned."""
+        return self._at == len(self._data)
+
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
-        if self.is_empty:  # The usual case: whole frames, and none is copied.
-            self._data, self._at, self.is_empty = data, 0, not data
+        if self._at == len(self._data):  # The usual case: whole frames, and none is copied.
+            self._data, self._at = data, 0
             return
         if isinstance(self._data, bytes):
             self._data = bytearray(self._data[self._at :])
@@ -422,7 +425,7 @@ class FrameReader:
         self.given_bytes = size
         self._at += size
         if self._at == len(self._data):
-            self._data, self._at, self.is_empty = b"", 0, True
+            self._data, self._at = b"", 0
 
     def next_of(self, frame_type: type[F]) -> F | None:
         """Returns the next frame if it is complete, valid and of this class, together with the last
@@ -434,7 +437,7 @@ class FrameReader:
         try:
             frame = self.next()
         except FrameError:
-            self._data, self._at, self.given_bytes, self.is_empty = data, at, given, False
+            self._data, self._at, self.given_bytes = data, at, given
             return None
         if frame is not None:
             self.given_bytes += given
