@@ -152,9 +152,12 @@ class EnvelopeFactory:
         return made
 
     def pack_one(self, item: Item) -> list[bytes]:
-        """The encoding of one stamped item, if it is a mapping or an obvent that needs no check."""
-        make = self.pack_dicts
-        return make([item], 0, 1) if type(item) is dict else of_obvent(item, make)
+        """The encoding of one stamped item; none as of `pack_dicts`."""
+        return of_one(item, self.pack_dicts)
+
+    def stamp_one(self, item: Item) -> list[Notification]:
+        """The stamped notification of one item; none as of `stamp_dicts`."""
+        return of_one(item, self.stamp_dicts)
 
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of the stamped item, if it can be made at once.
@@ -195,11 +198,13 @@ class EnvelopeFactory:
         return self._time_us
 
 
-def of_obvent(item: Item, make: Callable[..., list[T]]) -> list[T]:
-    """The result of `stamp_dicts` or `pack_dicts` for an obvent; empty for another item.
+def of_one(item: Item, make: Callable[..., list[T]]) -> list[T]:
+    """The result of `stamp_dicts` or `pack_dicts` for a mapping or an obvent; empty for another.
 
     Also for an obvent that is not published as the mapping of its attributes and type marks.
     """
+    if type(item) is dict:
+        return make([item], 0, 1)
     # Classes of obvents have it; they belong to a room above this one.
     find = getattr(type(item), "__obvent_attributes__", None)
     attributes = None if find is None else find(item)
