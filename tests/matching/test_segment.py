@@ -44,14 +44,19 @@ def of_one_hash() -> tuple[int, int]:
     return number_of_one_hash(hashes, 1)
 
 
+def index_of(compiled: Any, filters: dict[int, str]) -> ct.Index[int]:
+    """An index of these filters by their keys, added in this order."""
+    index: ct.Index[int] = new_index(compiled)
+    for key, text in filters.items():
+        index.add(key, ct.Filter(text))
+    return index
+
+
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_two_values_of_one_hash_give_a_key_once(compiled: Any) -> None:
     """A filter that hangs at two values would be met twice, by another attribute's value, too."""
     x, y = of_one_hash()
-    index: ct.Index[int] = new_index(compiled)
-    index.add(0, ct.Filter("a = -1"))
-    index.add(2, ct.Filter("b = -1"))
-    index.add(1, ct.Filter(f"a in ({x}, -7)"))
+    index = index_of(compiled, {0: "a = -1", 2: "b = -1", 1: f"a in ({x}, -7)"})
     assert index.match({"a": -7, "b": y}) == [1]
     index.add(3, ct.Filter(f"b = {y}"))
     assert sorted(index.match({"a": -7, "b": y})) == [1, 3]
@@ -65,12 +70,8 @@ def test_two_values_of_one_hash_give_a_key_once(compiled: Any) -> None:
 def test_a_filter_gives_its_key_once_where_two_values_had_one_hash_before(compiled: Any) -> None:
     """A filter of two values would be met twice if its hash was that of two values already."""
     x, y = of_one_hash()
-    index: ct.Index[int] = new_index(compiled)
-    index.add(0, ct.Filter("a = -1"))
-    index.add(2, ct.Filter("b = -1"))
-    index.add(3, ct.Filter(f"b = {y}"))
-    index.add(4, ct.Filter(f"a = {x}"))
-    index.add(1, ct.Filter(f"a in ({x}, -7)"))
+    filters = {0: "a = -1", 2: "b = -1", 3: f"b = {y}", 4: f"a = {x}", 1: f"a in ({x}, -7)"}
+    index = index_of(compiled, filters)
     assert sorted(index.match({"a": -7, "b": y})) == [1, 3]
     assert sorted(index.match({"a": x, "b": y})) == [1, 3, 4]
 
@@ -79,9 +80,7 @@ def test_a_filter_gives_its_key_once_where_two_values_had_one_hash_before(compil
 def test_the_only_value_of_an_attribute_is_found_at_the_hash_of_another(compiled: Any) -> None:
     """Its filter would never match: the attribute seemed to have no filters with single values."""
     x, y = of_one_hash()
-    index: ct.Index[int] = new_index(compiled)
-    index.add(1, ct.Filter(f"a = {x}"))
-    index.add(2, ct.Filter(f"b = {y}"))
+    index = index_of(compiled, {1: f"a = {x}", 2: f"b = {y}"})
     assert index.match({"b": y}) == [2]
     assert sorted(index.match({"a": x, "b": y})) == [1, 2]
     _, keys = index.match_batch([{"b": y}] * 3)
@@ -97,9 +96,7 @@ def test_a_value_with_the_hash_of_a_prefix_gives_a_key_once(compiled: Any) -> No
         h = hash_of_part(_SEED, part.encode())
         hashes[scratch.place_hash(_SEED, 0, scratch.KIND_PREFIX, h)] = part
     part, y = number_of_one_hash(hashes, 1)
-    index: ct.Index[int] = new_index(compiled)
-    index.add(0, ct.Filter(f"a prefix '{part}'"))
-    index.add(1, ct.Filter(f"b in ({y}, -7)"))
+    index = index_of(compiled, {0: f"a prefix '{part}'", 1: f"b in ({y}, -7)"})
     assert sorted(index.match({"a": f"{part}.", "b": -7})) == [0, 1]
     assert sorted(index.match({"b": y})) == [1]
 
