@@ -140,7 +140,7 @@ def test_operations_of_single_instructions() -> None:
     reason="this system has no huge pages",
 )
 def test_a_large_array_asks_for_huge_pages() -> None:
-    """A match among a million filters would take a fifth longer."""
+    """A match among a million filters would take a tenth longer."""
     rows = Rows.zeros(PAIR, 2**20)
     begin = address_of(rows.numbers)
     flags = ""

@@ -37,7 +37,7 @@ _PRIVATE: Final[dict[str, int]] = (
 
 _HUGE_PAGES: Final = getattr(mmap, "MADV_HUGEPAGE", None)
 """Advice to use pages of 2 MiB: a match reads few bytes in many places, and of a million filters
-a fifth of its time was the search for the addresses of pages of 4 KiB."""
+a tenth of its time was the search for the addresses of pages of 4 KiB."""
 
 
 class _Row:
