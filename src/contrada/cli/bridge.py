@@ -1,11 +1,10 @@
 """`contrada bridge`: a bridge between another messaging system and a broker."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import click
 
@@ -16,7 +15,6 @@ from contrada.errors import InputError
 from contrada.integrations.bridges.bridge import Bridge
 from contrada.integrations.bridges.bridge_peer import BridgePeer, PeerSettings
 from contrada.integrations.bridges.record_translation import RecordTranslation, TextTemplate
-from contrada.model import Filter, FilterSet
 from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from contrada.service.requests import filters_of
@@ -28,18 +26,12 @@ PEERS: Final = {
     "redis": ("redis_peer", "RedisPeer", "REDIS_ADDRESS"),
     "amqp": ("amqp_peer", "AmqpPeer", "AMQP_ADDRESS"),
     "kafka": ("kafka_peer", "KafkaPeer", "KAFKA_ADDRESS"),
+    "mqtt": ("mqtt_peer", "MqttPeer", "MQTT_ADDRESS"),
 }
 """The module of each kind below `integrations/bridges`, its peer and the form of its addresses."""
 
-MQTT: Final = "mqtt"
-"""The kind with a relay of its own, `MqttBridge`."""
-
-ONE_KIND: Final = {"exchange": "amqp", "key": "kafka", "sasl": "kafka", "retain": MQTT}
+ONE_KIND: Final = {"exchange": "amqp", "key": "kafka", "sasl": "kafka", "retain": "mqtt"}
 """Options that one kind has."""
-
-OutgoingFilter: TypeAlias = Filter | FilterSet | None
-Relay: TypeAlias = Callable[[Service, OutgoingFilter], AbstractAsyncContextManager[Any]]
-"""Makes the bridge of a service and of the filter of outgoing notifications."""
 
 PASSWORD_VARIABLE: Final = "CONTRADA_BRIDGE_PASSWORD"
 """Environment variable with the password, used without --password-file."""
@@ -49,7 +41,7 @@ PASSWORD_BYTES_MAX: Final = 65_536
 
 
 @click.command()
-@click.argument("kind", type=click.Choice([*PEERS, MQTT]))
+@click.argument("kind", type=click.Choice([*PEERS]))
 @click.option(
     "--broker", required=True, metavar="ADDRESS", help="The other system: KIND://[USER@]HOST."
 )
@@ -130,17 +122,18 @@ def bridge(
         if given[option] and kind != only:
             raise click.UsageError(f"--{option} is for {only}, and this is {kind}")
     name, origin = given["name"] or f"contrada-{kind}", given["origin"] or kind
-    prepare = _mqtt_relay if kind == MQTT else _peer_relay
-    relay = prepare(kind, broker, topic, name, origin, given)
+    peer = _peer(kind, broker, name, given)
+    key = TextTemplate(given["key"]) if given["key"] else None
+    translation = RecordTranslation(kind, origin, peer.template(topic), peer.has_fields, key)
     wanted = None if out is None else filters_of(out)
     log(1 if given["verbose"] else 0, as_json=False)
     service = connect(to, approach, publisher=name)
-    run(_run(relay, service, wanted, given["stats"]), is_endless=True)
+    dead_letters = given["dead_letters"] or ""
+    bridge = Bridge(service, peer, translation, out=wanted, dead_letters=dead_letters)
+    run(_run(bridge, service, given["stats"]), is_endless=True)
 
 
-def _peer_relay(
-    kind: str, broker: str, topic: str, name: str, origin: str, given: Mapping[str, Any]
-) -> Relay:
+def _peer(kind: str, broker: str, name: str, given: Mapping[str, Any]) -> BridgePeer:
     module, peer_name, form_name = PEERS[kind]
     found = import_module(f"contrada.integrations.bridges.{module}")
     address = getattr(found, form_name).parse(broker, _password(given["password_file"]))
@@ -151,57 +144,14 @@ def _peer_relay(
         _tls(address, given),
         exchange=given["exchange"] or "",
         mechanism=given["sasl"] or "PLAIN",
+        retain=given["retain"],
     )
     peer: BridgePeer = getattr(found, peer_name)(settings)
-    key = TextTemplate(given["key"]) if given["key"] else None
-    template = TextTemplate(topic)
-    translation = RecordTranslation(kind, origin, template, peer.has_fields, key)
-    dead_letters = given["dead_letters"] or ""
-
-    def relay(service: Service, wanted: OutgoingFilter) -> AbstractAsyncContextManager[Bridge]:
-        bridge = Bridge(service, peer, translation, out=wanted, dead_letters=dead_letters)
-        return nullcontext(bridge)
-
-    return relay
+    return peer
 
 
-def _mqtt_relay(
-    _: str, broker: str, topic: str, name: str, origin: str, given: Mapping[str, Any]
-) -> Relay:
-    # The library is in an extra of the package.
-    from contrada.integrations.bridges.mqtt_bridge import MqttBridge
-    from contrada.integrations.bridges.mqtt_messages import mqtt_translation
-    from contrada.integrations.bridges.mqtt_session import MqttSession, parse_mqtt_address
-
-    if given["dead_letters"]:
-        raise click.UsageError("--dead-letters is not for mqtt: refused messages are counted")
-    address = parse_mqtt_address(broker, _password(given["password_file"]))
-    tls = _tls(address, given)
-    context = None if tls is None else tls.client_context()
-    translation, filters = mqtt_translation(topic, origin), given["sources"]
-
-    @asynccontextmanager
-    async def relay(service: Service, wanted: OutgoingFilter) -> AsyncIterator[MqttBridge]:
-        session = MqttSession(address, name, filters, tls=context)
-        await session.open()
-        try:
-            yield MqttBridge(
-                service,
-                session,
-                translation,
-                out=wanted,
-                name=name,
-                retain=given["retain"],
-                filters=filters,
-            )
-        finally:
-            await session.aclose()
-
-    return relay
-
-
-async def _run(relay: Relay, service: Service, wanted: OutgoingFilter, prints_counts: bool) -> None:
-    async with service, relay(service, wanted) as bridge:
+async def _run(bridge: Bridge, service: Service, prints_counts: bool) -> None:
+    async with service:
         try:
             await bridge.run(
                 lambda: click.echo(f"{bridge.address} and {service.connection.address}")

@@ -19,7 +19,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from contrada.integrations.bridges.mqtt_session import parse_mqtt_address
+from contrada.integrations.bridges.mqtt_peer import MQTT_ADDRESS
 
 HOST = "127.0.0.1"
 PROGRAM = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
@@ -51,7 +51,7 @@ class Mosquitto:
     @property
     def address(self) -> Any:
         """The address for a session."""
-        return parse_mqtt_address(f"mqtt://{HOST}:{self.port}")
+        return MQTT_ADDRESS.parse(f"mqtt://{HOST}:{self.port}")
 
     def reload(self) -> None:
         """Has it read its files of permissions again."""

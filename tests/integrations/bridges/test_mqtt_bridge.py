@@ -18,10 +18,11 @@ from click.testing import CliRunner
 from contrada.cli import main
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
-from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT
-from contrada.integrations.bridges.mqtt_bridge import UNWANTED, MqttBridge
-from contrada.integrations.bridges.mqtt_messages import mqtt_translation
-from contrada.integrations.bridges.mqtt_session import MqttLimits, MqttSession, parse_mqtt_address
+from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, UNWANTED, Bridge
+from contrada.integrations.bridges.bridge_peer import PeerSettings
+from contrada.integrations.bridges.mqtt_messages import TopicTemplate
+from contrada.integrations.bridges.mqtt_peer import MQTT_ADDRESS, MqttLimits, MqttPeer
+from contrada.integrations.bridges.record_translation import RecordTranslation
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.tls import Tls
@@ -55,19 +56,17 @@ async def bridged(
     out: str | None = None,
     topic: str = "{topic}",
     name: str = "bridge",
-    **options: Any,
-) -> AsyncIterator[MqttBridge]:
+    retain: bool = False,
+    dead_letters: str = "",
+) -> AsyncIterator[Bridge]:
     """Runs a bridge within the context; its subscriptions are in force."""
-    session = MqttSession(mqtt.address, name, filters, limits=MqttLimits(mqtt_in_flight_max=8))
-    await session.open()
-    bridge = MqttBridge(
+    settings = PeerSettings(mqtt.address, name, filters, retain=retain)
+    bridge = Bridge(
         service,
-        session,
-        mqtt_translation(topic),
+        MqttPeer(settings, MqttLimits(mqtt_in_flight_max=8)),
+        RecordTranslation("mqtt", "mqtt", TopicTemplate(topic)),
         out=None if out is None else parse_filter(out),
-        name=name,
-        filters=filters,
-        **options,
+        dead_letters=dead_letters,
     )
     opened = asyncio.Event()
     relaying = asyncio.create_task(bridge.run(opened.set))
@@ -83,7 +82,6 @@ async def bridged(
         for each in (relaying, opening):
             each.cancel()
         await asyncio.wait([relaying, opening])
-        await session.aclose()
 
 
 @on_loop
@@ -297,12 +295,12 @@ async def test_a_session_that_was_taken_over_does_not_reconnect(
         writer.close()
 
     serving = await asyncio.start_server(serve, HOST, 0)
-    place = parse_mqtt_address(f"mqtt://{HOST}:{serving.sockets[0].getsockname()[1]}")
-    session = MqttSession(place, "one", ["a"], limits=ONE)
+    place = MQTT_ADDRESS.parse(f"mqtt://{HOST}:{serving.sockets[0].getsockname()[1]}")
+    session = MqttPeer(PeerSettings(place, "one", ["a"]), ONE)
 
     async def carry() -> None:
         await session.open()
-        await session.receive(1)
+        await session.receive()
 
     async with serving:
         with pytest.raises(ConnectionFailedError, match=reason):
@@ -359,9 +357,57 @@ async def test_a_notification_waits_for_its_permission(
 
 
 @on_loop
+async def test_refused_messages_become_dead_letters(mqtt: Mosquitto) -> None:
+    """A message that no notification can hold would be lost, or stay as the state of its topic."""
+    other = Other(mqtt, "dead")
+    async with (
+        kept(mqtt) as broker,
+        connect(broker.address) as service,
+        bridged(mqtt, service, ["s"], retain=True, dead_letters="dead") as bridge,
+    ):
+        await other.publish("s", "x", ContentType="x" * 300)
+        await until(lambda: len(other.got) == 1)
+        found = dict(vars(other.got[0].properties)["UserProperty"])
+        assert found["contrada.topic"] == "s"
+        assert "300 bytes" in found["contrada.reason"]
+        assert bridge.counts == {f"{IN}, refused": 1}
+    again = Other(mqtt, "dead", "end")
+    await again.publish("end")
+    await until(lambda: len(again.got) == 1)
+    assert again.got[0].topic == "end"
+    for each in (other, again):
+        each.close()
+
+
+@on_loop
+async def test_a_dead_letter_waits_for_its_permission(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message would be acknowledged although no dead letters have it, and so be lost; or the
+    bridge would end.
+    """
+    (tmp_path / "permitted").write_text("topic write s\ntopic read #\n")
+    with mosquitto(tmp_path, f"acl_file {tmp_path}/permitted") as mqtt:
+        other = Other(mqtt, "dead")
+        async with (
+            kept(mqtt) as broker,
+            connect(broker.address) as service,
+            bridged(mqtt, service, ["s"], dead_letters="dead") as bridge,
+        ):
+            await other.publish("s", "x", ContentType="x" * 300)
+            await until(lambda: "dead letters dead: the MQTT broker refuses it" in caplog.text)
+            (tmp_path / "permitted").write_text("topic #\n")
+            mqtt.reload()
+            await until(lambda: len(other.got) == 1)
+            await other.publish("s", '{"n": 1}')
+            await until(lambda: bridge.counts[IN] == 1)
+        other.close()
+
+
+@on_loop
 async def test_repeated_messages_are_queued_once(mqtt: Mosquitto) -> None:
     """Each broken connection would add the unacknowledged messages to the queue again."""
-    session = MqttSession(mqtt.address, "slow", ["a"], limits=ONE)
+    session = MqttPeer(PeerSettings(mqtt.address, "slow", ["a"]), ONE)
     await session.open()
     other = Other(mqtt)
     for _ in range(5):
@@ -375,7 +421,7 @@ async def test_repeated_messages_are_queued_once(mqtt: Mosquitto) -> None:
     await other.publish("a", b"last")
     found: list[bytes] = []
     while b"last" not in found:
-        found += [each.message.payload for each in await session.receive(100)]
+        found += [each.payload for each in await session.receive()]
     assert found == [b""] * 5 + [b"last"]
     await session.aclose()
     other.close()
@@ -388,25 +434,25 @@ async def test_messages_beyond_the_queue_are_dropped_and_counted(mqtt: Mosquitto
     limits = MqttLimits(
         mqtt_queued_max=10 + ONE.mqtt_unacknowledged_max, mqtt_queued_bytes_max=10_000
     )
-    session = MqttSession(mqtt.address, "slow", ["a"], limits=limits)
+    session = MqttPeer(PeerSettings(mqtt.address, "slow", ["a"]), limits)
     await session.open()
     for _ in range(30):
         await other.publish("a", qos=0)
     await other.publish("a", qos=1)
     await until(lambda: len(session._queue) == 11)
     assert session.dropped == 20
-    assert [each.message.qos for each in await session.receive(100)] == [0] * 10 + [1]
+    assert [each.facts["qos"] for each in await session.receive()] == [0] * 10 + [1]
     for _ in range(2):
         await other.publish("a", b"x" * 4_000, qos=0)
     await until(lambda: session.dropped == 21)
-    assert len(await session.receive(100)) == 1
+    assert len(await session.receive()) == 1
     await session.aclose()
     with pytest.raises(Exception, match="closed"):
-        await session.receive(1)
-    again = MqttSession(mqtt.address, "slow", ["a"], limits=ONE)
+        await session.receive()
+    again = MqttPeer(PeerSettings(mqtt.address, "slow", ["a"]), ONE)
     await again.open()
-    (left,) = await again.receive(100)
-    assert left.message.qos == 1
+    (left,) = await again.receive()
+    assert left.facts["qos"] == 1
     await again.aclose()
     other.close()
 
@@ -417,12 +463,12 @@ async def test_a_refused_connection_is_reported(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind((HOST, 0))
         nowhere = f"mqtt://{HOST}:{free.getsockname()[1]}"
-    cases = [(parse_mqtt_address(nowhere), "connection refused: no MQTT broker there")]
+    cases = [(MQTT_ADDRESS.parse(nowhere), "connection refused: no MQTT broker there")]
     with mosquitto(tmp_path, "allow_anonymous false") as mqtt:
         cases.append((mqtt.address, "refuses the connection: Not authorized"))
         for place, reason in cases:
             with pytest.raises(ConnectionFailedError, match=reason):
-                await MqttSession(place, "b", [], limits=ONE).open()
+                await MqttPeer(PeerSettings(place, "b"), ONE).open()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho's socket
@@ -433,12 +479,12 @@ async def test_a_bridge_speaks_tls_to_mqtt(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "keys")
     pem = authority.tls().certificate
     with mosquitto(tmp_path, f"certfile {pem}", f"keyfile {pem}") as mqtt:
-        place = parse_mqtt_address(f"mqtts://{HOST}:{mqtt.port}")
-        session = MqttSession(place, "b", ["a"], limits=ONE, tls=authority.trusting())
+        place = MQTT_ADDRESS.parse(f"mqtts://{HOST}:{mqtt.port}")
+        session = MqttPeer(PeerSettings(place, "b", ["a"], Tls(authority=authority.path)), ONE)
         await session.open()
         await session.aclose()
         with pytest.raises(ConnectionFailedError, match="is not trusted"):
-            await MqttSession(place, "b", [], limits=ONE, tls=Tls().client_context()).open()
+            await MqttPeer(PeerSettings(place, "b", tls=Tls()), ONE).open()
 
 
 def test_the_former_name_changes_options_alone() -> None:

@@ -7,23 +7,50 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from contrada.errors import AddressError, InvalidValueError
+from contrada.integrations.bridges.bridge_peer import PeerAddress
 from contrada.integrations.bridges.mqtt_messages import (
-    MqttMessage,
     TopicTemplate,
     check_topics,
-    message_of,
-    mqtt_translation,
-    notification_of,
+    properties_of,
+    record_of,
+    size_of,
 )
-from contrada.integrations.bridges.mqtt_session import MqttAddress, parse_mqtt_address
+from contrada.integrations.bridges.mqtt_peer import MQTT_ADDRESS
+from contrada.integrations.bridges.record_translation import PeerRecord, RecordTranslation
 from contrada.model import Notification
 from contrada.model.algebra.notification import Envelope
 
 JSON = "application/json"
 ORIGIN = {"topic": "t", "contrada.origin": "mqtt", "mqtt.qos": 1, "mqtt.retain": False}
-PLAIN = mqtt_translation("{topic}")
+
+
+def to(topic: str) -> RecordTranslation:
+    """Returns the translation with a template of topics."""
+    return RecordTranslation("mqtt", "mqtt", TopicTemplate(topic))
+
+
+PLAIN = to("{topic}")
+
+
+def received(topic: str, payload: bytes = b"", *, qos: int = 1, **given: Any) -> Notification:
+    """Returns the notification of a message with these properties."""
+    packet = MQTTMessage(topic=topic.encode())
+    packet.payload, packet.qos, packet.retain = payload, qos, given.pop("retain", False)
+    packet.properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    for name, value in given.items():
+        setattr(packet.properties, name, value)
+    return PLAIN.notification_of(record_of(packet, None))
+
+
+def sent(of: Notification, translation: RecordTranslation, now_us: int = 0) -> tuple[Any, Any]:
+    """Returns the record and the properties of the message of a notification."""
+    record = translation.record_of(of)
+    return record, properties_of(record, now_us)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +90,15 @@ def test_a_payload_becomes_attributes_or_stays_whole(
     payload: bytes, kind: str, attributes: dict[str, Any], body: bytes, content_type: str
 ) -> None:
     """A part of a message would be lost, or a payload could forge its topic."""
-    found = notification_of(MqttMessage("t", payload, kind), PLAIN)
+    kinds: dict[str, Any] = {"ContentType": kind} if kind else {}
+    found = received("t", payload, **kinds)
     assert dict(found) == ORIGIN | attributes
     assert (found.body, found.content_type) == (body, content_type)
 
 
 def test_properties_become_attributes() -> None:
     """Filters could not use them; or a sender could forge the origin of a message."""
-    said = (
+    said = [
         ("unit", "C"),
         ("unit", "K"),
         ("topic", "x"),
@@ -78,9 +106,9 @@ def test_properties_become_attributes() -> None:
         ("contrada.origin", "other"),
         ("", "y"),
         ("@id", "z"),
-    )
-    message = MqttMessage("a/b", b'{"unit": "F"}', properties=said, qos=0, retain=True, expires_s=5)
-    found = notification_of(message, PLAIN)
+    ]
+    expiry: dict[str, Any] = {"MessageExpiryInterval": 5, "UserProperty": said}
+    found = received("a/b", b'{"unit": "F"}', qos=0, retain=True, **expiry)
     assert dict(found) == {
         "topic": "a/b",
         "contrada.origin": "mqtt",
@@ -89,25 +117,29 @@ def test_properties_become_attributes() -> None:
         "unit": ("C", "F", "K"),
     }
     assert found.envelope == Envelope(ttl_us=5_000_000)
-    assert notification_of(MqttMessage("t"), PLAIN).envelope.delivery == "certified"
+    assert received("t").envelope.delivery == "certified"
 
 
 def test_a_response_is_asked_for_and_given() -> None:
     """A request of MQTT 5 could not be answered from here, nor an answer be assigned."""
-    asked = MqttMessage("a", response_topic="r/1", correlation=b"\x11\xff")
-    found = notification_of(asked, PLAIN)
+    found = received("a", ResponseTopic="r/1", CorrelationData=b"\x11\xff")
     expected = {"mqtt.response_topic": "r/1", "mqtt.correlation": b"\x11\xff"}
     assert dict(found) == ORIGIN | {"topic": "a"} | expected
     of = Notification({"topic": "r/1", "mqtt.correlation": b"\x11\xff", "n": 1}, envelope=STAMPED)
-    answer = message_of(of, PLAIN, retain=False, now_us=0)
-    assert (answer.correlation, answer.response_topic) == (b"\x11\xff", "")
-    assert json.loads(answer.payload) == {"n": 1}
+    record, properties = sent(of, PLAIN)
+    assert properties.CorrelationData == b"\x11\xff"
+    assert not hasattr(properties, "ResponseTopic")
+    assert json.loads(record.payload) == {"n": 1}
     of = Notification({"mqtt.response_topic": "r/2", "mqtt.correlation": 7}, envelope=STAMPED)
-    found_out = message_of(of, mqtt_translation("t"), retain=False, now_us=0)
-    assert (found_out.response_topic, found_out.correlation) == ("r/2", b"7")
-    for wrong in ({"mqtt.response_topic": "r/#"}, {"mqtt.correlation": ["a", "b"]}):
+    _, properties = sent(of, to("t"))
+    assert (properties.ResponseTopic, properties.CorrelationData) == ("r/2", b"7")
+    for wrong in (
+        {"mqtt.response_topic": "r/#"},
+        {"mqtt.correlation": ["a", "b"]},
+        {"mqtt.correlation": b"x" * 65_536},
+    ):
         with pytest.raises(InvalidValueError):
-            message_of(Notification(wrong), mqtt_translation("t"), retain=False, now_us=0)
+            sent(Notification(wrong), to("t"))
 
 
 STAMPED = Envelope("i", "p", time_us=1_000_000, ttl_us=2_500_000)
@@ -116,15 +148,26 @@ STAMPED = Envelope("i", "p", time_us=1_000_000, ttl_us=2_500_000)
 def test_attributes_go_out_as_json() -> None:
     """MQTT clients could not read the attributes."""
     of = Notification({"topic": "a", "n": 1, "l": [1, 2], "s": "x"}, envelope=STAMPED)
-    found = message_of(of, PLAIN, retain=True, now_us=1_500_000)
-    assert json.loads(found.payload) == {"n": 1, "l": [1, 2], "s": "x"}
-    assert (found.topic, found.content_type) == ("a", JSON)
-    assert found.properties == (("contrada.id", "i"), ("contrada.publisher", "p"))
-    assert (found.qos, found.retain, found.expires_s) == (1, True, 2)
-    assert found.is_ours
-    late = message_of(of, mqtt_translation("x/{n}/{s}"), retain=False, now_us=9_000_000)
-    assert (late.topic, late.expires_s) == ("x/1/x", 0)
+    record, properties = sent(of, PLAIN, 1_500_000)
+    assert json.loads(record.payload) == {"n": 1, "l": [1, 2], "s": "x"}
+    assert (record.topic, properties.ContentType) == ("a", JSON)
+    assert properties.UserProperty == [("contrada.id", "i"), ("contrada.publisher", "p")]
+    assert properties.MessageExpiryInterval == 2
+    late, properties = sent(of, to("x/{n}/{s}"), 9_000_000)
+    assert (late.topic, properties.MessageExpiryInterval) == ("x/1/x", 0)
     assert json.loads(late.payload)["topic"] == "a"
+
+
+def test_a_long_time_to_live_is_the_longest_of_mqtt() -> None:
+    """Its number has 32 bits: one notification would end the bridge, at each attempt."""
+    of = Notification({"topic": "a"}, envelope=Envelope("i", "p", time_us=0, ttl_us=2**62))
+    assert sent(of, PLAIN)[1].MessageExpiryInterval == 2**32 - 1
+
+
+def test_the_size_of_a_message_is_bounded() -> None:
+    """The MQTT broker would end the connection for a message beyond its limit."""
+    record = PeerRecord(topic="t", payload=b"x" * 100, headers=(("n", "v" * 50),))
+    assert 160 < size_of("t", record.payload, properties_of(record, 0)) < 200
 
 
 def test_a_body_is_sent_unchanged() -> None:
@@ -133,9 +176,10 @@ def test_a_body_is_sent_unchanged() -> None:
     of = Notification(
         {"topic": "a", "at": at, "n": [1, 2], "s": "x"}, body=b"\xff", content_type="i/p"
     )
-    found = message_of(of, PLAIN, retain=False, now_us=0)
-    assert (found.payload, found.content_type, found.expires_s) == (b"\xff", "i/p", None)
-    assert sorted(found.properties[2:]) == [
+    record, properties = sent(of, PLAIN)
+    assert (record.payload, properties.ContentType) == (b"\xff", "i/p")
+    assert not hasattr(properties, "MessageExpiryInterval")
+    assert sorted(properties.UserProperty[2:]) == [
         ("at", '{"$time":"2026-11-20T00:00:00Z"}'),
         ("n", "1"),
         ("n", "2"),
@@ -158,17 +202,17 @@ def test_malformed_templates_are_refused(text: str) -> None:
 def test_notifications_without_a_topic_are_refused(attributes: dict[str, Any]) -> None:
     """The MQTT broker would end the connection again and again."""
     with pytest.raises(InvalidValueError):
-        TopicTemplate("t/{a}").of(Notification(attributes))
+        sent(Notification(attributes), to("t/{a}"))
     for text in ("$SYS/x", ""):
         with pytest.raises(InvalidValueError):
-            TopicTemplate("{a}").of(Notification({"a": text}))
+            sent(Notification({"a": text}), to("{a}"))
 
 
 def test_texts_that_mqtt_forbids_are_refused() -> None:
     """The MQTT broker would end the connection at each attempt, and the bridge would relay
     nothing.
     """
-    topic = mqtt_translation("t")
+    topic = to("t")
     for text in ("a\nb", "\0", "\x85", "\ufdd0", "\uffff", "\U0010fffe", "x" * 65_536):
         for of in (
             Notification({"a": text}, body=b"!"),
@@ -176,8 +220,8 @@ def test_texts_that_mqtt_forbids_are_refused() -> None:
             Notification({"a": 1}, envelope=Envelope("i", text[:200] + "\n")),
         ):
             with pytest.raises(InvalidValueError, match="MQTT has"):
-                message_of(of, topic, retain=False, now_us=0)
-        shown = message_of(Notification({"a": text}), topic, retain=False, now_us=0)
+                sent(of, topic)
+        shown, _ = sent(Notification({"a": text}), topic)
         assert json.loads(shown.payload) == {"a": text}  # In a payload it is a text as any.
 
 
@@ -216,7 +260,8 @@ def test_no_message_can_forge_its_origin(payload: bytes, properties: list[tuple[
             "".join(pair).encode()
     except UnicodeEncodeError:
         return
-    found = notification_of(MqttMessage("t", payload, properties=tuple(properties)), PLAIN)
+    given: dict[str, Any] = {"UserProperty": properties} if properties else {}
+    found = received("t", payload, **given)
     assert {name: found[name] for name in ORIGIN} == ORIGIN
     own = {name for name in found if name.startswith("mqtt.")}
     assert own - {"mqtt.payload"} == {"mqtt.qos", "mqtt.retain"}
@@ -228,13 +273,13 @@ def test_no_message_can_forge_its_origin(payload: bytes, properties: list[tuple[
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("mqtt://a", MqttAddress("a", 1883)),
-        ("mqtts://me@[::1]:1/", MqttAddress("::1", 1, is_tls=True, user="me")),
+        ("mqtt://a", PeerAddress("mqtt", (("a", 1883),))),
+        ("mqtts://me@[::1]:1/", PeerAddress("mqtts", (("::1", 1),), is_tls=True, user="me")),
     ],
 )
-def test_mqtt_addresses_are_parsed(text: str, place: MqttAddress) -> None:
+def test_mqtt_addresses_are_parsed(text: str, place: PeerAddress) -> None:
     """A bridge would connect to another host."""
-    assert parse_mqtt_address(text) == place
+    assert MQTT_ADDRESS.parse(text) == place
 
 
 @pytest.mark.parametrize(
@@ -242,13 +287,13 @@ def test_mqtt_addresses_are_parsed(text: str, place: MqttAddress) -> None:
 )
 def test_malformed_mqtt_addresses_are_refused(text: str) -> None:
     """A typing error would end in a confusing network error."""
-    with pytest.raises(AddressError, match="expected mqtt://host"):
-        parse_mqtt_address(text)
+    with pytest.raises(AddressError, match="expected mqtt://"):
+        MQTT_ADDRESS.parse(text)
 
 
 @pytest.mark.parametrize("password", ["secret", "s/secret", "s@secret"])
 def test_a_password_in_an_address_is_refused_and_not_shown(password: str) -> None:
     """Every user of the machine could read it in the process list, and later in the log."""
     with pytest.raises(AddressError, match="without a password") as caught:
-        parse_mqtt_address(f"mqtt://me:{password}@a")
+        MQTT_ADDRESS.parse(f"mqtt://me:{password}@a")
     assert "secret" not in str(caught.value)

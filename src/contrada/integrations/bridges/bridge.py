@@ -14,9 +14,9 @@ the records behind it. No record returns to the side of its origin (see `record_
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from contrada import errors
 from contrada.delivery.retention import Retention
@@ -32,13 +32,14 @@ from contrada.service import DurableRecord, DurableSubscription, Service
 from contrada.service.backoff import USUAL_BACKOFF, Backoff
 from contrada.service.loop_guards import first_of
 
-R = TypeVar("R")
-
 IN: Final = "in"
 OUT: Final = "out"
 
 CIRCLE: Final = f"{IN}, from here"
 """The count of received records that are from here."""
+
+UNWANTED: Final = f"{IN}, not asked for"
+"""The count of received records of sources that an earlier run had."""
 
 ATTEMPTS_MAX: Final = 5
 """Attempts to send a notification with `dead_letters`. Beyond it: it is moved there."""
@@ -122,7 +123,8 @@ class Bridge:
         clock, backoff = asyncio.get_running_loop().time, Backoff()
         while True:
             began_s = clock()
-            works = [self._relay_in()] if self._peer.settings.sources else []
+            is_receiving = self._peer.always_receives or self._peer.settings.sources
+            works = [self._relay_in()] if is_receiving else []
             works += [] if events is None else [self._relay_out(events)]
             try:
                 await first_of(*works)
@@ -162,24 +164,63 @@ class Bridge:
         while True:
             records = await self._peer.receive()
             pairs = [pair for pair in map(self._pair, records) if pair is not None]
-            await publish_all(self._service, pairs, self._refuse, self.counts, self.address)
+            await self._publish(pairs)
             await self._peer.acknowledge(records)
 
     def _pair(self, record: PeerRecord) -> tuple[PeerRecord, Notification | Exception] | None:
-        """Returns a record with its notification or why there is none; None for one from here."""
+        """Returns a record with its notification or why there is none; None for one from here, or
+        of no source.
+        """
         if record.is_ours:
             self.counts[CIRCLE] += 1
+            return None
+        if not self._peer.wants(record):
+            self.counts[UNWANTED] += 1
             return None
         try:
             return record, self._translation.notification_of(record)
         except errors.ContradaError as error:
             return record, error
 
+    async def _publish(self, pairs: list[tuple[PeerRecord, Notification | Exception]]) -> None:
+        """Publishes notifications of received records in order; retries after temporary errors."""
+        at_once, backoff = len(pairs), Backoff()
+        while pairs:
+            record, first = pairs[0]
+            if isinstance(first, Exception):
+                await self._refuse(record, first)
+                pairs = pairs[1:]
+                continue
+            batch: list[Notification] = []
+            for _, each in pairs[:at_once]:
+                if isinstance(each, Exception):
+                    break
+                batch.append(each)
+            try:
+                done = await self._service.publish_batch(batch)
+            except _TEMPORARY as error:
+                if self._service.connection.state == "closed":
+                    raise
+                fields = {"address": self.address, "reason": error}
+                _LOG.warning("records of %(address)s wait: %(reason)s", fields)
+                done = getattr(error, "published", None) or 0
+                await asyncio.sleep(backoff.next_s())
+            except errors.ServiceClosedError:
+                raise
+            except errors.ContradaError as error:
+                done = getattr(error, "published", None) or 0
+                if at_once == 1 and not done:
+                    await self._refuse(record, error)
+                    pairs = pairs[1:]
+                at_once = 1  # One by one, so that the error belongs to one record.
+            self.counts[IN] += done
+            pairs = pairs[done:]
+
     async def _refuse(self, record: PeerRecord, error: Exception) -> None:
         """Sends a record to the dead letters of the other system, if these have a name. Raises
         PeerLostError if there is no such place: then the record stays unacknowledged.
         """
-        count_refusal(self.counts, IN, record.topic, error)
+        self._count(IN, record.topic, error)
         if self._dead_letters:
             reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
             dead = replace(
@@ -194,7 +235,14 @@ class Bridge:
             if refusal is not None:  # The record would block all others for ever.
                 facts = (f", {name} {value}" for name, value in record.facts.items())
                 lost = errors.shortened(f"{record.topic}{''.join(facts)}")
-                count_refusal(self.counts, f"{IN}, dead letters", lost, refusal, "lost")
+                self._count(f"{IN}, dead letters", lost, refusal, "lost")
+
+    def _count(self, direction: str, name: str, error: Exception, result: str = "refused") -> None:
+        """Counts and logs a record that one side refuses; `name` is its topic or position."""
+        direction = f"{direction}, {result}"
+        self.counts[direction] += 1
+        fields = {"way": direction, "kind": name, "reason": error}
+        _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
 
     # --- out ----------------------------------------------------------------------------------
 
@@ -245,63 +293,10 @@ class Bridge:
         for position, refusal in refusals.items():
             waits = isinstance(refusal, errors.NoPlaceError)
             result = "waiting" if waits else "refused"
-            count_refusal(self.counts, OUT, str(position), refusal, result)
+            self._count(OUT, str(position), refusal, result)
             if waits or self._dead_letters:
                 again.add(position)
         return again
-
-
-def count_refusal(
-    counts: Counter[str], direction: str, name: str, error: Exception, result: str = "refused"
-) -> None:
-    """Counts and logs a record that one side refuses; `name` is its topic or position."""
-    direction = f"{direction}, {result}"
-    counts[direction] += 1
-    fields = {"way": direction, "kind": name, "reason": error}
-    _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
-
-
-async def publish_all(
-    service: Service,
-    pairs: list[tuple[R, Notification | Exception]],
-    refuse: Callable[[R, Exception], Awaitable[None]],
-    counts: Counter[str],
-    address: object,
-) -> None:
-    """Publishes notifications of received records in order. Calls `refuse` for a record whose
-    notification is an error, or is refused; retries after temporary errors.
-    """
-    at_once, backoff = len(pairs), Backoff()
-    while pairs:
-        record, first = pairs[0]
-        if isinstance(first, Exception):
-            await refuse(record, first)
-            pairs = pairs[1:]
-            continue
-        batch: list[Notification] = []
-        for _, each in pairs[:at_once]:
-            if isinstance(each, Exception):
-                break
-            batch.append(each)
-        try:
-            done = await service.publish_batch(batch)
-        except _TEMPORARY as error:
-            if service.connection.state == "closed":
-                raise
-            fields = {"address": address, "reason": error}
-            _LOG.warning("records of %(address)s wait: %(reason)s", fields)
-            done = getattr(error, "published", None) or 0
-            await asyncio.sleep(backoff.next_s())
-        except errors.ServiceClosedError:
-            raise
-        except errors.ContradaError as error:
-            done = getattr(error, "published", None) or 0
-            if at_once == 1 and not done:
-                await refuse(record, error)
-                pairs = pairs[1:]
-            at_once = 1  # One by one, so that the error belongs to one record.
-        counts[IN] += done
-        pairs = pairs[done:]
 
 
 def _about(error: errors.ConnectionFailedError) -> dict[str, object]:

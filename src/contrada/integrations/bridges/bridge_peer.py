@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from contrada.errors import AddressError, ContradaError, PeerLostError
-from contrada.integrations.bridges.record_translation import PeerRecord
+from contrada.integrations.bridges.record_translation import PeerRecord, TextTemplate
 from contrada.net.wire.address import check_host
 from contrada.net.wire.endpoint import describe_os_error
 from contrada.net.wire.tls import Tls
@@ -122,7 +122,8 @@ class AddressForm:
 @dataclass(frozen=True, slots=True)
 class PeerSettings:
     """What each peer is made of: `name` identifies this bridge at the other system. `exchange` is
-    that of outgoing messages of AMQP, `mechanism` that of SASL in Kafka.
+    that of outgoing messages of AMQP, `mechanism` that of SASL in Kafka, `retain` the flag of
+    outgoing messages of MQTT.
     """
 
     address: PeerAddress
@@ -132,6 +133,7 @@ class PeerSettings:
     limits: BridgeLimits = BridgeLimits()
     exchange: str = ""
     mechanism: str = "PLAIN"
+    retain: bool = False
 
 
 class BridgePeer(ABC):
@@ -141,6 +143,10 @@ class BridgePeer(ABC):
 
     has_fields = False
     """Whether records are maps of fields, without a payload."""
+    template = TextTemplate
+    """The class of the topics of outgoing records."""
+    always_receives = False
+    """Whether `receive` is needed without sources, too: it reports the end of a session."""
 
     def __init__(self, settings: PeerSettings) -> None:
         self.settings = settings
@@ -155,6 +161,10 @@ class BridgePeer(ABC):
         """Returns the next records in order, at least one. What the other system repeats after a
         lost connection is returned again. Raises ConnectionFailedError, for good.
         """
+
+    def wants(self, record: PeerRecord) -> bool:
+        """Whether a received record is of a source, and not of one that an earlier run had."""
+        return True
 
     @abstractmethod
     async def acknowledge(self, records: Sequence[PeerRecord]) -> None:

@@ -1,72 +1,38 @@
-"""`notification_of` and `message_of`: MQTT messages as notifications and notifications as messages.
+"""`record_of` and `properties_of`: MQTT messages as records of a bridge, and back.
 
 topic                         <-> `topic`
 QoS, retain                    -> `mqtt.qos`, `mqtt.retain`
 response topic, correlation   <-> `mqtt.response_topic`, `mqtt.correlation` (bytes)
-user properties               <-> text attributes of the same names
-payload, content type         <-> as those of any record, see `record_translation`
+user properties               <-> headers
 message expiry                <-> time to live
 """
 
 import math
 import re
-from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
 
-from contrada.errors import InvalidValueError
-from contrada.integrations.bridges.record_translation import (
-    IDENTITY,
-    PeerRecord,
-    RecordTranslation,
-    TextTemplate,
-    text_of,
-)
-from contrada.model import Notification, Value
-from contrada.model.algebra.attributes import Values
+from paho.mqtt.client import MQTTMessage
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
-MQTT: Final = "mqtt"
-"""The kind of these records."""
+from contrada.errors import InvalidValueError
+from contrada.integrations.bridges.record_translation import PeerRecord, TextTemplate, text_of
+from contrada.model import Value
+from contrada.model.algebra.attributes import Values
 
 MQTT_TEXT_BYTES_MAX: Final = 65_535
 """Bytes of a topic or user property in MQTT. Beyond it: the notification is refused, counted."""
 
-_PACKET_BYTES: Final = 128
-"""Upper bound of a message without its texts and payload."""
+_HEADER_BYTES: Final = 16
+"""Upper bound of the fixed header, the length of the topic and the packet identifier."""
+
+_EXPIRY_S_MAX: Final = 2**32 - 1
 
 _ENDS_OF_PLANES: Final = "".join(
     chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)
 )
 _NO_TEXT: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_ENDS_OF_PLANES}]")
 """Characters for which an MQTT broker may end the connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class MqttMessage:
-    """An MQTT message, in either direction; `expires_s` is None if it does not expire."""
-
-    topic: str
-    payload: bytes = b""
-    content_type: str = ""
-    properties: tuple[tuple[str, str], ...] = ()
-    qos: int = 1
-    retain: bool = False
-    expires_s: int | None = None
-    response_topic: str = ""
-    correlation: bytes = b""
-
-    @property
-    def size(self) -> int:
-        """Upper bound of its encoded bytes."""
-        named = (self.topic, self.content_type, self.response_topic)
-        texts = (*named, *chain.from_iterable(self.properties))
-        data = len(self.payload) + len(self.correlation)
-        return _PACKET_BYTES + data + sum(len(each.encode()) + 5 for each in texts)
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is a notification from here."""
-        return any(name == IDENTITY for name, _ in self.properties)
 
 
 class TopicTemplate(TextTemplate):
@@ -77,66 +43,63 @@ class TopicTemplate(TextTemplate):
             reason = "expected a topic, such as alerts/{severity}/{name}, without + and #"
             raise InvalidValueError(self.text, reason)
 
-    def of(self, notification: Notification) -> str:
-        """Returns the topic of a notification. Raises InvalidValueError without a valid one."""
-        topic = super().of(notification)
-        if set(topic) & set("+#") or topic.startswith("$") or not topic:
-            raise InvalidValueError(topic, "no topic: expected no + and #, and no $ in front")
-        return _checked(topic)
+
+def size_of(topic: str, payload: bytes | bytearray, properties: Properties | None) -> int:
+    """Returns an upper bound of the encoded bytes of a message."""
+    packed = b"" if properties is None else properties.pack()  # type: ignore[no-untyped-call]
+    return _HEADER_BYTES + len(topic.encode()) + len(payload) + len(packed)
 
 
-def mqtt_translation(topic: str, origin: str = MQTT) -> RecordTranslation:
-    """Returns the translation of an MQTT broker; `topic` is the template of outgoing messages.
-    Raises InvalidValueError.
-    """
-    return RecordTranslation(MQTT, origin, TopicTemplate(topic))
-
-
-def notification_of(message: MqttMessage, translation: RecordTranslation) -> Notification:
-    """Returns the notification of a message, without id and time; certified if QoS is 1. Raises
-    InvalidNotificationError, for a content type of more than 255 bytes.
-    """
-    facts: dict[str, Any] = {"qos": message.qos, "retain": message.retain}
-    if message.response_topic:
-        facts["response_topic"] = message.response_topic
-    if message.correlation:
-        facts["correlation"] = message.correlation
-    record = PeerRecord(
-        topic=message.topic,
-        payload=message.payload,
-        content_type=message.content_type,
-        headers=message.properties,
+def record_of(packet: MQTTMessage, token: Any) -> PeerRecord:
+    """Returns the record of a received message; certified if QoS is 1."""
+    properties = packet.properties
+    facts: dict[str, Any] = {"qos": packet.qos, "retain": packet.retain}
+    for name, at in (("response_topic", "ResponseTopic"), ("correlation", "CorrelationData")):
+        if found := getattr(properties, at, None):
+            facts[name] = found
+    return PeerRecord(
+        topic=packet.topic,
+        payload=bytes(packet.payload),
+        content_type=getattr(properties, "ContentType", ""),
+        headers=tuple(getattr(properties, "UserProperty", ())),
         facts=facts,
-        is_certified=message.qos > 0,
-        expires_s=message.expires_s,
+        is_certified=packet.qos > 0,
+        expires_s=getattr(properties, "MessageExpiryInterval", None),
+        token=token,
     )
-    return translation.notification_of(record)
 
 
-def message_of(
-    notification: Notification, translation: RecordTranslation, *, retain: bool, now_us: int
-) -> MqttMessage:
-    """Returns the message of a notification, see `RecordTranslation.record_of`. Raises
-    InvalidValueError for values that MQTT cannot hold.
+def properties_of(record: PeerRecord, now_us: int) -> Properties:
+    """Returns the properties of a message. Raises InvalidValueError for values that MQTT cannot
+    hold, and without a valid topic.
     """
-    record = translation.record_of(notification)
+    topic = _checked(record.topic)
+    if set(topic) & set("+#") or topic.startswith("$") or not topic:
+        raise InvalidValueError(topic, "no topic: expected no + and #, and no $ in front")
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     response_topic = _checked(text_of(_single(record.facts.get("response_topic", ""))))
     if set(response_topic) & set("+#"):
         raise InvalidValueError(response_topic, "no response topic: expected no + and #")
     correlation = _single(record.facts.get("correlation", b""))
     if not isinstance(correlation, bytes):
         correlation = text_of(correlation).encode()
-    expires_us = notification.envelope.expires_us
-    return MqttMessage(
-        record.topic,
-        record.payload,
-        _checked(record.content_type),
-        tuple((_checked(name), _checked(text_of(value))) for name, value in record.headers),
-        retain=retain,
-        expires_s=None if expires_us is None else max(math.ceil((expires_us - now_us) / 1e6), 0),
-        response_topic=response_topic,
-        correlation=correlation,
-    )
+    if len(correlation) > MQTT_TEXT_BYTES_MAX:
+        reason = f"MQTT has at most {MQTT_TEXT_BYTES_MAX} bytes of correlation data"
+        raise InvalidValueError("mqtt.correlation", reason)
+    if record.content_type:
+        properties.ContentType = _checked(record.content_type)
+    if response_topic:
+        properties.ResponseTopic = response_topic
+    if correlation:
+        properties.CorrelationData = correlation
+    if record.expires_at_us is not None:
+        left_s = math.ceil((record.expires_at_us - now_us) / 1e6)
+        properties.MessageExpiryInterval = min(max(left_s, 0), _EXPIRY_S_MAX)
+    if record.headers:
+        properties.UserProperty = [
+            (_checked(name), _checked(text_of(value))) for name, value in record.headers
+        ]
+    return properties
 
 
 def _single(value: Values) -> Value:

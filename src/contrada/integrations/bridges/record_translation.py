@@ -55,7 +55,7 @@ class PeerRecord:
 
     `facts` are named without their kind; `is_certified` tells whether the system waits for an
     acknowledgement, for which `token` is what its peer needs. A received record is worthless after
-    `expires_s` seconds, if any.
+    `expires_s` seconds, an outgoing one at the time `expires_at_us`, if any.
     """
 
     topic: str
@@ -65,6 +65,7 @@ class PeerRecord:
     facts: Mapping[str, Any] = field(default_factory=dict)
     is_certified: bool = True
     expires_s: int | None = None
+    expires_at_us: int | None = None
     token: Any = None
 
     @property
@@ -182,6 +183,7 @@ class RecordTranslation:
             content_type=content_type,
             headers=tuple(headers),
             facts=facts,
+            expires_at_us=envelope.expires_us,
         )
 
 
