@@ -36,15 +36,20 @@ class Columns:
     def __init__(self, rows: int, arrays: list[tuple[int, int, Any]]) -> None:
         self.rows = rows
         self.address, self.starts = 0, numbers(1)
-        self.described = Rows.zeros(COLUMN, len(arrays))
         self.cells = numbers(len(arrays) + 1)
         self._kept = [array for _, _, array in arrays]
-        for i, (attr, kind, array) in enumerate(arrays):
-            valid, *data = (0 if each is None else each.address for each in array.buffers())
-            if array.null_count == 0:
-                valid = 0
-            described = (attr, kind, valid, data[0], data[-1], array.offset)
-            self.described.part(i, i + 1)[:] = ints("q", described)
+        described: list[int] = []
+        for attr, kind, array in arrays:
+            buffers = array.buffers()
+            valid = buffers[0] if array.null_count else None
+            addresses = map(_address, (valid, buffers[1], buffers[-1]))
+            described += (attr, kind, *addresses, array.offset)
+        self.described = Rows(COLUMN, ints("q", described))
+
+
+def _address(buffer: Any) -> int:
+    """Returns the address of a buffer of Arrow; 0 without one."""
+    return 0 if buffer is None else buffer.address  # type: ignore[no-any-return]
 
 
 def spans_at(column: Any) -> PackedBatch:
@@ -85,11 +90,11 @@ def span_in(column: Any, row: int) -> bytes:
 def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
     """Returns the columns that filters ask for; None if one must be matched row by row."""
     found = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
+    for i, name in enumerate(table.schema.names):  # A table makes an object for each column.
         if name in attrs and not is_system_name(name):
-            array = column
-            if hasattr(column, "num_chunks"):
-                array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            array = table.column(i)
+            if hasattr(array, "num_chunks"):
+                array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
             if hasattr(array, "dictionary_decode"):
                 array = array.dictionary_decode()
             type_name = str(array.type)
@@ -102,11 +107,10 @@ def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
 
 def check_columns(table: Any) -> None:
     """Raises InvalidNotificationError for two columns of one name."""
-    seen: set[str] = set()
-    for name in table.column_names:
-        if name in seen:
-            raise InvalidNotificationError(name, "a column", "another column has this name")
-        seen.add(name)
+    names = table.schema.names
+    if len(set(names)) < len(names):
+        name = next(each for each in names if names.count(each) > 1)
+        raise InvalidNotificationError(name, "a column", "another column has this name")
 
 
 def rows_of(table: Any) -> Iterator[dict[str, Any]]:
@@ -134,19 +138,19 @@ def _text(data: bytes | None) -> str | bytes | None:
 
 def select_columns(table: Any, names: Container[str]) -> Any:
     """Returns the columns of these names only: others are never checked."""
-    return table.select([name for name in table.column_names if name in names])
+    return table.select([name for name in table.schema.names if name in names])
 
 
 def row_of(table: Any, names: Container[str]) -> Callable[[int], dict[str, Any]]:
     """Returns a function for rows of a table, with these names; it reads near rows together."""
-    table = select_columns(table, names)
     begin = 0
     rows: list[dict[str, Any]] = []
 
     def row(number: int) -> dict[str, Any]:
         nonlocal begin, rows
         if not begin <= number < begin + len(rows):
-            begin, rows = number, list(rows_of(table.slice(number, ROWS_AT_ONCE)))
+            some = select_columns(table.slice(number, ROWS_AT_ONCE), names)
+            begin, rows = number, list(rows_of(some))
         return rows[number - begin]
 
     return row
