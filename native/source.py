@@ -103,12 +103,17 @@ _HEAD: Final = '''\
 cimport cython
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from cpython.buffer cimport PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
+from cpython.ref cimport Py_INCREF
 
 cdef extern from "Python.h":
     """
     #define new_object_of(kind) PyType_GenericAlloc((PyTypeObject*)(kind), 0)
     """
     void untrack "PyObject_GC_UnTrack"(object)
+    int PyGC_Disable()
+    int PyGC_Enable()
+    list PyList_New(Py_ssize_t)
+    void put_item "PyList_SET_ITEM"(list, Py_ssize_t, object)
     object new_object "new_object_of"(object)
 '''
 
@@ -139,12 +144,31 @@ def address_of(given):
 '''
 
 _KEYS: Final = '''\
+cdef list all_keys(Memory* m, int64_t count):
+    """Returns the keys in the output: a list that grows takes a seventh of a match of a thousand.
+
+    Without collections meanwhile, since one may run code that matches, too, or frees the memory.
+    """
+    cdef int64_t place
+    cdef object key
+    collects = PyGC_Disable()
+    try:
+        keys = PyList_New(count)
+    finally:
+        if collects:
+            PyGC_Enable()
+    for place in range(count):
+        key = m.out.at[place]
+        Py_INCREF(key)  # The list owns one reference more.
+        put_item(keys, place, key)
+    return keys
+
+
 def found_keys(list found, given, dict asked, size_t memory):
     """Returns the keys of a mapping, of the attributes in `asked`, or of a span, by one call.
 
     None for a mapping that is not plain, or another type; the answer of the kernel `match` if more
-    is to be done. `found` is the empty list for the keys: made here, it might collect cycles, and
-    so run code that matches, too, or frees the memory.
+    is to be done: `found`, an empty list, gets the keys then.
     """
     cdef Memory* m = <Memory*>memory
     cdef PlainWriter writer = _writer
@@ -162,6 +186,8 @@ def found_keys(list found, given, dict asked, size_t memory):
     else:
         return None
     answer = match_match_in_c(message, m)
+    if answer > 0 and answer & 3 == 0:
+        return all_keys(m, answer >> 2)
     for place in range(answer >> 2):
         found.append(m.out.at[place])
     return answer if answer < 0 or answer & 3 else found

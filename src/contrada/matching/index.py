@@ -222,7 +222,7 @@ class Index(Mapping[K, Filter | FilterSet]):
             from contrada.matching.record_batches import row_of
 
             found = self._engine.match_table(notifications)
-            row = row_of(notifications, notifications.schema.names)
+            row = row_of(notifications, notifications.column_names)
             return self._as_arrays(found, lambda number: to_whole_notification(row(number)))
         if hasattr(notifications, "to_pylist"):
             return self.match_spans(notifications)

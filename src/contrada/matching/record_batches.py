@@ -49,7 +49,7 @@ class Columns:
 
 def _address(buffer: Any) -> int:
     """Returns the address of a buffer of Arrow; 0 without one."""
-    return 0 if buffer is None else buffer.address  # type: ignore[no-any-return]
+    return 0 if buffer is None else buffer.address
 
 
 def spans_at(column: Any) -> PackedBatch:
