@@ -114,7 +114,7 @@ def new_index(compiled: bool, limits: IndexLimits = IndexLimits()) -> ct.Index[A
 def block_index(compiled: bool) -> ct.Index[Any]:
     """An empty index that matches also small batches in blocks."""
     index = new_index(compiled)
-    arrays_of(index)._segment.arrays.block_rows_min = 0
+    arrays_of(index)._segment.arrays.counters.block_shared_min[0] = 0
     return index
 
 

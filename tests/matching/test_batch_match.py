@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.matching.kernels import schema
 from contrada.model.languages.atoms import Operator, registry
-from tests.matching.engines import COMPILED, arrays_of, block_index, module, naive
+from tests.matching.engines import COMPILED, arrays_of, block_index, module, naive, new_index
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 TEXTS = ["", "a", "ab", "Ab", "abc", "straße", "STRASSE", "xyz" * 9]
@@ -148,6 +148,20 @@ def test_a_bucket_of_many_rows_and_entries_is_checked_in_parts(compiled: bool) -
     table = pa.table({"kind": ["k"] * len(prices), "price": prices})
     last = [[n for n in range(count) if count - n < price] for price in prices]
     assert keys_of_rows(index.match_batch(table)) == last
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("values", [4, 500])
+def test_rows_are_matched_together_if_they_share_buckets(compiled: bool, values: int) -> None:
+    """Rows that share none would take twice the time together, and others twice the time alone."""
+    index = new_index(compiled)
+    for n in range(500):
+        index.add(n, ct.Filter({"kind": n % values, "price": ct.ops.gt(n)}))
+    kinds = [n % values for n in range(500)]
+    table = pa.table({"kind": kinds, "price": [250.0] * 500})
+    found = keys_of_rows(index.match_batch(table))
+    assert found == [[n for n in range(250) if n % values == kind] for kind in kinds]
+    assert (arrays_of(index)._segment.arrays.counters.block_end[0] > 0) == (values == 4)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -107,7 +107,7 @@ class Arrays:
         self.used: dict[str, int] = dict.fromkeys(schema.ARRAYS, 0)
         self.used |= {"rooms": schema.ROOMS, "seed": 1}
         self.part_sketches: dict[tuple[int, int, int], int] = {}
-        self.block_rows_min, self.block_rows_max = schema.BLOCK_ROWS_MIN, schema.BLOCK_ROWS
+        self.block_rows_max = schema.BLOCK_ROWS
         self.batches = 0
         """How often the memory of blocks was prepared for a batch."""
         self.results = numbers(0)
@@ -120,6 +120,7 @@ class Arrays:
             self.put(name, Rows.zeros(layout, _FIRST.get(name, 8) * _PER_ROW.get(name, 1)))
         self.seed[0] = _SEED
         self.counters.work[0] = _UNBOUNDED
+        self.counters.block_shared_min[0] = schema.BLOCK_SHARED_MIN
 
     def put(self, name: str, rows: Rows) -> None:
         """Replaces the array of this name."""

@@ -18,7 +18,7 @@ import msgspec
 
 from contrada.errors import ContradaError, EncodingError
 from contrada.matching.index_arrays import Arrays
-from contrada.matching.kernels.batch_match import COLUMNS
+from contrada.matching.kernels.batch_match import BLOCK_MIN, COLUMNS
 from contrada.matching.kernels.memory import Rows, address_of, numbers
 from contrada.matching.kernels.schema import BLOCK_CELLS, COLUMN, LANES, NEED_FOUND, OK, UNREADABLE
 from contrada.model import Envelope, Filter, Notification, Value
@@ -345,7 +345,7 @@ def match_rows(
 def _reserve_block(arrays: Arrays, rows: Any) -> int:
     """Makes room for blocks of the rows of columns, if there are enough; returns their number."""
     columns, most = len(rows.described), 0
-    if columns and rows.rows >= arrays.block_rows_min:
+    if columns and rows.rows > BLOCK_MIN:
         most = min(arrays.block_rows_max, rows.rows, BLOCK_CELLS // columns)
         arrays.reserve("block_rows", most)
         arrays.reserve("halves", most * columns)

@@ -23,7 +23,9 @@ from contrada.matching.kernels.scratch import INT32_MAX, MASK, begin, begin_attr
 from contrada.matching.kernels.update import NO_DOMAIN
 
 BLOCK_MIN = 16
-"""Rows for which a block costs less than single rows."""
+"""Rows of a block at least."""
+SAMPLED = 16
+"""One in so many rows of a block is read first, to learn how many share a bucket."""
 PREFETCHED = 16
 """Entries that are prefetched before they are compared."""
 NOWHERE = 0
@@ -151,6 +153,17 @@ def check_bucket(bucket: int, m: Memory) -> int:
 
 
 @kernel
+def has_needed(bucket: int, row: int, m: Memory) -> int:
+    """Whether a row has the attribute that all filters of a bucket need, if there is one."""
+    counters, needed = m.counters[0], m.buckets[bucket].needed + 0
+    if needed < 0:
+        return True
+    if m.state[needed].epoch != counters.block_epoch:
+        return False
+    return m.halves[counters.block_size * m.state[needed].first + row] != ABSENT
+
+
+@kernel
 def check_visits(m: Memory) -> int:
     """Checks the entries of all buckets of the block."""
     counters, visits, of_bucket = m.counters[0], m.visits, m.bucket_visits
@@ -162,11 +175,11 @@ def check_visits(m: Memory) -> int:
             count = 0
             while link >= 0 and count < schema.LANES:
                 m.lane_rows[count] = visits[link].row
+                count += has_needed(bucket, m.lane_rows[count] + 0, m)
                 link = visits[link].next
-                count += 1
             counters.lanes = count
             counters.lane_stamp += 1
-            if check_bucket(bucket, m) != schema.OK:
+            if count > 0 and check_bucket(bucket, m) != schema.OK:
                 return schema.NEED_OUTCOMES
     return schema.OK
 
@@ -203,18 +216,43 @@ def count_visits(columns: ColumnRows, m: Memory) -> None:
 
 
 @kernel
-def match_block(columns: ColumnRows, first: int, m: Memory) -> int:
-    """Matches the next rows as a block, but for its odd rows and undecided entries."""
+def list_visits(columns: ColumnRows, first: int, count: int, m: Memory) -> int:
+    """Lists the rows of each bucket that some rows reach."""
     counters, rows = m.counters[0], m.block_rows
-    count = counters.block_size
-    if counters.epoch + count * (len(columns) + 2) >= schema.EPOCHS_MAX:
-        return schema.NEED_STAMPS
-    counters.visits = counters.outcomes = counters.undecided = counters.repeats = 0
+    counters.block_size = count
+    counters.visits = counters.repeats = 0
     for i in range(count):
         rows[i].end = rows[i].undecided = rows[i].chained = rows[i].odd = 0
+    return visit_buckets(columns, first, m)
+
+
+@kernel
+def sample_rows(columns: ColumnRows, first: int, size: int, m: Memory) -> tuple[int, int]:
+    """(status, whether the rows of a block share enough entries), by a sample of its first rows.
+
+    Of so many times more rows, each has so many times more others in its buckets.
+    """
+    counters, visits, of_bucket = m.counters[0], m.visits, m.bucket_visits
+    status, compared, shared = list_visits(columns, first, size // SAMPLED, m), 0, 0
+    for v in range(counters.visits):
+        link, count = of_bucket[visits[v].bucket] - 1, 0
+        of_bucket[visits[v].bucket] = 0
+        while link >= 0:
+            link = visits[link].next
+            count += 1
+        compared += count * m.buckets[visits[v].bucket].length
+        shared += count * (count - 1) * m.buckets[visits[v].bucket].length
+    return status, SAMPLED * shared >= counters.block_shared_min * compared
+
+
+@kernel
+def match_block(columns: ColumnRows, first: int, size: int, m: Memory) -> int:
+    """Matches the next rows as a block, but for its odd rows and undecided entries."""
+    counters = m.counters[0]
+    counters.outcomes = counters.undecided = 0
     for i in range(schema.LANES):
         m.lanes[NOWHERE + i], m.lanes[EVERYWHERE + i] = ABSENT, 0
-    status = visit_buckets(columns, first, m)
+    status = list_visits(columns, first, size, m)
     if status == schema.OK:
         begin(m)
         counters.block_epoch = counters.epoch
@@ -229,7 +267,7 @@ def match_block(columns: ColumnRows, first: int, m: Memory) -> int:
         return status
     sort_outcomes(m)
     count_visits(columns, m)
-    counters.block_first, counters.block_end = first, first + count
+    counters.block_first, counters.block_end = first, first + size
     return schema.OK
 
 
@@ -333,11 +371,16 @@ def match_rows(
         # The last row is matched by itself: drift looks at its buckets.
         size = min(counters.block_max, end - 1 - row)
         if not in_block and data == 0 and size >= BLOCK_MIN and counters.pools == 0:
-            counters.block_size = size
-            status = match_block(columns, row, m)
+            if counters.epoch + 2 * size * (len(columns) + 2) >= schema.EPOCHS_MAX:
+                return schema.NEED_STAMPS, row
+            status, is_shared = sample_rows(columns, row, size, m)
+            if status == schema.OK and is_shared:
+                status = match_block(columns, row, size, m)
             if status != schema.OK:
                 return status, row
-            in_block = 1
+            in_block = is_shared
+            if not is_shared:
+                counters.block_max = 0  # nor are the later blocks
         if in_block:
             status, count = match_in_block(columns, row, cells, used, found, m)
         elif data != 0:

@@ -189,6 +189,7 @@ SCRATCH: Final[dict[str, Layout]] = {
         "block_end",  # to before this one;
         "block_size",  # how many,
         "block_max",  # and at most
+        "block_shared_min",  # see BLOCK_SHARED_MIN
         "block_epoch",  # what their columns are stamped with
         "visits",  # used rows
         "outcomes",
@@ -390,8 +391,9 @@ PENDING: Final = 1024
 LANES: Final = 32
 """Rows of a block that a guard is compared with at a time."""
 
-BLOCK_ROWS_MIN: Final = 2_000
-"""Rows of a batch from which on they are matched together: of fewer too few share a bucket."""
+BLOCK_SHARED_MIN: Final = 12
+"""Rows of a block that on average share the entries of a row, from which on they are matched
+together: one comparison with many rows costs as much as comparisons with so many, one by one."""
 
 BLOCK_ROWS: Final = 2**14
 """Rows of a batch that are matched together. Beyond it: the next block has the rest."""

@@ -8,10 +8,9 @@ import pyarrow as pa
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, match_batches
-from contrada.matching.kernels.schema import BLOCK_ROWS_MIN
 from contrada.model import Filter
 
-ROWS = 2 * BLOCK_ROWS_MIN
+ROWS = 4_000
 
 
 def test_a_large_batch_gives_the_keys_of_each_row_in_the_order_of_the_base(tmp_path: Path) -> None:
