@@ -1,16 +1,7 @@
 """`judge`, `judge_delivery`: the oracle of a run, for deliveries and for delivery guarantees.
 
-*Must*: the filter matches; the subscription, and the advertisement that it needs, existed at a
-moment before the publishing with no control message in flight (so they had settled everywhere), and
-remain until the last copy of the notification has arrived, within its time to live; and no link on
-any shortest path from the publisher to the subscriber changed in between.
-
-*May*: the filter matches, and the subscription is in force at the delivery. (So nothing is
-delivered after an unsubscription was acknowledged.)
-
-*Once*: a server hands a notification to a client at most once for a subscription, and the client
-takes it once at most. A client that moves may receive a notification again from another server; its
-session ignores it. The filter itself decides a match, never an index.
+docs/simulation.md has *must*, *may* and *once* of deliveries. By *may*, nothing is delivered after
+an unsubscription was acknowledged. The filter itself decides a match, never an index.
 
 For delivery guarantees, over the records of a run:
 

@@ -1,10 +1,8 @@
 """`measure`: the cost of a network of servers: messages times the length of the links they cross.
 
-The workload is that of SIENA's own studies. *Objects of interest* and *interested parties* are at
-random sites. Each object advertises a topic, publishes some notifications, and withdraws; each
-party subscribes to a topic, popular ones more often than others, and later withdraws. All
-advertise, then all subscribe, then all publish, then all withdraw, each at random times, and all
-messages arrive before the next phase begins. So every kind of network delivers the same, and only
+The workload is that of SIENA's own studies, see docs/simulation.md: objects of interest publish in
+a topic, and interested parties subscribe to one, popular ones more often than others. All messages
+of a phase arrive before the next one begins, so every kind of network delivers the same, and only
 the cost differs.
 
 Source: PODC 2000 §5 (simulation studies of architectures and processing strategies).

@@ -1,16 +1,9 @@
 """`judge_matches`: the oracle of patterns: required and permitted matches of a run.
 
-*May*: each notification of a match was published in this form and matches the filter of its place;
-they follow one another in the common order of notifications, within the span, with the values of
-`by`; the subscription is in force at the delivery, and receives no match twice.
-
-*Must*: while no link changes, and none is up at one end alone, the matches are those of one plain
-matcher. Its input is a *stream*: the notifications that match a filter of the pattern and are
-published at servers with a path to the subscriber's, all from the first moment at which the
-subscription and all links are settled, with only notifications in flight. Each match of a stream is
-required as soon as all servers have learned a time that lies more than the slack after its end, and
-no consequence of this is in flight; and no other match of the notifications of a stream is
-permitted.
+docs/simulation.md has *may*, *must* and *stream*. The order of the notifications of a match is the
+common one. While no link changes, and none is up at one end alone, each match of a stream is
+required once no consequence of the announced time is in flight, and no other match of its
+notifications is permitted.
 
 A stream holds only notifications for which a matcher's input and matches are determined:
 
