@@ -12,11 +12,10 @@ from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.delivery.durable_state import DurableState
 from contrada.delivery.store import StoreChanges
 from contrada.errors import ContradaError
-from contrada.matching.packed import Bundle
 from contrada.model import FilterSet, Notification, Selection
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.work_budget import Unbounded
-from contrada.routing.router_messages import Client, Notifications, Subscribe
+from contrada.routing.router_messages import Client, Subscribe
 from contrada.service.dispatch_routes import Route
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.subscription_queue import Passed, SubscriptionQueue
@@ -35,18 +34,6 @@ class _Keeping(NamedTuple):
     route: Route[Passed]
     filters: Selection
     task: asyncio.Task[None]
-
-
-class _BestEffortQueue(SubscriptionQueue[Passed]):
-    """A queue that drops notifications of higher classes before they wake its task.
-
-    The delivery server logs those. `DurableRoutes` drops others that were queued with them.
-    """
-
-    def take_whole(self, notifications: Notifications) -> bool:
-        return type(notifications) is not Bundle and all(
-            each.envelope.delivery != BEST_EFFORT for each in notifications
-        )
 
 
 class DurableRoutes:
@@ -82,7 +69,7 @@ class DurableRoutes:
     def subscribe(self, name: str, filters: Selection) -> Route[Passed]:
         """Subscribes to the filters with a queue. Raises as `Dispatcher.subscribe`."""
         limits = self._dispatcher.limits
-        queue = _BestEffortQueue(
+        queue: SubscriptionQueue[Passed] = SubscriptionQueue(
             notifications_max=limits.queue_notifications_max, bytes_max=limits.queue_bytes_max
         )
         request = Subscribe(name, FilterSet(filters.filters))
