@@ -414,19 +414,10 @@ class AccessPoint:
         *,
         with_context: bool,
     ) -> None:
-        """Logs notifications here, or sends them to their owners. Raises CannotPublishError."""
+        """Sends notifications to the owners of subscriptions. Raises CannotPublishError."""
         counts = Counter(owner for owners in found for owner in owners)
         self._outbox.check_room(counts)
         context = self.context(counts) if with_context else ()
-        # Shipments to this server alone would be spooled, taken and acknowledged in this step.
-        is_direct = counts.keys() == {self.name} and not context
-        if is_direct and not self._outbox.holds_for(self.name):
-            here = [
-                (owners.get(self.name, ()), it)
-                for it, owners in zip(notifications, found, strict=True)
-            ]
-            if self._logs.append(here, now_us):
-                return  # Without room they wait as shipments.
         postings = [
             Posting(Notice(notification), owners, context)
             for notification, owners in zip(notifications, found, strict=True)
