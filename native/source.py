@@ -145,7 +145,7 @@ def address_of(given):
 
 _KEYS: Final = '''\
 cdef list all_keys(Memory* m, int64_t count):
-    """Returns the keys in the output: a list that grows takes a seventh of a match of a thousand.
+    """Returns the keys in the output: a list that grows takes a tenth of a match of a thousand.
 
     Without collections meanwhile, since one may run code that matches, too, or frees the memory.
     """

@@ -565,7 +565,8 @@ def test_a_message_that_is_too_large(package: Path, place: Place) -> None:
               const { attributes } = await all.next();
               return [error.message, error.mayHaveArrived, attributes, all.losses];
             }""")
-        assert "1009" in found[0]
+        # 1006: the connection was cut before the client read why.
+        assert "1009" in found[0] or "1006" in found[0]
         assert found[1:] == [True, {"a": 2}, {"reconnect": 1}]
 
     with place.broker():
