@@ -293,6 +293,7 @@ class Refusing:
     """A peer that takes no dead letter."""
 
     settings = PeerSettings(AddressForm(("x", "xs"), (1, 2)).parse("x://a"), "b")
+    template = TextTemplate
 
     async def send(self, records: Sequence[PeerRecord]) -> Sequence[ServiceError]:
         """Refuses all."""
@@ -331,7 +332,9 @@ async def test_a_refused_notification_is_returned_after_a_lost_connection() -> N
     unused: Any = None
     events: Any = Returning()
     form = AddressForm(("x", "xs"), (1, 2))
-    peer: Any = SimpleNamespace(settings=PeerSettings(form.parse("x://a"), "b"))
+    peer: Any = SimpleNamespace(
+        settings=PeerSettings(form.parse("x://a"), "b"), template=TextTemplate
+    )
     translation = RecordTranslation("x", "x", TextTemplate("{where}"))  # It refuses each.
     bridge = Bridge(unused, peer, translation, dead_letters=DEAD)
     bridge._unsent.put_nowait(DurableRecord(Notification({"n": 1}), 7, 0, 1))

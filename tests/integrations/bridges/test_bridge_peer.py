@@ -3,7 +3,8 @@
 import pytest
 
 from contrada.errors import AddressError
-from contrada.integrations.bridges.bridge_peer import AddressForm, PeerAddress
+from contrada.integrations.bridges.bridge_peer import AddressForm, PeerAddress, PeerSettings
+from contrada.net.wire.tls import Tls
 
 FORM = AddressForm(("x", "xs"), (1, 2), is_cluster=True, has_path=True)
 
@@ -22,7 +23,20 @@ def test_addresses_are_parsed(text: str, place: PeerAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "http://a", "x://", "x://a:0", "x://a:b", "x://a\n", "x://a,,b", "x://a/b?c"]
+    "text",
+    [
+        "",
+        "a",
+        "http://a",
+        "x://",
+        "x://a:0",
+        "x://a:b",
+        "x://a\n",
+        "x://a,,b",
+        "x://a/b?c",
+        "x://a?b",
+        "x://a#b",
+    ],
 )
 def test_malformed_addresses_are_refused(text: str) -> None:
     """A typing error would end in a confusing network error."""
@@ -41,3 +55,9 @@ def test_a_password_in_an_address_is_refused_and_not_shown(before: str) -> None:
         FORM.parse(f"{before}hidden@a")
     assert "hidden" not in str(caught.value)
     assert "secret" not in repr(FORM.parse("x://me@a", "secret"))
+
+
+def test_an_address_with_tls_has_it_without_settings() -> None:
+    """The password would be sent in plain text."""
+    assert PeerSettings(FORM.parse("xs://me@a", "secret"), "b").tls == Tls()
+    assert PeerSettings(FORM.parse("x://me@a", "secret"), "b").tls is None

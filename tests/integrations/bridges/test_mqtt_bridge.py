@@ -17,12 +17,12 @@ from click.testing import CliRunner
 
 from contrada.cli import main
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, NotPermittedError, StoreError
+from contrada.errors import ConnectionFailedError, InvalidValueError, NotPermittedError, StoreError
 from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, UNWANTED, Bridge
 from contrada.integrations.bridges.bridge_peer import PeerSettings
 from contrada.integrations.bridges.mqtt_messages import TopicTemplate
 from contrada.integrations.bridges.mqtt_peer import MQTT_ADDRESS, MqttLimits, MqttPeer
-from contrada.integrations.bridges.record_translation import RecordTranslation
+from contrada.integrations.bridges.record_translation import PeerRecord, RecordTranslation
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.tls import Tls
@@ -386,22 +386,50 @@ async def test_a_dead_letter_waits_for_its_permission(
     """The message would be acknowledged although no dead letters have it, and so be lost; or the
     bridge would end.
     """
-    (tmp_path / "permitted").write_text("topic write s\ntopic read #\n")
+    (tmp_path / "permitted").write_text("topic write s/#\ntopic read #\n")
     with mosquitto(tmp_path, f"acl_file {tmp_path}/permitted") as mqtt:
         other = Other(mqtt, "dead")
         async with (
             kept(mqtt) as broker,
             connect(broker.address) as service,
-            bridged(mqtt, service, ["s"], dead_letters="dead") as bridge,
+            bridged(mqtt, service, ["s"], "k any", "s/out", dead_letters="dead") as bridge,
         ):
             await other.publish("s", "x", ContentType="x" * 300)
-            await until(lambda: "dead letters dead: the MQTT broker refuses it" in caplog.text)
+            await until(lambda: caplog.text.count("dead letters dead: the MQTT broker refuses") > 2)
+            # The other direction and the connection are as before.
+            await service.publish({"k": 1})
+            await until(lambda: bridge.counts[OUT] == 1)
+            assert bridge.counts[f"{IN}, refused"] == 1
             (tmp_path / "permitted").write_text("topic #\n")
             mqtt.reload()
             await until(lambda: len(other.got) == 1)
             await other.publish("s", '{"n": 1}')
             await until(lambda: bridge.counts[IN] == 1)
         other.close()
+
+
+@on_loop
+async def test_dead_letters_have_a_name_of_a_topic(mqtt: Mosquitto) -> None:
+    """Each dead letter would be refused, and lost."""
+    async with kept(mqtt) as broker, connect(broker.address) as service:
+        with pytest.raises(InvalidValueError, match="expected a topic"):
+            async with bridged(mqtt, service, ["s"], dead_letters="dead/#"):
+                pass
+
+
+@on_loop
+async def test_few_messages_wait_for_a_lost_broker(tmp_path: Path) -> None:
+    """Its broker would get more at once than it permits, and end each new connection."""
+    with mosquitto(tmp_path, "max_inflight_messages 5") as mqtt:
+        session = MqttPeer(PeerSettings(mqtt.address, "many"), MqttLimits(mqtt_in_flight_max=8))
+        await session.open()
+        mqtt.end()
+        sending = asyncio.create_task(session.send([PeerRecord(topic="a")] * 20))
+        await until(lambda: bool(session._unacknowledged))
+        assert len(session._unacknowledged) == 5
+        mqtt.begin()
+        assert await sending == [None] * 20
+        await session.aclose()
 
 
 @on_loop

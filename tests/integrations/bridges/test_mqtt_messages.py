@@ -283,7 +283,18 @@ def test_mqtt_addresses_are_parsed(text: str, place: PeerAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "http://a", "mqtt://", "mqtt://a/b", "mqtt://a:0", "mqtt://a:x", "mqtt://a\n"]
+    "text",
+    [
+        "",
+        "a",
+        "http://a",
+        "mqtt://",
+        "mqtt://a/b",
+        "mqtt://a:0",
+        "mqtt://a:x",
+        "mqtt://a\n",
+        "mqtt://a?b",
+    ],
 )
 def test_malformed_mqtt_addresses_are_refused(text: str) -> None:
     """A typing error would end in a confusing network error."""

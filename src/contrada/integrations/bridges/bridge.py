@@ -67,11 +67,14 @@ class Bridge:
         """The caller opens and closes `service`; the name of the peer is that of the durable
         subscription to `out`. `dead_letters` names a topic of the other system for records that
         are no notifications, and the durable subscription for notifications that are refused.
+        Raises InvalidValueError for a name that no topic has.
         """
         self._service = service
         self._peer = peer
         self._translation = translation
         self._out = None if out is None else translation.outgoing(out)
+        if dead_letters:
+            peer.template(dead_letters)  # Raises InvalidValueError for no name of a topic.
         self._dead_letters = dead_letters
         self._limits: BridgeLimits = peer.settings.limits
         self._unsent: asyncio.Queue[DurableRecord[Notification]] = asyncio.Queue(
@@ -217,8 +220,8 @@ class Bridge:
             pairs = pairs[done:]
 
     async def _refuse(self, record: PeerRecord, error: Exception) -> None:
-        """Sends a record to the dead letters of the other system, if these have a name. Raises
-        PeerLostError if there is no such place: then the record stays unacknowledged.
+        """Sends a record to the dead letters of the other system, if these have a name; waits while
+        there is no such place, and the records behind it wait, too.
         """
         self._count(IN, record.topic, error)
         if self._dead_letters:
@@ -228,10 +231,13 @@ class Bridge:
                 topic=self._dead_letters,
                 headers=(*record.headers, (REASON, reason), ("contrada.topic", record.topic)),
             )
+            backoff = Backoff()
             (refusal,) = await self._peer.send([dead])
-            if isinstance(refusal, errors.NoPlaceError):
+            while isinstance(refusal, errors.NoPlaceError):
                 reason = f"dead letters {self._dead_letters}: {refusal}"
-                raise errors.PeerLostError(str(self.address), reason)
+                _LOG.warning("%(address)s: %(reason)s", {"address": self.address, "reason": reason})
+                await asyncio.sleep(backoff.next_s())
+                (refusal,) = await self._peer.send([dead])
             if refusal is not None:  # The record would block all others for ever.
                 facts = (f", {name} {value}" for name, value in record.facts.items())
                 lost = errors.shortened(f"{record.topic}{''.join(facts)}")

@@ -100,7 +100,7 @@ class AddressForm:
         if has_password:
             raise AddressError(shown, f"{self.expected}: others could read it")
         names = places.split(",")
-        good = scheme in self.schemes and text.isprintable() and not set(path) & set("?#")
+        good = scheme in self.schemes and text.isprintable() and not set(places + path) & set("?#")
         if not good or (len(names) > 1 and not self.is_cluster) or (path and not self.has_path):
             raise AddressError(shown, self.expected)
         is_tls = scheme == self.schemes[1]
@@ -123,7 +123,7 @@ class AddressForm:
 class PeerSettings:
     """What each peer is made of: `name` identifies this bridge at the other system. `exchange` is
     that of outgoing messages of AMQP, `mechanism` that of SASL in Kafka, `retain` the flag of
-    outgoing messages of MQTT.
+    outgoing messages of MQTT. An address with TLS has `tls`: by default, that of the system.
     """
 
     address: PeerAddress
@@ -134,6 +134,10 @@ class PeerSettings:
     exchange: str = ""
     mechanism: str = "PLAIN"
     retain: bool = False
+
+    def __post_init__(self) -> None:
+        if self.address.is_tls and self.tls is None:  # Else the password would be in plain text.
+            object.__setattr__(self, "tls", Tls())
 
 
 class BridgePeer(ABC):

@@ -64,7 +64,8 @@ class MqttLimits:
     """Limits of an `MqttPeer`, beside those of each bridge."""
 
     mqtt_in_flight_max: int = 64
-    """Messages that the MQTT broker has not acknowledged. Beyond it: the next one waits."""
+    """Messages that the MQTT broker has not acknowledged, or as many as it permits if these are
+    fewer. Beyond it: the next ones wait."""
     mqtt_unacknowledged_max: int = 64
     """Unacknowledged messages of QoS 1 (Receive Maximum). Beyond it: the MQTT broker waits."""
     mqtt_queued_max: int = 4_096
@@ -112,6 +113,7 @@ class MqttPeer(BridgePeer):
         self._changed = asyncio.Event()
         """Set when a message was queued, or the session has failed."""
         self._connection = 0
+        self._in_flight_max = limits.mqtt_in_flight_max
         self._packet_bytes_max = limits.mqtt_message_bytes_max
         self._can_retain = True
         self._failure: ServiceError | None = None
@@ -231,12 +233,15 @@ class MqttPeer(BridgePeer):
     async def send(self, records: Sequence[PeerRecord]) -> Sequence[ContradaError | None]:
         """Sends with QoS 1, now or on the next connection."""
         answers: list[ContradaError | None] = []
-        for each in await asyncio.gather(*map(self._send, records), return_exceptions=True):
-            if isinstance(each, ConnectionFailedError) or not isinstance(
-                each, ContradaError | None
-            ):
-                raise each
-            answers.append(each)
+        while len(answers) < len(records):
+            # paho would send all that wait, after a new connection, without regard to the limit.
+            some = records[len(answers) : len(answers) + self._in_flight_max]
+            for each in await asyncio.gather(*map(self._send, some), return_exceptions=True):
+                if isinstance(each, ConnectionFailedError) or not isinstance(
+                    each, ContradaError | None
+                ):
+                    raise each
+                answers.append(each)
         return answers
 
     def _send(self, record: PeerRecord) -> "asyncio.Future[None]":
@@ -301,6 +306,8 @@ class MqttPeer(BridgePeer):
         if getattr(properties, "MaximumQoS", 1) == 0:
             self._call_soon(self._give_up, "this broker has no QoS 1")
             return
+        permitted = getattr(properties, "ReceiveMaximum", self._limits.mqtt_in_flight_max)
+        self._in_flight_max = min(self._limits.mqtt_in_flight_max, permitted)
         size_max = self._limits.mqtt_message_bytes_max
         self._packet_bytes_max = getattr(properties, "MaximumPacketSize", size_max)
         self._can_retain = bool(getattr(properties, "RetainAvailable", 1))
