@@ -19,7 +19,6 @@ import mmap
 import struct
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from contrada.matching.kernels.schema import Bytes, Layout, Marks
@@ -34,10 +33,6 @@ _PRIVATE: Final[dict[str, int]] = (
     {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 )
 """Mapped arrays are those of one process: by default a forked one would share what it writes."""
-
-_HUGE_PAGES: Final = getattr(mmap, "MADV_HUGEPAGE", None)
-"""Advice to use pages of 2 MiB: a match reads few bytes in many places, and of a million filters
-a tenth of its time was the search for the addresses of pages of 4 KiB."""
 
 
 class _Row:
@@ -71,11 +66,7 @@ class Rows:
         size = count * layout.row_bytes
         if size < MAPPED_BYTES_MIN:
             return cls(layout, bytearray(size))
-        mapped = mmap.mmap(-1, size, **_PRIVATE)
-        if _HUGE_PAGES is not None:
-            with suppress(OSError):  # Some systems are built without such pages.
-                mapped.madvise(_HUGE_PAGES)
-        return cls(layout, mapped)
+        return cls(layout, mmap.mmap(-1, size, **_PRIVATE))
 
     def __getattr__(self, name: str) -> Any:
         """Returns the numbers of a field; they are kept from the first access on.
