@@ -1,17 +1,15 @@
 """The memory as plain Python has it, where every access is checked."""
 
 import ctypes
-import mmap
 import subprocess
 import sys
 from array import array
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from contrada.matching.kernels.memory import MAPPED_BYTES_MIN, Rows, address_of
+from contrada.matching.kernels.memory import MAPPED_BYTES_MIN, Rows
 from contrada.matching.kernels.schema import Layout
 from tests.matching.engines import module
 
@@ -133,23 +131,3 @@ def test_operations_of_single_instructions() -> None:
     memory = module("kernels.memory")
     assert memory.prefetch(None, 10**9) is None
     assert memory.double_bits(-0.0) == -(2**63)
-
-
-@pytest.mark.skipif(
-    not (hasattr(mmap, "MADV_HUGEPAGE") and Path("/sys/kernel/mm/transparent_hugepage").exists()),
-    reason="this system has no huge pages",
-)
-def test_a_large_array_asks_for_huge_pages() -> None:
-    """A match among a million filters would take a tenth longer."""
-    rows = Rows.zeros(PAIR, 2**20)
-    begin = address_of(rows.numbers)
-    flags = ""
-    holds = False
-    for line in Path("/proc/self/smaps").read_text("ascii").splitlines():
-        head = line.split(" ", 1)[0]
-        if "-" in head:
-            first, end = (int(each, 16) for each in head.split("-"))
-            holds = first <= begin < end
-        elif holds and line.startswith("VmFlags:"):
-            flags = line
-    assert "hg" in flags.split()
