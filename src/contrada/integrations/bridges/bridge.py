@@ -232,12 +232,10 @@ class Bridge:
                 headers=(*record.headers, (REASON, reason), ("contrada.topic", record.topic)),
             )
             backoff = Backoff()
-            (refusal,) = await self._peer.send([dead])
-            while isinstance(refusal, errors.NoPlaceError):
+            while isinstance(refusal := (await self._peer.send([dead]))[0], errors.NoPlaceError):
                 reason = f"dead letters {self._dead_letters}: {refusal}"
                 _LOG.warning("%(address)s: %(reason)s", {"address": self.address, "reason": reason})
                 await asyncio.sleep(backoff.next_s())
-                (refusal,) = await self._peer.send([dead])
             if refusal is not None:  # The record would block all others for ever.
                 facts = (f", {name} {value}" for name, value in record.facts.items())
                 lost = errors.shortened(f"{record.topic}{''.join(facts)}")
