@@ -12,10 +12,10 @@ published, so no broker recognises duplicates: `follow` goes to each broker once
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import chain
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ from contrada.net.wire.inspection import (
 from contrada.routing.interest_forwarder import Strategy
 from contrada.routing.route_decision import NO_INTEREST
 from contrada.service.story import ServerStory, Story, StoryStep, story_of
+
+T = TypeVar("T")
 
 
 class BrokerAccess(Protocol):
@@ -164,19 +166,21 @@ class NetworkInspection:
         return ""
 
     async def _ask(self, seen: SeenBroker, notification: bytes) -> None:
-        async def ask(service: BrokerAccess) -> None:
+        async def ask(service: BrokerAccess) -> tuple[Inspection, dict[str, Any]]:
             held = await service.inspection(notification)
             if held.name != seen.name:
-                seen.reason = f"the broker at {seen.address} has the name {held.name!r}"
-                return
-            seen.statistics = await service.broker_statistics()
-            seen.held = held
+                raise ServiceError(f"the broker at {seen.address} has the name {held.name!r}")
+            return held, await service.broker_statistics()
 
         seen.is_asked = True
-        seen.reason = await self._answered(seen.name, ask) or seen.reason
+        answer = await self._answer_of(seen.name, ask)
+        if isinstance(answer, str):
+            seen.reason = answer
+        else:
+            seen.held, seen.statistics = answer
 
-    async def _answered(self, name: str, ask: Callable[[BrokerAccess], Any]) -> str:
-        """Asks a broker in its turn. Returns why it gave no answer, or nothing."""
+    async def _answer_of(self, name: str, ask: Callable[[BrokerAccess], Awaitable[T]]) -> T | str:
+        """Returns the answer of a broker that is asked in its turn, or why it gave none."""
         limits, way = self._limits, self._ways[name]
         whole = asyncio.timeout_at(self._until_s)
         try:
@@ -184,14 +188,13 @@ class NetworkInspection:
                 async with asyncio.timeout(limits.broker_answer_s):
                     service = nullcontext(self._start) if way is None else self._reach(way)
                     async with service as opened:
-                        await ask(opened)
+                        return await ask(opened)
         except TimeoutError:
             if whole.expired():
                 return f"not asked within network_answer_s = {limits.network_answer_s:g} s"
             return f"no answer within broker_answer_s = {limits.broker_answer_s:g} s"
         except ContradaError as error:
             return shortened(str(error))
-        return ""
 
     async def follow(self, notification: bytes, begin: str) -> list[NotificationHop]:
         """Returns the way of a notification that a client of a broker would publish, in order.
@@ -220,22 +223,20 @@ class NetworkInspection:
         return hops
 
     async def _decide(self, hop: NotificationHop, notification: bytes) -> None:
-        async def ask(service: BrokerAccess) -> None:
-            arrival = (hop.came_from, hop.source) if hop.came_from else None
-            hop.held = await service.inspection(notification, arrival=arrival)
-
+        arrival = (hop.came_from, hop.source) if hop.came_from else None
         seen = self.brokers.get(hop.broker)
+        found: Inspection | str
         if seen is None or seen.held is None:
-            why = "it is not asked" if seen is None else seen.reason
+            found = "it is not asked" if seen is None else seen.reason
+        else:
+            found = await self._answer_of(
+                hop.broker, lambda service: service.inspection(notification, arrival=arrival)
+            )
+        if isinstance(found, Inspection) and found.strategy:
+            hop.held, hop.reason = found, found.stopped
+        else:
+            why = found if isinstance(found, str) else "this broker has an earlier version"
             hop.reason = f"not known further: {why}"
-            return
-        why = await self._answered(hop.broker, ask)
-        if why:
-            hop.reason = f"not known further: {why}"
-        elif hop.held is not None and not hop.held.strategy:
-            hop.held, hop.reason = None, "not known further: this broker has an earlier version"
-        elif hop.held is not None:
-            hop.reason = hop.held.stopped
 
     async def story(self, identity: str) -> Story:
         """Returns the story of a notification, subscription or log at all brokers.
@@ -265,16 +266,12 @@ class NetworkInspection:
 
     async def _read_story(self, name: str, names: list[str], found: dict[str, ServerStory]) -> str:
         """Adds the transitions at a broker. Returns why it gave none, or nothing."""
-        answers: list[Inspection] = []
-
-        async def ask(service: BrokerAccess) -> None:
-            answers.append(await service.inspection(story=names))
-
-        if why := await self._answered(name, ask):
-            return why
-        if answers[0].story is None:
+        answer = await self._answer_of(name, lambda service: service.inspection(story=names))
+        if isinstance(answer, str):
+            return answer
+        if answer.story is None:
             return "this broker has an earlier version, without stories"
-        found[name] = answers[0].story
+        found[name] = answer.story
         return ""
 
     async def forest(self, name: str, begin: ForestPosition) -> Inspection:
@@ -286,14 +283,10 @@ class NetworkInspection:
             why = "no broker of this network" if seen is None else seen.reason
             raise InvalidValueError(shortened(name), why)
         self._begin()
-        found: list[Inspection] = []
-
-        async def ask(service: BrokerAccess) -> None:
-            found.append(await service.inspection(forest_from=begin))
-
-        if why := await self._answered(name, ask):
-            raise ServiceError(f"{name!r}: {why}")
-        return found[0]
+        answer = await self._answer_of(name, lambda service: service.inspection(forest_from=begin))
+        if isinstance(answer, str):
+            raise ServiceError(f"{name!r}: {answer}")
+        return answer
 
     def missed(self, hops: Iterable[NotificationHop]) -> dict[str, str]:
         """Returns the brokers with matching subscriptions of clients that it does not reach, each
