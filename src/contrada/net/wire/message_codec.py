@@ -10,7 +10,7 @@ import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.model import Filter, FilterSet
-from contrada.model.codec import FILTERS_READ_MAX, from_msgpack, to_msgpack
+from contrada.model.codec import FILTERS_READ_MAX, to_msgpack
 from contrada.net.wire.pattern_codec import (
     PATTERN_FORMS,
     PATTERN_SUBSCRIPTION,
@@ -20,6 +20,7 @@ from contrada.net.wire.payload_codec import (
     ContentField,
     WireForm,
     check_content,
+    content_from,
     decode_with,
     decoder_of,
     encode_content,
@@ -81,20 +82,11 @@ class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
 
     def part(self, members: list[msgspec.Raw]) -> Subscribe:
         """Returns the subscription to some of its members. Raises the errors of their content."""
-        if self.filters.startswith(_SET_HEAD):  # One by one: so equal value sets are shared.
-            read = [_filter_of(_FILTER_HEAD + member) for member in members]
-            found = read[0] if len(read) == 1 else FilterSet(read)
-            return Subscribe(self.identity, found, self.owner, self.version)
-        return Subscribe(self.identity, _filter_of(self.filters), self.owner, self.version)
-
-
-def _filter_of(data: bytes) -> Filter:
-    """Returns a filter. Raises EncodingError, LimitError, FrameError."""
-    found = from_msgpack(data)
-    if not isinstance(found, Filter):
-        kind = type(found).__name__.lower()
-        raise FrameError("unsupported", f"expected a filter, found {kind}")
-    return found
+        # The members of a set have no head. One by one: so equal value sets are shared.
+        head = _FILTER_HEAD if self.filters.startswith(_SET_HEAD) else b""
+        read = [content_from(head + member, Filter) for member in members]
+        found = read[0] if len(read) == 1 else FilterSet(read)
+        return Subscribe(self.identity, found, self.owner, self.version)
 
 
 class PackedPublish(RouterMessage, frozen=True, tag="publish"):

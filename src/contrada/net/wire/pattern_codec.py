@@ -2,17 +2,18 @@
 
 from typing import Final, TypeAlias
 
+from contrada.model import Pattern
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.net.wire.payload_codec import (
     ContentField,
     PackedMatch,
     WireForm,
+    content_from,
     decode_match,
     decode_values,
     encode_content,
     encode_match,
     encode_values,
-    pattern_from,
 )
 from contrada.patterns.pattern_assembly import Piece
 from contrada.patterns.runs import PatternLimits
@@ -76,7 +77,7 @@ _MATCHES: Final = ContentField(
 
 PATTERN_SUBSCRIPTION: Final = WireForm(
     SubscribePattern,
-    pattern=ContentField(bytes, encode_content, lambda data, _: pattern_from(data)),
+    pattern=ContentField(bytes, encode_content, lambda data, _: content_from(data, Pattern)),
 )
 
 PATTERN_FORMS: Final = (

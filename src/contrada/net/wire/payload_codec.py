@@ -13,7 +13,7 @@ import msgspec
 
 from contrada.errors import EncodingError, FrameError, LimitError
 from contrada.matching.packed import Bundle
-from contrada.model import Advertisement, Filter, Notification, Pattern, Query, Value
+from contrada.model import Advertisement, Filter, Notification, Value
 from contrada.model.codec import from_msgpack, notification_from_msgpack, to_msgpack
 from contrada.model.languages.work_budget import Work, spend
 from contrada.patterns import Match
@@ -34,6 +34,7 @@ _NOTIFICATION_WORK: Final = 6
 _BYTES_PER_STEP: Final = 2_000
 
 B = TypeVar("B", bytes, msgspec.Raw)
+C = TypeVar("C")
 
 PackedMatch: TypeAlias = tuple[bytes, list[bytes]]
 """A match on the wire: the values of `by`, and its notifications."""
@@ -192,28 +193,18 @@ class WireForm:
         return self.kind(**fields)
 
 
+def content_from(data: bytes, *kinds: type[C]) -> C:
+    """Returns content of one of these classes. Raises EncodingError, LimitError, FrameError."""
+    found = from_msgpack(check_content(data))
+    if not isinstance(found, kinds):
+        expected, kind = kinds[0].__name__.lower(), type(found).__name__.lower()
+        raise FrameError("unsupported", f"expected content of type {expected}, found {kind}")
+    return found
+
+
 def offer_from(data: bytes) -> Offer:
-    """Returns an advertisement. Raises EncodingError, LimitError, FrameError."""
-    offer = from_msgpack(check_content(data))
-    if not isinstance(offer, Advertisement | Filter):
-        raise FrameError("unsupported", f"expected an advertisement, found {_kind_of(offer)}")
-    return offer
-
-
-def query_from(data: bytes) -> Query:
-    """Returns a query. Raises as `offer_from`."""
-    query = from_msgpack(check_content(data))
-    if not isinstance(query, Query):
-        raise FrameError("unsupported", f"expected a query, found {_kind_of(query)}")
-    return query
-
-
-def pattern_from(data: bytes) -> Pattern:
-    """Returns a pattern. Raises as `offer_from`."""
-    pattern = from_msgpack(check_content(data))
-    if not isinstance(pattern, Pattern):
-        raise FrameError("unsupported", f"expected a pattern, found {_kind_of(pattern)}")
-    return pattern
+    """Returns an advertisement. Raises as `content_from`."""
+    return content_from(data, Advertisement, Filter)  # type: ignore[return-value]
 
 
 def encode_values(values: Sequence[Value]) -> bytes:
@@ -242,7 +233,3 @@ def encode_match(match: Match[Any]) -> PackedMatch:
 def decode_match(key: str, packed: PackedMatch) -> Match[str]:
     """Returns a match. Raises EncodingError, LimitError."""
     return Match(key, decode_values(packed[0]), notifications_from(packed[1]))
-
-
-def _kind_of(thing: object) -> str:
-    return type(thing).__name__.lower()

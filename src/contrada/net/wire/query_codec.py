@@ -5,17 +5,18 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from contrada.model import Query
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.work_budget import spend
 from contrada.net.wire.payload_codec import (
     ContentField,
     WireForm,
     check_content,
+    content_from,
     decode_with,
     decoder_of,
     notifications_from,
     offer_from,
-    query_from,
 )
 from contrada.routing.admission import ALTERNATIVES_MAX
 from contrada.routing.aggregation import PARTIAL_BYTES_MAX
@@ -55,7 +56,7 @@ class _WireDisjunct(msgspec.Struct, frozen=True, array_like=True):
 def _disjuncts_from(data: list[_WireDisjunct], _: object) -> tuple[Disjunct, ...]:
     """The disjuncts in normal form, so that all sources of equal queries get the same ones."""
     spend(sum(_NAME_WORK * len(names) for each in data for names in each.same))
-    return tuple(alternative(query_from(each.query).sets, each.same) for each in data)
+    return tuple(alternative(content_from(each.query, Query).sets, each.same) for each in data)
 
 
 DESCRIPTION: Final = WireForm(
