@@ -493,7 +493,7 @@ async def fanning_out(of: Choices) -> tuple[float, int]:
     for peer in clients:
         numbers = range(of.size(20_000) // len(clients) + 1)
         peer.data_received(b"".join(encode(subscribe(n, n, plain, 2**30)) for n in numbers))
-        while peer._steps is not None or peer._connection.unread_bytes:
+        while peer._steps is not None or len(peer._connection.reader):
             await asyncio.sleep(0)
             peer._scheduler._over_s = 0.0
     small = [to_msgpack(Notification({"x": 1, "n": n})) for n in range(of.size(64))]

@@ -288,7 +288,7 @@ class ServerConnection(Wire):
 
     def next_of(self, frame_type: type[F]) -> F | None:
         """Returns the next frame if it was received and is of the class of the last one."""
-        return self._connection.next_of(frame_type)
+        return self._connection.reader.next_of(frame_type)
 
     def write(self) -> None:
         """Writes the output at the end of the current turn, or with queues that are due."""
@@ -396,10 +396,10 @@ class ServerConnection(Wire):
         Frees those of an ended connection after its last turn: half a frame would be kept until
         the cycles of this object are collected.
         """
-        connection = self._connection
         if self._transport is None and not self._turn_due:
-            connection.drop_unread()
-        size = connection.unread_bytes + (connection.given_bytes if self._steps else 0)
+            self._connection.drop_unread()
+        reader = self._connection.reader
+        size = len(reader) + (reader.given_bytes if self._steps else 0)
         if size != self._unread_bytes:
             self.broker.hold(size - self._unread_bytes)
             self._unread_bytes = size
@@ -475,7 +475,7 @@ class ServerConnection(Wire):
         """Gives the connection the rights of a user."""
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
-        self._connection.read_few(reads_few=self.permit is None and self.who != NEIGHBOUR)
+        self._connection.reader.reads_few = self.permit is None and self.who != NEIGHBOUR
 
     def _withdraw_all(self) -> None:
         """Drops the queues of the other side at once, and withdraws its subscriptions."""

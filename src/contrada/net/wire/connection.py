@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -113,9 +113,6 @@ class Phase(Enum):
     OPEN = "open"
 
 
-F = TypeVar("F", bound=Frame)
-
-
 class Connection:
     """The state of one end of a connection."""
 
@@ -131,7 +128,7 @@ class Connection:
         self._liveness = liveness
         self._peer_roles = peer_roles
         self.reader = FrameReader(expects_hello=True)
-        """The received bytes."""
+        """The received bytes that `next` has not returned."""
         self._outgoing: list[bytes] = []
         self._usual: frozenset[type[Frame]] = frozenset()
         """The frames of the other side that are returned without a check; none before its hello."""
@@ -203,20 +200,6 @@ class Connection:
             raise
         return frame
 
-    def next_of(self, frame_type: type[F]) -> F | None:
-        """Returns the next frame if it is of the class of the last one; see `FrameReader`."""
-        return self.reader.next_of(frame_type)
-
-    @property
-    def unread_bytes(self) -> int:
-        """Received bytes that `next` has not returned."""
-        return len(self.reader)
-
-    @property
-    def given_bytes(self) -> int:
-        """Bytes of the last frame, with its header."""
-        return self.reader.given_bytes
-
     def tick(self, now_s: float) -> None:
         """Sends a Ping to a silent peer. Raises FrameError after `silent_s_max`."""
         silent_s = now_s - self._heard_s
@@ -241,10 +224,6 @@ class Connection:
         """Sends a goodbye, as the last frame."""
         self.send(Goodbye(reason))
         self._set_closed()
-
-    def read_few(self, *, reads_few: bool) -> None:
-        """Has `next` return the notifications of most requests to publish, as `FewPublished`."""
-        self.reader.reads_few = reads_few
 
     def drop_unread(self) -> None:
         """Frees the received bytes that `next` has not returned, as no more will follow."""
