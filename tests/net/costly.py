@@ -35,9 +35,13 @@ from contrada.delivery.queue_messages import (
 )
 from contrada.delivery.retention import Retention
 from contrada.errors import ContradaError
-from contrada.integrations.files import ReadOptions, notification_of_object, notification_of_shown
+from contrada.integrations.files import (
+    ReadOptions,
+    notification_of_object,
+    notification_of_shown,
+    read_document,
+)
 from contrada.integrations.files.csv_rows import CsvRows
-from contrada.integrations.files.document_records import entries_of_document
 from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.http.event_ingest import (
     BATCH,
@@ -468,7 +472,7 @@ _READERS: Final[dict[str, Callable[[str], object]]] = {
     "json": lambda line: notification_of_object(line, ReadOptions()),
     "shown": notification_of_shown,
     "csv": _record_of,
-    "xml": lambda text: [*entries_of_document(text.encode(), "", ReadOptions(entries="e"))],
+    "xml": lambda text: [*read_document(text.encode(), "", ReadOptions(entries="e"))],
     "types": from_json,
     **{name: partial(_rules_in, name) for name in DIALECTS},
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -18,8 +19,10 @@ from contrada.integrations.files import (
     ReadOptions,
     Record,
     Renderer,
+    flat_entries,
     read_file,
 )
+from contrada.integrations.files.flat_entries import FlatEntries
 from tests.integrations.documents.documents import documents
 
 FEED = b"""<?xml version="1.0"?>
@@ -57,6 +60,12 @@ def streamed(data: bytes, size: int = 2**16, **options: Any) -> list[Any]:
     return taken(renderer.render(Trickle(data, size), "f"))  # type: ignore[arg-type]
 
 
+def plain(data: bytes, **options: Any) -> list[Any]:
+    """Reads a document without the fast way."""
+    with patch.object(FlatEntries, "notification", lambda self, entry: None):
+        return taken(Renderer(ReadOptions(**options)).render(data, "f"))
+
+
 @pytest.mark.parametrize("strategy", ["multi", "last", "split", "index", "daemon"])
 @pytest.mark.parametrize("size", [1, 7, 64, 2**16])
 def test_pieces_equal_the_whole(strategy: str, size: int) -> None:
@@ -74,7 +83,27 @@ def test_any_entries_in_pieces(found: list[bytes], strategy: str) -> None:
     data = b"<all a='1'>x<t>y</t>" + b"<u/>".join(entries) + b"</all>"
     options = {"strategy": strategy, "entries": "root"}
     whole = taken(Renderer(ReadOptions(**options)).render(data, "f"))  # type: ignore[arg-type]
-    assert streamed(data, 50, **options) == whole
+    assert streamed(data, 50, **options) == whole == plain(data, **options)
+    one = taken(Renderer(ReadOptions(strategy=strategy)).render(data, "f"))
+    assert one == plain(data, strategy=strategy)
+
+
+def test_places_of_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else documents with ever new names would fill the memory, each place a hundred bytes."""
+    monkeypatch.setattr(flat_entries, "NAMES_KEPT_MAX", 20)
+    held: list[object] = []
+    keep = FlatEntries.place
+    monkeypatch.setattr(FlatEntries, "place", lambda *args: held.append(args) or keep(*args))
+    renderer = Renderer(ReadOptions())
+    for number in range(100):
+        names = "".join(f"<n{number}_{each}>1</n{number}_{each}>" for each in range(9))
+        (record,) = renderer.render(f"<r{number}>{names}</r{number}>".encode())
+        assert isinstance(record, Record)
+        assert len(dict(record.notification)) == 9
+    many = b"".join(b"<n%d/>" % each for each in range(10_000))
+    held.clear()
+    assert taken(renderer.render(b"<r>" + many + b"</r>")) == [(1, {}, b"")]
+    assert len(held) <= 21
 
 
 def test_options_hold_for_pieces_too() -> None:
@@ -92,7 +121,8 @@ def test_options_hold_for_pieces_too() -> None:
         whole = taken(Renderer(ReadOptions(entries="entry", **options)).render(FEED, "f"))
         pieces = streamed(FEED, 64, entries="entry", **options)
         reasons = [each.reason if isinstance(each, BadRecord) else each for each in whole]
-        assert [e.reason if isinstance(e, BadRecord) else e for e in pieces] == reasons
+        for found in (pieces, plain(FEED, entries="entry", **options)):
+            assert [e.reason if isinstance(e, BadRecord) else e for e in found] == reasons
 
 
 def test_content_behind_entries_is_reported() -> None:
@@ -226,7 +256,8 @@ def test_parts_of_a_document_type_are_passed_over_everywhere() -> None:
     )
     assert (bad.line, [each[1] for each in rest]) == (2, [each[1] for each in whole[:2]])
     used = parts.replace(b"2<", b"&p;<")
-    assert isinstance(taken(Renderer(ReadOptions(entries="e")).render(used))[-1], BadRecord)
+    first, bad, _ = taken(Renderer(ReadOptions(entries="e")).render(used))
+    assert (first, isinstance(bad, BadRecord)) == (whole[0], True)
     assert isinstance(streamed(used, entries="e")[-1], BadRecord)
     for use in (b"<e>&p;2</e>", b"<e n='&p;'/>"):
         unknown = b"<!DOCTYPE r SYSTEM 'no.dtd'><r><e>1</e>" + use + b"<e/></r>"

@@ -10,24 +10,16 @@ from contrada.integrations.documents.document_shape import (
     document_of,
     names_in,
 )
-from contrada.integrations.documents.element_tree import (
-    DOCUMENT_DEPTH_MAX,
-    Element,
-    named_texts,
-    parse_document,
-)
+from contrada.integrations.documents.element_tree import DOCUMENT_DEPTH_MAX
 from contrada.integrations.documents.naming_strategies import STRATEGIES, Original
 
 __all__ = [
     "DOCUMENT_DEPTH_MAX",
     "DocumentLimits",
-    "Element",
     "NamesIn",
     "Original",
     "SHAPE_TYPE",
     "STRATEGIES",
     "document_of",
-    "named_texts",
     "names_in",
-    "parse_document",
 ]

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from lxml import etree
 
 from contrada.errors import ContradaError, ParseError
-from contrada.integrations.documents.element_tree import element_name, parsed, tree_of
+from contrada.integrations.documents.element_tree import element_name, parsed
 
 DamagedPiece: TypeAlias = tuple[ParseError, bytes]
 """A fault, at its place in the document, and the piece around it."""
@@ -67,14 +67,15 @@ def without_damage(
     pieces.append(data[done:])
     rest = b"".join(pieces)
     try:
-        return faults, _checked(rest, instructions)
+        return faults, parsed(rest, instructions=instructions)
     except ParseError as error:
         fault = error
     except ContradaError:
         return faults, None
     try:
         whole_tags = _CUT_TAG.sub(b"", rest.rstrip())
-        root = _checked(whole_tags + _closing_tags(whole_tags), instructions)
+        whole = whole_tags + _closing_tags(whole_tags)
+        root = parsed(whole, instructions=instructions)
     except ContradaError:
         return [], None
     return [*faults, (fault, rest[-200:])], root
@@ -122,13 +123,6 @@ def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError |
         found = _INNER_LINE.sub("", fault.found)
         return ParseError(line + fault.line - 1, max(column, 1), found, fault.expected)
     return None
-
-
-def _checked(data: bytes, instructions: bool) -> etree._Element:
-    """Returns the root of a document within the limits of depth and without entities of its own."""
-    root = parsed(data)
-    tree_of(root)
-    return parsed(data, instructions=True) if instructions else root
 
 
 def _closing_tags(data: bytes) -> bytes:

@@ -14,8 +14,9 @@ from lxml import etree
 
 from contrada.errors import InputError, LimitError
 from contrada.integrations.documents import element_tree as trees
+from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.document_slots import ElementPath, Walk, adds
-from contrada.integrations.documents.element_tree import ContextRoom, XmlNode
+from contrada.integrations.documents.element_tree import XmlNode
 from contrada.integrations.documents.naming_strategies import Slot
 
 
@@ -114,11 +115,30 @@ def _tag(entries: str) -> str:
     return "{*}" + entries.rpartition(":")[2]
 
 
+class _ContextRoom:
+    """The number of values that elements around entries may still add to entries."""
+
+    def __init__(self, size: int, limits: DocumentLimits) -> None:
+        """`size` is that of the document in bytes."""
+        self.limits = limits
+        self._left = limits.context_added_max + size
+
+    def grow(self, size: int) -> None:
+        """Adds bytes of the document."""
+        self._left += size
+
+    def take(self, values: int) -> None:
+        """Counts values that are added to one entry. Raises LimitError."""
+        self._left -= values
+        if self._left < 0:
+            raise LimitError("context_added_max", self.limits.context_added_max)
+
+
 class _ElementChain:
     """The elements around the entries of a document, and the slots that each of them adds."""
 
     def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
-        self.room = ContextRoom(size, walk.limits)
+        self.room = _ContextRoom(size, walk.limits)
         self._entries, self._walk = entries, walk
         self._last: tuple[XmlNode, ElementPath, list[Slot]] | None = None
         self._count = 0

@@ -1,9 +1,9 @@
-"""`FlatEntries`: a fast path for plain entries of a document that is read in pieces.
+"""`FlatEntries`: a fast path for plain documents, and plain entries of documents.
 
 Each name is computed once and values are packed together. It handles only strategies with several
-values for repeated elements. `contrada.integrations.files.renderer` defines the meaning. It also
-reads every entry that is not plain (a refused name or value, too many values, too deep) and reports
-the fault.
+values for repeated elements, and no type marks. `contrada.integrations.files.renderer` defines the
+meaning. It also reads every entry that is not plain (a refused name or value, too many values, too
+deep) and reports the fault.
 """
 
 from collections import Counter
@@ -74,26 +74,29 @@ class FlatEntries:
             key = (node.tag, entry.path.plain)
             place = self._roots.get(key)
             if place is None:
-                place = self._roots[key] = _PathPlace(self, entry.path.plain, entry.path.depth)
+                place = self._roots[key] = self.place(entry.path.plain, entry.path.depth)
             place.take(node, found, several)
             options = self.options
             if options.add:
                 found |= options.add
                 several -= options.add.keys()
-            if len(found) > ATTRIBUTES_MAX or options.marks:
+            if len(found) > ATTRIBUTES_MAX:
                 raise _OddEntryError
             return from_plain(found, options.envelope(found), several)
         except (ContradaError, _OddEntryError):
             return None
 
     def place(self, path: str, depth: int) -> "_PathPlace":
-        """Returns a new place for a path. Raises _OddEntryError for one that is too deep."""
-        self._count += 1
+        """Returns a new place for a path. Raises _OddEntryError for one that is too deep, and if
+        too many places are held, which are dropped then.
+        """
         if depth > DOCUMENT_DEPTH_MAX:
             raise _OddEntryError
-        if self._count > NAMES_KEPT_MAX:
+        if self._count >= NAMES_KEPT_MAX:
             self._count = 0
             self._roots.clear()
+            raise _OddEntryError
+        self._count += 1
         return _PathPlace(self, path, depth)
 
     def _take_around(self, around: list[Slot]) -> None:

@@ -19,23 +19,19 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 from contrada.errors import ContradaError
-from contrada.integrations.documents.element_tree import Texts
 from contrada.integrations.documents.name_patterns import PATTERN, by_names
-from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.csv_rows import CsvRows, RowJoiner, is_blank
 from contrada.integrations.files.event_logs import EVTX
 from contrada.integrations.files.json_objects import notification_of_object
 from contrada.integrations.files.lines import WHOLE, Block, DataFile, FileLimits, Part, open_blocks
 from contrada.integrations.files.log_lines import LOG_FORMATS
-from contrada.integrations.files.read_options import AllowedNames, ReadOptions, plain_format
+from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.record_files import read_file
-from contrada.integrations.files.renderer import is_large
 from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs
 from contrada.matching.index import Index, Residues
 from contrada.matching.packed import Given
-from contrada.model import Filter, FilterSet, Notification, Value
-from contrada.model.algebra.attributes import VALUES_MAX
+from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains.values import is_system_name
 from contrada.model.rule import Rule
@@ -121,12 +117,10 @@ class Matcher:
             if left.filters:
                 index.add(position, left)
                 names.update(*(member.sides for member in left.filters))
-        self._names = AllowedNames(options)
         bulk_default = options.limits.bulk_after_bytes
         self._bulk_after = bulk_default if bulk_after_bytes is None else bulk_after_bytes
-        self._in_common = any(is_system_name(name) or name in options.add for name in names)
-        self._can_bulk = not self._in_common and _has_arrow()
-        self._looked_at = names | options.names_checked()
+        in_common = any(is_system_name(name) or name in options.add for name in names)
+        self._can_bulk = not in_common and _has_arrow()
         self._common_us = None if self._stamp else options.envelope(options.add).at_us
         """The time of all records of the source, None if each has its own."""
 
@@ -140,7 +134,6 @@ class Matcher:
         matcher = cls((), options, 0, residues)
         matcher._index = index
         matcher._asked |= names
-        matcher._looked_at |= names
         return matcher
 
     def file(
@@ -155,11 +148,8 @@ class Matcher:
         of a CSV file that begins below its header.
         """
         format_name, options = plain_format(format_name, self._options)
-        if format_name == "xml":
-            yield from self._document(path, source)
-            return
         is_whole = format_name == "json" and (options.entries or not options.is_multi)
-        if is_whole or format_name in (EVTX, *LOG_FORMATS):
+        if is_whole or format_name in ("xml", EVTX, *LOG_FORMATS):
             for found in read_file(path, format_name, options, source, part):
                 yield self._outcome(source, found)
             return
@@ -198,48 +188,6 @@ class Matcher:
         if self.unmet:
             self.unmet.difference_update(found.notification.attributes)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
-
-    def _document(self, path: DataFile, source: str) -> Iterator[Outcomes]:
-        limits = self._options.limits
-        try:
-            if not self._options.is_flat or (self._options.entries and is_large(path, limits)):
-                for each in read_file(path, "xml", self._options, source):
-                    yield self._outcome(source, each)
-                return
-            data = documents.open_document(path, limits)
-        except ContradaError as error:
-            yield Outcomes(source, 0, [bad_record(source, error, None)])
-            return
-        for entry in documents.entries_of_document(data, source, self._options):
-            if isinstance(entry, BadRecord):
-                yield self._outcome(source, entry)
-                continue
-            texts = documents.named_as_read(entry[1], self._options)
-            if self.unmet:
-                self.unmet.difference_update(texts)
-            if self._is_idle(texts):
-                self._note_time(self._common_us)
-                yield Outcomes(source, 1, ())
-            else:
-                record = documents.record_of_entry(source, *entry, self._options)
-                yield self._outcome(source, record)
-
-    def _is_idle(self, texts: Texts) -> bool:
-        """Whether the attributes of filters show that a record is valid and matches nothing."""
-        options = self._options
-        if self._in_common or self._stamp or not self._names.allow(texts, len(texts)):
-            return False
-        held: dict[str, list[Value]] = {}
-        try:
-            for name in self._looked_at & texts.keys():
-                convert = options.converter(name)
-                found = [convert(text) for text in texts[name] if not options.is_absent(text)]
-                if found:
-                    held[name] = found
-        except ContradaError:
-            return False
-        most = max(map(len, texts.values()), default=0)
-        return most <= VALUES_MAX and not self._index.match(held)
 
     def _note_time(self, time_us: int | None) -> None:
         if time_us is not None and (self.latest_us is None or time_us > self.latest_us):

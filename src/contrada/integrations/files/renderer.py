@@ -17,7 +17,7 @@ from contrada.errors import ContradaError, InputError, LimitError
 from contrada.integrations.documents import document_shape as shapes
 from contrada.integrations.documents.document_schema import validate
 from contrada.integrations.documents.document_slots import ElementPath, Walk, outermost_repeated
-from contrada.integrations.documents.element_tree import Texts, element_name, note_repeated
+from contrada.integrations.documents.element_tree import element_name
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
 from contrada.integrations.documents.naming_strategies import (
     Named,
@@ -33,7 +33,13 @@ from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import PACKED, DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions, SlotReader, plain_format
-from contrada.integrations.files.record import BadRecord, Record, bad_record, beginning
+from contrada.integrations.files.record import (
+    BAD_TEXT_CHARS_MAX,
+    BadRecord,
+    Record,
+    bad_record,
+    beginning,
+)
 from contrada.model import Notification
 
 PIECE_BYTES: Final = 2**16
@@ -61,6 +67,9 @@ class Renderer:
         self.names = self._report.names
         """The originals of all generated names."""
         self._walk = Walk(self._keeps, self._report.repeated, self.options.document_limits)
+        self._flat: FlatEntries | None = None
+        if self.options.is_flat and not self.options.marks:
+            self._flat = FlatEntries(self.options, self._values, self._walk.note)
 
     def render(
         self, what: Path | bytes | BinaryIO, source: str | None = None
@@ -106,21 +115,14 @@ class Renderer:
             yield bad_record(source, error, None, beginning(data))
         elif not self._is_xml:
             yield from records_of_object(data, source, options, self._report)
-        elif options.is_flat:
-            note = self._walk.note
-            yield from documents.read_flat(
-                data, source, options, lambda root: note_repeated(root, root.name, note)
-            )
         else:
-            root, bad = documents.intact_part(
-                data, source, options.entries, lambda found: found, instructions=keeps
-            )
-            yield from bad
-            if root is not None:
-                try:
+            try:
+                root, bad = documents.intact_part(data, source, options.entries, instructions=keeps)
+                yield from bad
+                if root is not None:
                     yield from self._render_root(root, source, len(data))
-                except ContradaError as error:
-                    yield bad_record(source, error, None, beginning(data))
+            except ContradaError as error:
+                yield bad_record(source, error, None, beginning(data))
 
     def _render_root(
         self, root: etree._Element, source: str, size: int
@@ -134,77 +136,54 @@ class Renderer:
         if entries is None and options.strategy == "split":
             entries = outermost_repeated(root)
         if entries is None:
-            yield self._record(source, 1, root, str(root.tag))
-            return
-        kind = str(root.tag)
-        found = entries_of(root, entries, self._walk, size)
-        for number, entry in enumerate(found, start=1):
-            yield self._record(source, number, entry.node, kind, entry)
+            path = ElementPath.to_root(element_name(root), escape=self._keeps)
+            yield self._record(source, 1, DocumentEntry(root, path, []), is_whole=True)
+        else:
+            yield from self._records(source, entries_of(root, entries, self._walk, size))
 
     def _render_entries(self, pieces: Iterable[bytes], source: str) -> Iterator[Record | BadRecord]:
         entries = self.options.entries or ""
         found = entries_in(pieces, entries, self._walk, exact=self._keeps)
-        kind: str | None = None
         try:
-            flat: FlatEntries | None = None
-            if self.options.is_flat:
-                flat = FlatEntries(self.options, self._values, self._walk.note)
-            for number, entry in enumerate(found, start=1):
-                if flat is not None:
-                    made = flat.notification(entry)
-                    plain = None if made is None else Record(source, number, made)
-                    yield plain or self._flat_record(source, number, entry)
-                    continue
-                if kind is None:
-                    kind = str(entry.node.getroottree().getroot().tag)
-                yield self._record(source, number, entry.node, kind, entry)
+            yield from self._records(source, found)
         except ContradaError as error:
             yield bad_record(source, error, None)
 
-    def _flat_record(self, source: str, number: int, entry: DocumentEntry) -> Record | BadRecord:
-        texts: Texts = {}
-        try:
-            for slot in (*entry.around, *self._walk.slots(entry.node, entry.path)):
-                texts.setdefault(slot.plain, []).append(slot.value)
-        except ContradaError as error:
-            return documents.bad_entry(source, self.options.entries, number, error, "")
-        return documents.record_of_entry(source, number, texts, self.options)
+    def _records(
+        self, source: str, entries: Iterable[DocumentEntry]
+    ) -> Iterator[Record | BadRecord]:
+        for number, entry in enumerate(entries, start=1):
+            yield self._record(source, number, entry)
 
     def _record(
-        self,
-        source: str,
-        number: int,
-        node: etree._Element,
-        kind: str,
-        entry: DocumentEntry | None = None,
+        self, source: str, number: int, entry: DocumentEntry, *, is_whole: bool = False
     ) -> Record | BadRecord:
+        found = None if self._flat is None else self._flat.notification(entry)
         try:
-            return Record(source, number, self._notification(node, kind, entry))
+            if found is None:
+                found = self._notification(entry, is_whole=is_whole)
+            return Record(source, number, found)
         except ContradaError as error:
-            shown = etree.tostring(node, encoding="unicode", with_tail=False)
-            named_so = None if entry is None else element_name(node)
-            return documents.bad_entry(source, named_so, number, error, shown)
+            shown = etree.tostring(entry.node, encoding="unicode", with_tail=False)
+            place = "" if is_whole else f"{element_name(entry.node)} {number}: "
+            return BadRecord(source, f"{place}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
 
-    def _notification(
-        self, node: etree._Element, kind: str, entry: DocumentEntry | None
-    ) -> Notification:
+    def _notification(self, entry: DocumentEntry, *, is_whole: bool) -> Notification:
         strategy = self.options.strategy
-        path = entry.path if entry else ElementPath.to_root(element_name(node), escape=self._keeps)
-        around = entry.around if entry else []
-        slots = self._walk.slots(node, path)
+        slots = self._walk.slots(entry.node, entry.path)
         if not self._keeps:
-            found = self._values.of(named(chain(around, slots), strategy, self.lost))
+            found = self._values.of(named(chain(entry.around, slots), strategy, self.lost))
             return self.options.notification(found)
         own: list[Slot] = []
         names: list[Named] = []
-        all_names = named(chain(noted(slots, own), around), strategy, self.lost)
+        all_names = named(chain(noted(slots, own), entry.around), strategy, self.lost)
         found = self._values.of(noted(all_names, names))
         self._report.note(names)
         held = self._values.final_attributes(found, names)
-        about = shapes.AboutDocument(
-            kind, base_of(strategy), path if entry else None, names[len(own) :]
-        )
-        body = shapes.shape_of_element(node, about, names[: len(own)], held)
+        kind = str(entry.node.getroottree().getroot().tag)
+        path = None if is_whole else entry.path
+        about = shapes.AboutDocument(kind, base_of(strategy), path, names[len(own) :])
+        body = shapes.shape_of_element(entry.node, about, names[: len(own)], held)
         return self.options.notification(found, body=body, content_type=shapes.SHAPE_TYPE)
 
 
