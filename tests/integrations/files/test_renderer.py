@@ -91,9 +91,14 @@ def test_any_entries_in_pieces(found: list[bytes], strategy: str) -> None:
 def test_places_of_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else documents with ever new names would fill the memory, each place a hundred bytes."""
     monkeypatch.setattr(flat_entries, "NAMES_KEPT_MAX", 20)
-    held: list[object] = []
-    keep = FlatEntries.place
-    monkeypatch.setattr(FlatEntries, "place", lambda *args: held.append(args) or keep(*args))
+    held: list[str] = []
+    place = FlatEntries.place
+
+    def counted(self: FlatEntries, path: str, depth: int) -> Any:
+        held.append(path)
+        return place(self, path, depth)
+
+    monkeypatch.setattr(FlatEntries, "place", counted)
     renderer = Renderer(ReadOptions())
     for number in range(100):
         names = "".join(f"<n{number}_{each}>1</n{number}_{each}>" for each in range(9))
