@@ -126,7 +126,7 @@ class _PathPlace:
             convert = all_.values.converter(name, path)
             self._convert = convert if self._absent or convert is not untyped_value else None
         self._is_odd = self._name is None or self._convert is not None
-        self._noted_tags: list[Any] | None = None
+        self._noted: list[str] | None = None
 
     def take(self, node: XmlNode, found: dict[str, Any], several: set[str]) -> None:
         """Adds the values of an element and of its descendants."""
@@ -136,11 +136,12 @@ class _PathPlace:
         if text is not None and (text := text.strip(XML_BLANKS)):
             self.put(text, found, several)
         below = self._below
-        before = len(several)
+        paths = []
         for child in node:
             place = below.get((child.tag, child.prefix))
             if place is None:
                 place = self._new_below(child)
+            paths.append(place._path)
             if len(child):
                 place.take(child, found, several)
             else:
@@ -155,17 +156,11 @@ class _PathPlace:
             text = child.tail
             if text is not None and (text := text.strip(XML_BLANKS)):
                 self.put(text, found, several)
-        if len(several) > before:
-            self._note_repeated(node)
-
-    def _note_repeated(self, node: XmlNode) -> None:
-        """Reports children that share a name; empty children do not count."""
-        tags = [child.tag for child in node]
-        if len(set(tags)) < len(tags) and tags != self._noted_tags:
-            self._noted_tags = tags
-            for name, count in Counter(map(element_name, node)).items():
+        if len(set(paths)) < len(paths) and paths != self._noted:
+            self._noted = paths
+            for path, count in Counter(paths).items():
                 if count > 1:
-                    self._all.note(f"{self._path}.{name}", count)
+                    self._all.note(path, count)
 
     def put(self, text: str, found: dict[str, Any], several: set[str]) -> None:
         """Adds a value of this path."""
