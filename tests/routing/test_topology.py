@@ -226,6 +226,15 @@ def test_of_a_loop_one_link_is_left_out() -> None:
     assert it.tree_next_hops("") == {NextHop(A)}
 
 
+def test_routes_lead_to_all_reachable_servers_also_after_a_change() -> None:
+    """Shipments would be sent to a server that is no longer the next one, or not at all."""
+    it = ring()
+    assert it.routes() == {"b": "b", "c": "c"}
+    it.remove(Neighbour("c"))
+    assert it.routes() == {"b": "b", "c": "b"}
+    assert topology(a=Role.PEER).routes() == {}
+
+
 def test_in_a_mesh_each_owner_has_its_tree() -> None:
     """A registration of one owner would follow another's tree, or a detour."""
     it = ring()
