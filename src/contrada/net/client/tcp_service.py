@@ -24,7 +24,6 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.model import Envelope, Notification
-from contrada.model.codec import notification_from_msgpack
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.net.client.client_limits import ClientLimits
@@ -45,6 +44,7 @@ from contrada.net.wire.inspection import (
 from contrada.net.wire.message_codec import encode_publish
 from contrada.net.wire.payload_codec import (
     CONTENT_BYTES_MAX,
+    as_notification,
     check_content,
     encode_content,
     encoding_of,
@@ -350,7 +350,7 @@ class TcpService(BaseService):
                     if is_above_best_effort(looked_at):
                         while unsettled:  # So that all are published in order.
                             taken += await settle(next(iter(unsettled)))
-                        taken += await self._publish_runs([*map(_to_notification, made)])
+                        taken += await self._publish_runs([*map(as_notification, made)])
                         continue
                     encodings: Any = [*map(encoding_of, made)] if looked_at else made
                     if not self.reconnection.is_up:
@@ -561,10 +561,6 @@ def _envelopes_of(publisher: str | Signer | None, token: TokenSource) -> Envelop
     stamp = EnvelopeFactory(publisher or publisher_under(present_token(token)))
     stamp.stays = bool(publisher)
     return stamp
-
-
-def _to_notification(made: bytes | Notification) -> Notification:
-    return notification_from_msgpack(made) if isinstance(made, bytes) else made
 
 
 def _is_reliable(notification: Notification) -> bool:
