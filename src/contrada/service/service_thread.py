@@ -145,7 +145,8 @@ class ServiceThread:
             self._has_stopped.wait()  # The loop's thread reads as well, until it ends.
             with self._lock:
                 try:
-                    _one_of(held).send(None)  # A queued item needs no waiting, so no loop.
+                    # A queued item needs no waiting, so no loop.
+                    anext(held).__await__().send(None)
                 except StopIteration as found:
                     return found.value  # type: ignore[no-any-return]
                 except StopAsyncIteration:
@@ -175,10 +176,6 @@ class ServiceThread:
             raise ServiceError(
                 f"{late} did not end within thread_wait_s = {self._wait_s:g} s and is left behind"
             )
-
-
-async def _one_of(held: AsyncIterator[T]) -> T:
-    return await anext(held)
 
 
 async def _cancel_others() -> None:
