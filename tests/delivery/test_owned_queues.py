@@ -107,6 +107,15 @@ def test_a_subscription_gets_no_more_bytes_than_it_keeps() -> None:
     assert server.logs.log_of("s").extent.held_bytes <= 3_500
 
 
+def test_an_overfull_subscription_gets_no_dead_letters() -> None:
+    """It has all that was accepted before the news that it is full. Dead letters would follow."""
+    server = buried(MemoryStore(), 1, records_max=1)
+    server.logs.log_of("s").append([b"first", b"second"], 2)
+    with pytest.raises(CannotPublishError):
+        redrive(server, RedriveQueue("dead"), 3)
+    assert unread(server) == {"s": 2, "dead": 1}
+
+
 def test_a_queue_that_cannot_be_read_has_a_state() -> None:
     """A list of queues would fail at one with a damaged store, and not say why."""
 
