@@ -132,10 +132,10 @@ async def test_an_undecided_notification_reaches_permitted_readers_only() -> Non
         items = [stamped("root", k=k, n=n) for n, k in enumerate((1, 2, 1))]
         for each in items:  # As where it was too much to decide whether they match.
             store_packed(each, UndecidedNotification(to_msgpack(each)))
-            assert session._queues["x"].offer(entry_of(each))
+            assert session._queues["x"].offer_all([entry_of(each)])
         matched: Any = session._queues["y"]
         for pair in (items[:2], items[::2]):
-            assert matched.offer((Match("y", (), tuple(pair)), 1_000, None))
+            assert matched.offer_all([(Match("y", (), tuple(pair)), 1_000, None)])
         got: dict[str, Any] = {}
         while len(got) < 2:
             frame = await client.hears()
@@ -162,7 +162,7 @@ async def test_a_match_that_may_not_be_read_leaves_its_connection() -> None:
         for each in items:
             store_packed(each, UndecidedNotification(to_msgpack(each)))
         matched: Any = session._queues["y"]
-        assert matched.offer((Match("y", (), items), 1_000, None))
+        assert matched.offer_all([(Match("y", (), items), 1_000, None)])
         client.say(subscribe(2, "x", to_msgpack(Filter("k = 1")), 100_000))
         answer = await client.hears()
         while not isinstance(answer, Reply):

@@ -13,11 +13,11 @@ async def test_queues_share_their_bytes() -> None:
     budget = Budget(10, changes.append)
     one: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     other: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
-    assert one.offer((0, 6, None))
-    assert not other.offer((1, 6, None)), "also where the queue itself is empty"
-    assert other.offer((2, 4, None))
+    assert one.offer_all([(0, 6, None)])
+    assert not other.offer_all([(1, 6, None)]), "also where the queue itself is empty"
+    assert other.offer_all([(2, 4, None)])
     one.take()
-    assert other.offer((3, 6, None))
+    assert other.offer_all([(3, 6, None)])
     assert len(other.discard()) == 2
     assert budget.held_bytes == 0
     assert changes == [6, 4, -6, 6, -10]
@@ -30,7 +30,7 @@ async def test_room_in_one_queue_lets_publishers_of_another_go_on() -> None:
     full: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     empty: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     for number in range(10):
-        assert full.offer((number, 10, None))
+        assert full.offer_all([(number, 10, None)])
     waiting = [asyncio.create_task(empty.put((number, 30, None), 60.0)) for number in range(2)]
     await asyncio.sleep(0)
     for _ in range(2):
@@ -50,7 +50,7 @@ async def test_a_queue_that_was_given_up_takes_part_again() -> None:
     budget = Budget(10)
     full: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
     empty: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
-    assert full.offer((0, 10, None))
+    assert full.offer_all([(0, 10, None)])
     assert not await empty.put((1, 10, None), 0.01)
     full.take()
     waiting = asyncio.create_task(empty.put((2, 10, None), 60.0))

@@ -45,11 +45,11 @@ def taken(queue: SubscriptionQueue[int]) -> list[int]:
 async def test_it_is_bounded_in_entries_and_bytes() -> None:
     """A reader that stopped would fill the memory."""
     few: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=2)
-    assert [few.offer((n, 1, None)) for n in range(3)] == [True, True, False]
+    assert [few.offer_all([(n, 1, None)]) for n in range(3)] == [1, 1, 0]
     light: SubscriptionQueue[int] = SubscriptionQueue(bytes_max=10)
-    assert [light.offer((n, 6, None)) for n in range(2)] == [True, False]
+    assert [light.offer_all([(n, 6, None)]) for n in range(2)] == [1, 0]
     assert light.take() == (0, 6)
-    assert light.offer((2, 1000, None)), "one large entry passes through an empty queue"
+    assert light.offer_all([(2, 1000, None)]), "one large entry passes through an empty queue"
 
 
 @on_loop
@@ -73,7 +73,7 @@ async def test_a_publisher_waits_for_a_slow_reader() -> None:
 async def test_a_stalled_reader_delays_once() -> None:
     """A dead subscriber would slow down every publication for ever."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=1)
-    assert queue.offer((0, 1, None))
+    assert queue.offer_all([(0, 1, None)])
     loop = asyncio.get_running_loop()
     assert not await queue.put((1, 1, None), 0.05)
     began = loop.time()
@@ -96,11 +96,11 @@ async def test_without_a_wait_the_newest_is_dropped() -> None:
 async def test_who_waits_is_served_in_order() -> None:
     """Notifications of one publisher could overtake one another."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=1)
-    assert queue.offer((0, 1, None))
+    assert queue.offer_all([(0, 1, None)])
     waiting = [asyncio.create_task(queue.put((n, 1, None), 10.0)) for n in (1, 2, 3)]
     await asyncio.sleep(0)
     got = taken(queue)
-    assert not queue.offer((4, 1, None)), "who comes later does not overtake those in line"
+    assert not queue.offer_all([(4, 1, None)]), "who comes later does not overtake those in line"
     for _ in waiting:
         await queue.arrival()
         got += taken(queue)
@@ -112,7 +112,7 @@ async def test_who_waits_is_served_in_order() -> None:
 async def test_finishing_lets_waiting_publishers_go() -> None:
     """An unsubscribe would leave publishers waiting."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=1)
-    assert queue.offer((0, 1, None))
+    assert queue.offer_all([(0, 1, None)])
     waiting = asyncio.create_task(queue.put((1, 1, None), 20.0))
     await asyncio.sleep(0)
     assert queue.discard() == [(0, 1, None)]
@@ -124,19 +124,19 @@ async def test_finishing_lets_waiting_publishers_go() -> None:
 async def test_finishing_keeps_what_is_held() -> None:
     """Closing a service would lose what a subscriber has not read yet."""
     queue: SubscriptionQueue[int] = SubscriptionQueue()
-    assert queue.offer((0, 1, None))
+    assert queue.offer_all([(0, 1, None)])
     queue.finish()
     await queue.arrival()
     assert queue.take() == (0, 1)
     await queue.arrival()
-    assert not queue.offer((1, 1, None))
+    assert not queue.offer_all([(1, 1, None)])
 
 
 @on_loop
 async def test_a_cancelled_publisher_leaves_the_line() -> None:
     """Publishers behind one that gave up would wait for ever."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=1)
-    assert queue.offer((0, 1, None))
+    assert queue.offer_all([(0, 1, None)])
     first = asyncio.create_task(queue.put((1, 1, None), 20.0))
     second = asyncio.create_task(queue.put((2, 1, None), 20.0))
     await asyncio.sleep(0)
@@ -146,7 +146,7 @@ async def test_a_cancelled_publisher_leaves_the_line() -> None:
     queue.take()
     assert await second
     assert queue.take() == (2, 1)
-    assert queue.offer((3, 1, None))
+    assert queue.offer_all([(3, 1, None)])
 
 
 @on_loop
@@ -154,7 +154,7 @@ async def test_a_backlog_leaves_by_priority() -> None:
     """An urgent notification would wait behind others, or equal ones would lose their order."""
     queue: SubscriptionQueue[int] = SubscriptionQueue()
     queue.offer_all([(0, 1, None), (1, 1, None)])
-    queue.offer((2, 1, IDLE))
+    queue.offer_all([(2, 1, IDLE)])
     assert await queue.put((3, 1, URGENT), 0.0)
     queue.offer_all([(4, 1, None), (5, 1, URGENT)])
     assert taken(queue) == [3]
@@ -174,9 +174,9 @@ async def test_what_expires_is_never_taken_and_is_told() -> None:
     clock.now_us = 10
     assert queue.take_batch(1, 100) == ([2], 4)
     assert losses.told == [(EXPIRED, 1, 2)]
-    queue.offer((3, 8, Transmission(4, 10)))
+    queue.offer_all([(3, 8, Transmission(4, 10))])
     assert losses.told[1:] == [(EXPIRED, 1, 8)], "it was too late when it came"
-    queue.offer((4, 16, Transmission(9, 12)))
+    queue.offer_all([(4, 16, Transmission(9, 12))])
     clock.now_us = 12
     assert (taken(queue), taken(queue), len(queue)) == ([0], [], 0)
     assert losses.told[2:] == [(EXPIRED, 1, 16)]
@@ -188,9 +188,9 @@ async def test_what_expires_takes_no_room() -> None:
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=2, clock=(clock := Clock()))
     queue.keeper = losses = Losses()
     queue.offer_all([(0, 1, Transmission(4, 10)), (1, 1, None)])
-    assert not queue.offer((2, 1, None))
+    assert not queue.offer_all([(2, 1, None)])
     clock.now_us = 10
-    assert queue.offer((3, 1, None))
+    assert queue.offer_all([(3, 1, None)])
     assert queue.take_batch(9, 9) == ([1, 3], 2)
     assert losses.told == [(EXPIRED, 1, 1)]
 
@@ -200,7 +200,7 @@ async def test_who_waits_for_room_waits_no_longer_than_it_is_good() -> None:
     """A publisher would wait in vain, or the next one would not wait because of it."""
     queue: SubscriptionQueue[int] = SubscriptionQueue(notifications_max=1, clock=Clock())
     queue.keeper = losses = Losses()
-    assert queue.offer((0, 1, None))
+    assert queue.offer_all([(0, 1, None)])
     async with asyncio.timeout(10):
         assert await queue.put((1, 1, Transmission(4, 20_000)), 60.0)
     assert losses.told == [(EXPIRED, 1, 1)], "not for want of room"
@@ -237,8 +237,8 @@ async def test_nothing_makes_way_in_vain() -> None:
     assert queue.take_batch(9, 99) == ([6, 0, 1, 2], 11)
     assert budget.held_bytes == 0
     other: SubscriptionQueue[int] = SubscriptionQueue(budget=budget)
-    assert other.offer((0, 15, None))
-    assert queue.offer((7, 5, None))
+    assert other.offer_all([(0, 15, None)])
+    assert queue.offer_all([(7, 5, None)])
     assert not await queue.put((8, 6, URGENT), 0.0), "what others hold does not make way"
     assert await queue.put((9, 5, URGENT), 0.0)
     assert taken(queue) == [9]
@@ -299,7 +299,7 @@ def test_who_is_cut_off_keeps_what_is_held() -> None:
 async def test_a_queue_that_is_full_for_its_budget_stays_behind_when_it_drops() -> None:
     """Each publisher in line would wait again, for each of thousands of queues of one client."""
     budget = Budget(10_000)
-    assert SubscriptionQueue[str](budget=budget).offer(("other", 9_000, None))
+    assert SubscriptionQueue[str](budget=budget).offer_all([("other", 9_000, None)])
     queue = SubscriptionQueue[str](budget=budget, when_full="drop-oldest")
     for name in ("first", "second"):
         assert await queue.put((name, 600, None), 0.0)

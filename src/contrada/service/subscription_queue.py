@@ -1,6 +1,6 @@
 """`SubscriptionQueue`: the bounded queue between publishers and the reader of one subscription.
 
-    publishers --offer/put--> [ oldest … newest ] --take--> reader
+    publishers --offer_all/put--> [ oldest … newest ] --take--> reader
 
 Entries of default priority without a time to live, by far the most, are held in a plain deque. With
 the first other entry the deque becomes a `Backlog`, until the queue is empty.
@@ -227,19 +227,12 @@ class SubscriptionQueue(Generic[P]):
     def __len__(self) -> int:
         return len(self._entries) if self._entries else 0
 
-    def offer(self, entry: QueueEntry[P]) -> bool:
-        """Adds an entry if there is room now and no publisher in line before it."""
-        line = self._line
-        if self.finished or (line and line.waiting) or not self._fits(entry[1]):
-            return False
-        self._append([entry], entry[1], is_plain=entry[2] is None)
-        return True
-
     def offer_all(self, entries: Sequence[QueueEntry[P]]) -> int:
-        """Adds the first of these entries, as many as `offer` would; returns their count.
+        """Adds the first of these entries, as many as have room; returns their count.
 
-        Unless publishers wait for room (`when_full`), that is the count of all entries: those
-        without room displace others or are dropped here.
+        None has while publishers wait in line before them. Unless publishers wait for room
+        (`when_full`), that is the count of all entries: those without room displace others or are
+        dropped here.
         """
         line = self._line
         if self.finished or (line and line.waiting):
@@ -260,11 +253,13 @@ class SubscriptionQueue(Generic[P]):
             self._append(entries, size, is_plain)
             return len(entries)
         for count, entry in enumerate(entries):
-            if not self.offer(entry):
-                if self.when_full == BLOCK:
-                    return count
-                self._overflow(entries[count:])
-                break
+            if self._fits(entry[1]):
+                self._append([entry], entry[1], is_plain=entry[2] is None)
+                continue
+            if self.when_full == BLOCK:
+                return count
+            self._overflow(entries[count:])
+            break
         return len(entries)
 
     def take_whole(self, notifications: Notifications) -> bool:

@@ -154,11 +154,6 @@ class SessionQueue(SubscriptionQueue[Passed]):
         self._entries, self._bundles, self._bundled = held, None, 0
         self._taken(self.held_bytes - sum([size for _, size, _ in held]))
 
-    def offer(self, entry: QueueEntry[Passed]) -> bool:
-        if self._bundles:
-            self._unbundle()
-        return SubscriptionQueue.offer(self, entry)
-
     def offer_all(self, entries: Sequence[QueueEntry[Passed]]) -> int:
         if self._bundles:
             self._unbundle()
