@@ -22,7 +22,7 @@ import msgspec
 from contrada.errors import ContradaError, InvalidNotificationError, LimitError, ParseError
 from contrada.integrations.dialects.json_text import LiteralError, strict
 from contrada.integrations.documents import naming_strategies as naming
-from contrada.integrations.documents.document_shape import SHAPE_TYPE, renamed, shape_of_object
+from contrada.integrations.documents.document_shape import SHAPE_TYPE, shape_of_object
 from contrada.integrations.documents.document_slots import ObjectWalk, outermost_array
 from contrada.integrations.files import record
 from contrada.integrations.files.csv_rows import is_blank
@@ -32,9 +32,6 @@ from contrada.model import Notification, Value
 from contrada.model.algebra import nested_objects as nested
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 from contrada.model.domains.values import MARK_PREFIX
-
-NAMES_TOLD_MAX: Final = 65_536
-"""Generated names that a renderer reports. Beyond it: those of further documents are left out."""
 
 WHOLE_DOCUMENT: Final = "."
 """As `entries`: the document itself is the array."""
@@ -58,16 +55,10 @@ def notification_of_content(content: Any, options: ReadOptions) -> Notification:
 
 @dataclass(slots=True)
 class DocumentReport:
-    """Repeated, lost and generated names of documents; see `integrations.files.renderer`."""
+    """Repeated and lost names of documents; see `integrations.files.renderer`."""
 
     repeated: dict[str, int] = field(default_factory=dict)
     lost: Counter[str] = field(default_factory=Counter)
-    names: dict[str, naming.Original] = field(default_factory=dict)
-
-    def note(self, names: Iterable[naming.Named]) -> None:
-        """Adds the originals of generated names."""
-        if len(self.names) < NAMES_TOLD_MAX:
-            self.names.update(renamed(names))
 
 
 def records_of_object(
@@ -113,7 +104,6 @@ def _notification(
         values = slots.of(naming.noted(all_names, names))
         if not is_escaped:
             return options.notification(values)
-        report.note(names)
         body = shape_of_object(content, base, names, slots.final_attributes(values, names))
         return options.notification(values, body=body, content_type=SHAPE_TYPE)
     put = partial(_put, found=found, options=options)

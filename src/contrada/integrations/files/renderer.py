@@ -64,8 +64,6 @@ class Renderer:
         """The largest number of same-named children of one parent, by the path to them."""
         self.lost = self._report.lost
         """The number of values that the strategy `last` omitted, by name."""
-        self.names = self._report.names
-        """The originals of all generated names."""
         self._walk = Walk(self._keeps, self._report.repeated, self.options.document_limits)
         self._flat: FlatEntries | None = None
         if self.options.is_flat and not self.options.marks:
@@ -178,7 +176,6 @@ class Renderer:
         names: list[Named] = []
         all_names = named(chain(noted(slots, own), entry.around), strategy, self.lost)
         found = self._values.of(noted(all_names, names))
-        self._report.note(names)
         held = self._values.final_attributes(found, names)
         kind = str(entry.node.getroottree().getroot().tag)
         path = None if is_whole else entry.path

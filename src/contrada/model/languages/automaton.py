@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from contrada.errors import LimitError
 from contrada.model.domains.line import Cuts
 from contrada.model.domains.values import TEXT
 from contrada.model.languages.work_budget import spend
-
-if TYPE_CHECKING:
-    pass
 
 K = TypeVar("K")
 
