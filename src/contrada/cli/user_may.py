@@ -4,6 +4,7 @@ The answers are those of `Permit`: a broker with this file of users decides by t
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
@@ -44,14 +45,6 @@ class _PermissionRule(NamedTuple):
     text: str
     filters: FilterSet
     durable: tuple[str, ...] = ()
-
-
-class _AskedPermission(NamedTuple):
-    """A request of a user, and the filters of the right that it needs."""
-
-    permit: Permit
-    rules: Sequence[_PermissionRule]
-    what: Any
 
 
 @click.command()
@@ -102,17 +95,16 @@ def may(
         asked: Any = Notification(attributes_of(what), envelope=envelope)
     else:
         asked = _READERS[action](what[0])
-    decide, explain = _DECISIONS[action]
-    request = _AskedPermission(Permit(principal), rules, asked)
+    permit = Permit(principal)
     try:
         with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
-            granted = decide(request)
+            granted = _granted(action, permit, asked)
     except (NotPermittedError, LimitError) as error:
-        _refuse(str(error), *explain(request))
-    if request.permit.has_narrowed:
+        _refuse(str(error), *_why_not(action, principal, rules, asked))
+    if permit.has_narrowed:
         click.echo(f"in part, narrowed to: {granted}")
     else:
-        click.echo(f"yes, by {_deciding_rule(request, decide)}")
+        click.echo(f"yes, by {_deciding_rule(action, principal, rules, asked)}")
 
 
 def _refuse(*lines: str) -> NoReturn:
@@ -161,88 +153,69 @@ def _rules(action: str, principal: Principal, rights: _Rights) -> Iterator[_Perm
                 yield _PermissionRule(f"{key} filter{origin}: {filters}", filters)
 
 
-def _deciding_rule(request: _AskedPermission, decide: Callable[[_AskedPermission], object]) -> str:
+def _deciding_rule(
+    action: str, principal: Principal, rules: Sequence[_PermissionRule], asked: Any
+) -> str:
     """Returns the first rule that permits the request by itself, or all of them."""
-    for rule in request.rules:
+    for rule in rules:
         alone = replace(
-            request.permit.principal,
+            principal,
             publish=rule.filters,
             subscribe=rule.filters,
             durable=rule.durable,
             narrows=False,
         )
-        try:
-            decide(_AskedPermission(Permit(alone), [rule], request.what))
-        except (NotPermittedError, LimitError):
-            continue
-        return rule.text
-    return "these together: " + "; ".join(rule.text for rule in request.rules)
+        with suppress(NotPermittedError, LimitError):
+            _granted(action, Permit(alone), asked)
+            return rule.text
+    return "these together: " + "; ".join(rule.text for rule in rules)
 
 
-# --- decisions ------------------------------------------------------------------------------------
+def _granted(action: str, permit: Permit, asked: Any) -> object:
+    """Returns the permitted part. Raises NotPermittedError, LimitError."""
+    match action:
+        case "publish":
+            checking = permit.unpublishable((asked,))
+            while True:
+                try:
+                    next(checking)
+                except StopIteration as end:
+                    if end.value:
+                        raise permit.why_unpublishable(asked) from None
+                    return asked
+        case "subscribe" if isinstance(asked, Pattern):
+            return permit.allow_pattern(asked)
+        case "subscribe":
+            return permit.allow_filters(asked)
+        case "query":
+            granted = permit.allow_query([alternative(*each) for each in asked])
+            return FilterSet([Filter.of_sets(each.query.sides) for each in granted])
+        case "advertise":
+            return permit.allow_offer(asked)
+    permit.check_durable(asked)
+    return asked
 
 
-def _publish(request: _AskedPermission) -> object:
-    checking = request.permit.unpublishable((request.what,))
-    while True:
-        try:
-            next(checking)
-        except StopIteration as end:
-            if end.value:
-                raise request.permit.why_unpublishable(request.what) from None
-            return request.what
-
-
-def _subscribe(request: _AskedPermission) -> object:
-    if isinstance(request.what, Pattern):
-        return request.permit.allow_pattern(request.what)
-    return request.permit.allow_filters(request.what)
-
-
-def _query(request: _AskedPermission) -> object:
-    granted = request.permit.allow_query([alternative(*each) for each in request.what])
-    return FilterSet([Filter.of_sets(each.query.sides) for each in granted])
-
-
-def _durable(request: _AskedPermission) -> object:
-    request.permit.check_durable(request.what)
-    return request.what
-
-
-def _advertise(request: _AskedPermission) -> object:
-    return request.permit.allow_offer(request.what)
-
-
-# --- reasons of a no ------------------------------------------------------------------------------
-
-
-def _why_not_publish(request: _AskedPermission) -> Iterator[str]:
-    if not owns(request.permit.principal.publishers, request.what.envelope.publisher):
+def _why_not(
+    action: str, principal: Principal, rules: Sequence[_PermissionRule], asked: Any
+) -> Iterator[str]:
+    """Yields the reasons of a no: the rules, and a notification that none of them permits."""
+    if action == "publish":
+        if owns(principal.publishers, asked.envelope.publisher):
+            for rule in rules:
+                yield f"{rule.text} {explain_match(rule.filters, asked)}".replace("\n", "\n  ")
         return
-    for rule in request.rules:
-        yield f"{rule.text} {explain_match(rule.filters, request.what)}".replace("\n", "\n  ")
-
-
-def _why_not_read(request: _AskedPermission) -> Iterator[str]:
-    """Yields a notification that the user would read and may not, and the rules."""
-    what = request.what
-    if isinstance(what, Pattern):
-        parts: Sequence[Any] = what.filters
-    elif isinstance(what, tuple):
-        parts = [Filter.of_sets(each.sets) for each in what]
-    else:
-        parts = what.filters
-    allowed = request.permit.principal.subscribe
-    found = (witness(each, but_not=allowed) for each in parts)
+    parts: Sequence[Any] = ()
+    if action == "query":
+        parts = [Filter.of_sets(each.sets) for each in asked]
+    elif action == "subscribe":
+        parts = asked.filters
+    found = (witness(each, but_not=principal.subscribe) for each in parts)
     example = next((each for each in found if each is not None), None)
     if example is not None:
         yield f"for example it would read {dict(example)}, which no rule permits"
-    yield from _listed(request)
-
-
-def _listed(request: _AskedPermission) -> Iterator[str]:
-    yield from (rule.text for rule in request.rules)
-    if not request.rules:
+    yield from (rule.text for rule in rules)
+    if not rules:
         yield "the user has no rule for that"
 
 
@@ -251,16 +224,4 @@ _READERS: Final[dict[str, Callable[[str], Any]]] = {
     "query": parse_question,
     "advertise": parse_advertisement,
     "durable": str,
-}
-_DECISIONS: Final[
-    dict[
-        str,
-        tuple[Callable[[_AskedPermission], object], Callable[[_AskedPermission], Iterator[str]]],
-    ]
-] = {
-    "publish": (_publish, _why_not_publish),
-    "subscribe": (_subscribe, _why_not_read),
-    "query": (_query, _why_not_read),
-    "advertise": (_advertise, _listed),
-    "durable": (_durable, _listed),
 }
