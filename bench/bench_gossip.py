@@ -13,7 +13,8 @@ from bench.programs import measured
 from contrada.gossip.parameters import Parameters
 from contrada.lab.analysis import refined_equations
 from contrada.lab.analysis.markov_chain import reach, spread
-from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, disseminate, disseminate_all
+from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, disseminate
+from contrada.lab.simulation.process_pool import in_processes
 
 TEN_THOUSAND: Final = Parameters(branching=22)
 MILLION: Final = Parameters(branching=100)
@@ -79,7 +80,7 @@ def ten_million_memory() -> Measurement:
 def sweep() -> Measurement:
     plans = [GossipPlan(TEN_THOUSAND, (1 + run % 10) / 10, 0, run) for run in range(1_000)]
     begun = process_time()
-    outcomes = list(disseminate_all(plans, 2))
+    outcomes = list(in_processes(disseminate, plans, 2))
     spent = process_time() - begun
     assert len(outcomes) == len(plans)
     return Measurement([spent])

@@ -12,6 +12,7 @@ from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_res
 from contrada.cli.table_output import print_records, progress_bar
 from contrada.lab.gossip_rounds import gossip_figures
 from contrada.lab.gossip_rounds.gossip_runs import disseminate
+from contrada.lab.simulation.process_pool import in_processes
 
 POINT_RUNS_MAX: Final = 100_000
 """Runs of each point of a figure. Beyond it: the command is refused."""
@@ -83,14 +84,14 @@ def gossip(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     plans = gossip_figures.plans_of(chosen, runs, seed)
-    points = {point for figure in chosen for point in figure.points}
+    points = dict.fromkeys(point for figure in chosen for point in figure.points)
     analysed: dict[gossip_figures.GossipPoint, gossip_figures.AnalysedPoint] = {}
     with progress_bar() as progress:
         task = progress.add_task("runs", total=len(plans))
         ran = sweep_results(disseminate, plans, engine, jobs, lambda: progress.advance(task))
         outcomes = {outcome.plan: outcome for outcome in ran}
         task = progress.add_task("analysis", total=len(points))
-        for each in gossip_figures.analyse_all(chosen, jobs):
+        for each in in_processes(gossip_figures.analyse, points, jobs):
             analysed[each.point] = each
             progress.advance(task)
     for figure in chosen:

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from contrada.gossip.parameters import Parameters
 from contrada.integrations.spark.sweeps import GOSSIPS, OVERLAYS, WORLDS, sweep_on_spark
-from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, GossipProtocol, disseminate_all
-from contrada.lab.simulation.overlay_cost import plans, sweep
+from contrada.lab.gossip_rounds.gossip_runs import GossipPlan, GossipProtocol, disseminate
+from contrada.lab.simulation.overlay_cost import measure, plans
 from contrada.lab.simulation.world_results import read_results
 from contrada.lab.simulation.worlds import WorldPlan, kinds, run_world
 from tests.commands import here
@@ -19,7 +19,7 @@ def test_spark_gives_the_same_numbers(spark: SparkSession) -> None:
     """The results of a sweep would depend on its platform."""
     chosen = plans("random", 4, (3, 9), objects=2, notifications=1, seed=1)
     chosen = [plan for plan in chosen if plan.kind.shape in ("acyclic", "general")]
-    here = {cost.plan: cost for cost in sweep(chosen, jobs=1)}
+    here = {cost.plan: cost for cost in map(measure, chosen)}
     there = {cost.plan: cost for cost in sweep_on_spark(spark, chosen, OVERLAYS)}
     assert len(here) == len(chosen) > 8
     assert there == here
@@ -30,7 +30,7 @@ def test_gossip_on_spark_is_gossip_here(spark: SparkSession) -> None:
     group = Parameters(branching=6, redundancy=2, loss=0.1, crashes=0.05)
     chosen = [GossipPlan(group, share, 3, run) for share in (0.2, 1.0) for run in range(10)]
     chosen.append(GossipPlan(group, 0.5, 3, protocol=GossipProtocol.RFPBCAST))
-    here = list(disseminate_all(chosen, jobs=1))
+    here = list(map(disseminate, chosen))
     assert list(sweep_on_spark(spark, chosen, GOSSIPS)) == here
     assert len({each.messages for each in here}) > 10
 

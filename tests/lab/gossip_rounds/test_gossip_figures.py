@@ -15,7 +15,6 @@ from contrada.lab.gossip_rounds.gossip_figures import (
     FigureRow,
     GossipFigure,
     analyse,
-    analyse_all,
     draw_figure,
     figures,
     interval,
@@ -24,6 +23,7 @@ from contrada.lab.gossip_rounds.gossip_figures import (
     write_csv,
 )
 from contrada.lab.gossip_rounds.gossip_runs import GossipProtocol, disseminate
+from contrada.lab.simulation.process_pool import in_processes
 
 
 def rows(figure: GossipFigure, runs: int) -> list[FigureRow]:
@@ -161,6 +161,5 @@ def test_figures_are_written(tmp_path: Path) -> None:
 def test_analysis_in_processes_is_the_same() -> None:
     """A table would depend on how many processes there are."""
     figure = thinned("6.12", 3)
-    assert list(analyse_all([figure], 1)) == [analyse(each) for each in figure.points]
-    together = sorted(analyse_all([figure], 2), key=lambda each: each.point.x)
-    assert together == list(analyse_all([figure], 1))
+    together = sorted(in_processes(analyse, figure.points, 2), key=lambda each: each.point.x)
+    assert together == [analyse(each) for each in figure.points]

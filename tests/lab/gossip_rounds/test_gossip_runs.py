@@ -13,8 +13,8 @@ from contrada.lab.gossip_rounds.gossip_runs import (
     GossipProtocol,
     _DisseminationRun,
     disseminate,
-    disseminate_all,
 )
+from contrada.lab.simulation.process_pool import in_processes
 from tests.lab.gossip_rounds.literal import reliability, view_of
 
 SMALL = Parameters(branching=6, levels=3, redundancy=2)
@@ -67,8 +67,8 @@ def test_groups_are_figure_6_6(group: Parameters, interest: float) -> None:
 def test_processes_give_the_same() -> None:
     """A sweep would depend on how many processes it has."""
     plans = [GossipPlan(SMALL, 0.5, 7, run) for run in range(6)]
-    alone = list(disseminate_all(plans, 1))
-    together = {each.plan: each for each in disseminate_all(plans, 2)}
+    alone = list(in_processes(disseminate, plans, 1))
+    together = {each.plan: each for each in in_processes(disseminate, plans, 2)}
     assert [together[plan] for plan in plans] == alone
     assert len({each.messages for each in alone}) > 3
 

@@ -10,7 +10,7 @@ import csv
 import math
 import statistics
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,6 @@ from contrada.lab.analysis import printed_equations as printed
 from contrada.lab.analysis import refined_equations as refined
 from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, GossipProtocol
 from contrada.lab.gossip_rounds.random_draws import key_of
-from contrada.lab.simulation.process_pool import in_processes
 
 CONFIDENCE: Final = 0.95
 """The chance that an interval contains the mean, if runs are many or normal."""
@@ -210,12 +209,6 @@ def analyse(point: GossipPoint) -> AnalysedPoint:
     size, fanout = group.participants * interest, group.fanout * interest
     asymptote = pittel(size, fanout, loss=group.loss, crashes=group.crashes)
     return AnalysedPoint(point, refined.settling_rounds(group, interest), float(asymptote))
-
-
-def analyse_all(chosen: Iterable[GossipFigure], jobs: int) -> Iterator[AnalysedPoint]:
-    """Calculates all points of some figures in several processes, as completed."""
-    points = dict.fromkeys(point for figure in chosen for point in figure.points)
-    return in_processes(analyse, list(points), jobs)
 
 
 def rows_of(

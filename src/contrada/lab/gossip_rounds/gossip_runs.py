@@ -15,7 +15,6 @@ Source: EPFL 2503 §6.2, §6.5.1, §6.5.3, §6.5.4, §6.6.1.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -27,7 +26,6 @@ from contrada.errors import LimitError
 from contrada.gossip.parameters import Parameters, check_correlation, check_interest
 from contrada.gossip.rounds import exchanges_digests, expected_rounds, tuned_audience
 from contrada.lab.gossip_rounds.random_draws import chosen, draws, key_of, mixed, threshold
-from contrada.lab.simulation.process_pool import in_processes
 from contrada.matching.kernels.gossip_rounds import INFECTED, UP, WANTED, gossip
 
 GOSSIPERS_MAX: Final = 20_000_000
@@ -141,11 +139,6 @@ def disseminate(plan: GossipPlan) -> GossipOutcome:
     Cost: for 10,648 participants some milliseconds, for ten million some seconds and 1 GB.
     """
     return _DisseminationRun(plan).outcome()
-
-
-def disseminate_all(plans: Sequence[GossipPlan], jobs: int) -> Iterator[GossipOutcome]:
-    """Runs plans in several processes, as completed; one job is this process, in order."""
-    return in_processes(disseminate, plans, jobs)
 
 
 class _DisseminationRun:

@@ -10,13 +10,12 @@ Source: PODC 2000 §5 (simulation studies of architectures and processing strate
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from contrada.lab.simulation.process_pool import in_processes
 from contrada.lab.simulation.run_records import Delivered
 from contrada.lab.simulation.script_steps import Kind
 from contrada.lab.simulation.simulated_network import SimulatedNetwork
@@ -107,11 +106,6 @@ def plans(
 def measure(plan: Plan) -> Cost:
     """Runs a plan. A pure function; cost: some seconds for thousands of parties."""
     return _PlanRun(plan).measure()
-
-
-def sweep(chosen: Sequence[Plan], jobs: int) -> Iterator[Cost]:
-    """Runs plans in several processes, as completed; one job is this process."""
-    return in_processes(measure, chosen, jobs)
 
 
 class _PlanRun:

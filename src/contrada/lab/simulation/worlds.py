@@ -1,6 +1,5 @@
 """`run_world`: the result of a world; `shrink`: the shortest script with a fault."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final, get_args
@@ -8,7 +7,6 @@ from typing import Final, get_args
 import msgspec
 
 from contrada.lab.simulation.oracle import Outcome
-from contrada.lab.simulation.process_pool import in_processes
 from contrada.lab.simulation.script_maker import make_script, weave
 from contrada.lab.simulation.script_steps import Kind, NetworkShape, Script, Step, to_text
 from contrada.lab.simulation.world import run
@@ -71,11 +69,6 @@ def run_world(plan: WorldPlan) -> WorldResult:
     script = weave(make_script(plan.seed, plan.kind))
     outcome = run(script)
     return WorldResult(plan.kind, plan.seed, script.brokers, outcome, monotonic() - begun)
-
-
-def run_worlds(plans: Iterable[WorldPlan], jobs: int) -> Iterator[WorldResult]:
-    """Runs the worlds of some plans, as completed; one job is this process."""
-    return in_processes(run_world, plans, jobs)
 
 
 def shortest(ran: WorldResult) -> str:
