@@ -154,7 +154,7 @@ def test_the_status_reports_missing_answers(tmp_path: Path) -> None:
             assert failed[0] == "failed"
             assert "unable to open" in failed[-1]
             last = asked.stderr.splitlines()[-1]
-            assert last == "answers may be missing of: '\\x1b[2Jlibrary'"
+            assert last == "answers may be missing of: \\x1b[2Jlibrary"
 
 
 def test_a_description_is_worked_out_again(tmp_path: Path) -> None:

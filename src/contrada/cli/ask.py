@@ -10,6 +10,7 @@ import click
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_INCOMPLETE
+from contrada.cli.log_output import escape_controls
 from contrada.cli.notification_output import group_text, json_line, parts_of
 from contrada.cli.table_output import output, table
 from contrada.integrations.files.json_objects import json_group
@@ -121,7 +122,9 @@ def ask(
         answers = service.query(question, timeout_s=timeout, sort=sort, distinct=unique, **collated)
         show = partial(_shown, as_json=as_json)
     if run(_ask(service, answers, show)) != limit and not answers.is_complete:
-        missing = [_plain(each.name) for each in answers.reports if each.state not in _DONE]
+        missing = [
+            escape_controls(each.name) for each in answers.reports if each.state not in _DONE
+        ]
         click.echo(f"answers may be missing of: {', '.join(missing)}", err=True)
         raise click.exceptions.Exit(EXIT_INCOMPLETE)
 
@@ -145,16 +148,11 @@ def _print_reports(reports: Iterable[SourceReport]) -> None:
     made = table("source", "state", right=("answers",), box=None, pad_edge=False)
     made.add_column("reason", overflow="fold")
     for each in reports:
-        made.add_row(_plain(each.name), each.state, str(each.count), _plain(each.reason))
+        made.add_row(each.name, each.state, str(each.count), each.reason)
     if not made.row_count:
         click.echo("no source was asked", err=True)
         return
     output(errors=True).print(made)
-
-
-def _plain(received: str) -> str:
-    """Returns a received text without control characters that a terminal would obey."""
-    return received if received.isprintable() else repr(received)
 
 
 def _shown(answer: Notification, *, as_json: bool) -> str:

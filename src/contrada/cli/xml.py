@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
 
 from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
@@ -18,7 +17,7 @@ from contrada.cli.log_output import log
 from contrada.cli.notification_output import json_line, parts_of
 from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
 from contrada.cli.sub import print_losses
-from contrada.cli.table_output import print_records
+from contrada.cli.table_output import print_records, table
 from contrada.errors import InputError, ServiceClosedError
 from contrada.integrations.documents import document_of
 from contrada.integrations.documents.naming_table import NamingTable
@@ -364,7 +363,8 @@ def list_names(
             return await Names(service, wait_s=timeout).all(where)
 
     found = sorted(run(ask()), key=lambda each: (each.kind, each.original, each.rank))
-    table = Table("kind", "generated", "original", "position", "who", box=None, pad_edge=False)
-    for each in found:  # Received texts: without control characters of a terminal.
-        table.add_row(*(text if text.isprintable() else repr(text) for text in each[:5]))
-    print_records((each._asdict() for each in found), table, as_json=as_json)
+    columns = ("kind", "generated", "original", "position", "who")
+    made = table(*columns, box=None, pad_edge=False)
+    for each in found:
+        made.add_row(*each[:5])
+    print_records((each._asdict() for each in found), made, as_json=as_json)

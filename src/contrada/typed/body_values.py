@@ -57,21 +57,22 @@ def body_codec_of(annotation: Any, objects: Objects) -> BodyCodec:
 def _single(alternative: TypeOption, objects: Objects) -> BodyCodec:
     if alternative.kind is FieldKind.OBJECT:
         return objects(alternative.type)
-    if alternative.kind is FieldKind.DECIMAL:
-        read = reader(alternative)
-        return BodyCodec(type_test(alternative), lambda value, _: str(value), read)
-    if alternative.kind is FieldKind.TIME:
-        return BodyCodec(type_test(alternative), _write_time, reader(alternative))
-    if alternative.kind is not FieldKind.OTHER:
-        write = writer(alternative)
-        return BodyCodec(type_test(alternative), lambda value, _: write(value), reader(alternative))
-    return _container(alternative.type, objects)
+    if alternative.kind is FieldKind.OTHER:
+        return _container(alternative.type, objects)
+    write = _WRITERS.get(alternative.kind) or writer(alternative)
+    return BodyCodec(type_test(alternative), lambda value, _: write(value), reader(alternative))
 
 
-def _write_time(value: datetime, _: int) -> datetime:
+def _write_time(value: datetime) -> datetime:
     if value.utcoffset() is None:
         raise ValueError("a time needs a zone, for example tzinfo=datetime.UTC")
     return value
+
+
+_WRITERS: Final[dict[FieldKind, Callable[[Any], Any]]] = {
+    FieldKind.DECIMAL: str,
+    FieldKind.TIME: _write_time,
+}
 
 
 def _union(alternatives: tuple[TypeOption, ...], objects: Objects) -> BodyCodec:

@@ -144,25 +144,6 @@ class HeldElements(Generic[T]):
             self._held.append(each)
 
 
-class Arrivals(Generic[T]):
-    """The last arrivals, by the identity of their objects."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: dict[int, Arrival[T]] = {}
-
-    def remember(self, arrivals: Sequence[Arrival[T]]) -> None:
-        """Adds arrivals."""
-        for each in arrivals:
-            if len(self._known) >= self._most:
-                del self._known[next(iter(self._known))]
-            self._known[id(each.obvent)] = each
-
-    def of(self, obvent: T) -> Arrival[T] | None:
-        """Returns the arrival of this object."""
-        return self._known.get(id(obvent))  # Known objects are kept alive, so no other has this id.
-
-
 async def _ignore(_: object) -> None:
     """It was held when it arrived."""
 
@@ -242,7 +223,7 @@ class Collection(AsyncResource, Generic[T]):
         self.name = name
         self._held: HeldElements[T] = HeldElements(holds)
         self.limits = limits
-        self._arrivals: Arrivals[T] = Arrivals(limits.arrivals_max)
+        self._arrivals: dict[int, Arrival[T]] = {}  # by the identity of their objects
         self._added = 0
 
     @property
@@ -362,7 +343,8 @@ class Collection(AsyncResource, Generic[T]):
 
         None for other objects, or after `arrivals_max` later arrivals.
         """
-        return self._arrivals.of(obvent)
+        # Known objects are kept alive, so no other has this identity.
+        return self._arrivals.get(id(obvent))
 
     # --- one of n -----------------------------------------------------------------------------
 
@@ -405,7 +387,7 @@ class Collection(AsyncResource, Generic[T]):
         """
         if where is not None and not queue:
             raise ServiceError("another condition is another queue: give queue='name'")
-        membership = self._new_membership(where, self._arrivals.remember)
+        membership = self._new_membership(where, self._remember)
         membership.durable, membership.is_queue = queue or f"queue of {self.space.name}", True
         if subscriber is None:
             return self._consumer(membership, last_first)
@@ -462,7 +444,7 @@ class Collection(AsyncResource, Generic[T]):
         if bool(name) != self.is_persistent:
             reason = "needs a name" if self.is_persistent else "has no name"
             raise ServiceError(f"a consumer of a {type(self).__name__} {reason}")
-        membership = self._new_membership(where, self._arrivals.remember)
+        membership = self._new_membership(where, self._remember)
         membership.durable = f"{self.name}/{name}" if name else ""
         return membership
 
@@ -497,6 +479,12 @@ class Collection(AsyncResource, Generic[T]):
     def is_ordered(self) -> bool:
         """Whether it promises an order."""
         return bool(self.promises & {Quality.FIFO, Quality.TOTAL})
+
+    def _remember(self, arrivals: Sequence[Arrival[T]]) -> None:
+        for each in arrivals:
+            if len(self._arrivals) >= self.limits.arrivals_max:
+                del self._arrivals[next(iter(self._arrivals))]
+            self._arrivals[id(each.obvent)] = each
 
     async def _leave(self, consumer: Consumer[T] | ElementHandle[T]) -> None:
         membership = consumer.membership
