@@ -141,7 +141,7 @@ def test_the_status_reports_missing_answers(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{"author": "Woolf"}\n')
     with (
         serving("--port", "0") as (_, address),
-        offering("--at", address, "--table", str(path), "books", "--name", "\x1b[2Jlibrary"),
+        offering("--at", address, "--table", str(path), "books", "--name", "\x1b[2J\nlibrary"),
         offering("--at", address, "--files", str(tmp_path / "one.json"), "--name", "one"),
     ):
         path.unlink()
@@ -154,7 +154,7 @@ def test_the_status_reports_missing_answers(tmp_path: Path) -> None:
             assert failed[0] == "failed"
             assert "unable to open" in failed[-1]
             last = asked.stderr.splitlines()[-1]
-            assert last == "answers may be missing of: \\x1b[2Jlibrary"
+            assert last == "answers may be missing of: \\x1b[2J\\nlibrary"
 
 
 def test_a_description_is_worked_out_again(tmp_path: Path) -> None:

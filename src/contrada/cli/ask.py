@@ -148,7 +148,8 @@ def _print_reports(reports: Iterable[SourceReport]) -> None:
     made = table("source", "state", right=("answers",), box=None, pad_edge=False)
     made.add_column("reason", overflow="fold")
     for each in reports:
-        made.add_row(each.name, each.state, str(each.count), each.reason)
+        name, reason = map(escape_controls, (each.name, each.reason))  # Of one line each.
+        made.add_row(name, each.state, str(each.count), reason)
     if not made.row_count:
         click.echo("no source was asked", err=True)
         return

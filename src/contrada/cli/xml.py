@@ -13,7 +13,7 @@ from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
 from contrada.cli.client_command import Approach, approach_options, connect, lost, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
-from contrada.cli.log_output import log
+from contrada.cli.log_output import escape_controls, log
 from contrada.cli.notification_output import json_line, parts_of
 from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
 from contrada.cli.sub import print_losses
@@ -366,5 +366,5 @@ def list_names(
     columns = ("kind", "generated", "original", "position", "who")
     made = table(*columns, box=None, pad_edge=False)
     for each in found:
-        made.add_row(*each[:5])
+        made.add_row(*map(escape_controls, each[:5]))  # Of one line each.
     print_records((each._asdict() for each in found), made, as_json=as_json)
