@@ -212,7 +212,7 @@ def test_waiting_publications_are_bounded_in_time_and_number() -> None:
     net.arrive("b", "p", {"a": net.incarnation("a")})
     net.arrive("b", "p", {"a": net.incarnation("a")})
     net.arrive("b", "q", {"a": net.incarnation("a")})
-    with pytest.raises(LimitError, match="waiting_max"):
+    with pytest.raises(LimitError, match="waiting_max = 2 allows, found 3"):
         net.servers["b"].connect_publisher("r", {"a": net.incarnation("a")}, net.now_us)
 
 

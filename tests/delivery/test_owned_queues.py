@@ -15,6 +15,7 @@ from contrada.delivery.owned_queues import (
     purge,
     queue_page,
     redrive,
+    release,
     state_of,
 )
 from contrada.delivery.queue_messages import (
@@ -26,6 +27,7 @@ from contrada.delivery.queue_messages import (
     PurgeQueue,
     QueueStep,
     RedriveQueue,
+    ReleaseQueue,
 )
 from contrada.delivery.retention import Retention
 from contrada.delivery.store import APART_MAX
@@ -226,6 +228,17 @@ def test_dead_letters_at_a_reader_stay() -> None:
     log.take("x")
     step, _ = redrive(server, RedriveQueue("dead"), 5)
     assert (step.count, unread(server)["s"], [*log.holders]) == (2, 2, [1])
+
+
+def test_a_release_takes_the_records_from_readers_without_a_time_out() -> None:
+    """A reader that hangs would have them for ever."""
+    server = buried(MemoryStore(), 3)
+    log = server.logs.log_of("dead")
+    log.open("x")
+    log.grant("x", 2)
+    log.take("x")
+    step, _ = release(server, ReleaseQueue("dead"), 5)
+    assert (step.count, [*log.holders], log.available) == (2, [], 3)
 
 
 def test_a_peek_ends_with_its_subscription() -> None:
