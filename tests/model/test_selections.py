@@ -113,6 +113,9 @@ def test_mappings_and_texts_are_accepted_as_filters() -> None:
     assert ct.merge("a = 1", "a = 2") == ct.Filter("a in (1, 2)")
     assert ct.meets(ct.Advertisement("a = 1"), f)
     assert ct.witness("a = 1", but_not="b exists") == ct.Notification({"a": 1})
+    unnamed = ct.witness("a = 1", but_not=ct.Advertisement("a = 1"))
+    assert unnamed is not None, "an advertisement excludes attributes that it does not name"
+    assert len(unnamed) == 2
     assert ct.simplify("a = 1 or a = 2") == ct.simplify(["a = 1", {"a": 2}])
     assert ct.simplify(f) == ct.FilterSet(f)
 

@@ -19,7 +19,7 @@ Span: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
 """The line and column of the first character, and those after the last one."""
 
 WITHOUT_EFFECT: Final = {"entry", "kernel", "overload", "override"}
-"""Decorators that return an interpreted function as it is."""
+"""Decorators that return an interpreted function as it is, as those of Cython do."""
 
 UNNOTICED: Final = {
     f"core/ReplaceComparisonOperator_{each}"
@@ -89,11 +89,12 @@ def type_spans(source: str) -> Iterator[Span]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
             yield _span(node)
-        for name in ("annotation", "returns"):
-            if isinstance(annotation := getattr(node, name, None), ast.expr):
+        for place in ("annotation", "returns"):
+            if isinstance(annotation := getattr(node, place, None), ast.expr):
                 yield _span(annotation)
         for decorator in getattr(node, "decorator_list", ()):
-            if ast.unparse(decorator) in WITHOUT_EFFECT:
+            name = ast.unparse(decorator)
+            if name in WITHOUT_EFFECT or name.startswith("cython."):
                 yield (decorator.lineno, 0), (decorator.lineno + 1, 0)
             for keyword in getattr(decorator, "keywords", ()):
                 if keyword.arg == "slots":
