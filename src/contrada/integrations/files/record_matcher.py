@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,25 +30,12 @@ from contrada.integrations.files.record import BadRecord, Record, bad_record, re
 from contrada.integrations.files.record_files import read_file
 from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs
 from contrada.matching.index import Index, Residues
-from contrada.matching.packed import Given
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains.values import is_system_name
 from contrada.model.rule import Rule
 
 _TIME: Final = "@time"
-
-
-class RowIndex(Protocol):
-    """Finds the keys of matching filters: an index, or several that act as one."""
-
-    def match(self, notification: Given) -> list[int]:
-        """As `Index.match`."""
-
-    def match_batch(self, notifications: Any) -> tuple[Any, Any]:
-        """As `Index.match_batch`."""
-
-    def __len__(self) -> int: ...
 
 
 RecordFilter: TypeAlias = Filter | FilterSet | Rule
@@ -103,7 +90,7 @@ class Matcher:
         """The largest time of all records read so far, 0 for records without a time."""
         index: Index[int] = Index()
         names: set[str] = set()
-        self._index: RowIndex = index
+        self._index = index
         self._asked = names
         self._options, self._stamp = options, options.stamp
         self._residues = Residues() if residues is None else residues
@@ -126,7 +113,7 @@ class Matcher:
 
     @classmethod
     def over(
-        cls, index: RowIndex, names: set[str], residues: Residues[int], options: ReadOptions
+        cls, index: Index[int], names: set[str], residues: Residues[int], options: ReadOptions
     ) -> "Matcher":
         """Returns a matcher over an existing index of filters with these names. No such attribute
         may have the same value in all records of the source. Lines are read in batches.

@@ -170,18 +170,13 @@ def test_compressed_files(spark: SparkSession, base: Base, tmp_path: Path) -> No
 
 
 def test_a_base_is_matched_by_its_own_index(
-    spark: SparkSession, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, folder: Path
 ) -> None:
-    """Filters without constants of records would be matched differently, or in shards."""
+    """Filters without constants of records would be matched differently."""
     source = source_of(folder)
-    for size in (100, 2):
-        monkeypatch.setattr(
-            "contrada.integrations.spark.transforms.filter_bases.SHARD_FILTERS_MAX", size
-        )
-        base = Base(PLAIN_WISHES, folder=tmp_path / f"bases{size}")
-        assert len(base.saved.shards) == (1 if size == 100 else 2)
-        found = told(outcomes(spark, source, base).collect())
-        assert found == expected(shown_files(folder), source, PLAIN_WISHES)
+    base = Base(PLAIN_WISHES, folder=tmp_path / "bases")
+    found = told(outcomes(spark, source, base).collect())
+    assert found == expected(shown_files(folder), source, PLAIN_WISHES)
 
 
 def test_sources_with_equal_but_different_constants(tmp_path: Path) -> None:
@@ -377,4 +372,4 @@ def test_a_stream_of_several_sources(
     assert (matches, bad) == (one[0] + two[0], one[1] + two[1])
     assert (read, count) == (one[2] + two[2], one[3] + two[3])
     with pytest.raises(InputError, match="a stream reads one path"):
-        outcomes(spark, Source("s", "csv", (), ReadOptions(), ("a", "b")), base, stream=True)
+        open_sources(spark, [Source("s", "csv", (), ReadOptions(), ("a", "b"))], stream=True)

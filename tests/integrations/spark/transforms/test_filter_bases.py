@@ -103,23 +103,6 @@ def test_rules_with_residues(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
-def test_shards_give_the_same(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Filters of a split base would be lost, unordered, or all in one shard."""
-    wishes = {f"{name}{n}": f"{name} > {n}" for n in range(5) for name in ("a", "b", "c")}
-    wishes["all"] = "everything"
-    whole = Base(wishes, folder=tmp_path / "whole")
-    monkeypatch.setattr(filter_bases, "SHARD_FILTERS_MAX", 3)
-    cut = Base(wishes, folder=tmp_path / "cut")
-    assert sorted(cut.saved.shards) == ["", "", "", "a", "b", "c"]
-    frame = spark.createDataFrame(
-        [(1, 4, None), (None, None, 2), (None, None, None)], "a int, b int, c int"
-    )
-    found, same = (frame.transform(match(base, way="index")).collect() for base in (cut, whole))
-    assert found == same
-
-
 def test_a_worker_without_compiled_kernels_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada import Filter, Notification, parse
 from contrada.errors import InputError
 from contrada.integrations.spark import Base, match, plan, route, to_notifications
-from contrada.integrations.spark.transforms import filter_bases
 from contrada.integrations.spark.transforms.frames import frame_of
 from contrada.integrations.spark.transforms.spark_predicates import predicate_of
 from contrada.model.codec import notification_from_msgpack
@@ -288,10 +287,6 @@ def test_random_filters_by_every_way(
     of_equal = {pair for pair in result if pair[1] in equal}
     if equal:
         assert routed(frame, equal, folder, way="predicates", drop=["raw"]) == of_equal
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(filter_bases, "SHARD_FILTERS_MAX", 7)
-        cut = folder / "cut"
-        assert routed(frame, wishes, cut, way="index", drop=["raw"]) == result
     plain = frame.withColumn("c", F.expr("c collate UTF8_BINARY"))
     plain.write.parquet(str(folder / "rows"))
     # Spark reads no stream of files with a collation in its schema.

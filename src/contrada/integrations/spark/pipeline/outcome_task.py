@@ -40,7 +40,6 @@ from contrada.integrations.spark.transforms.packed_rows import (
     portions,
 )
 from contrada.matching.arrow_pack import blobs_in, starts_of
-from contrada.matching.packed import Given
 from contrada.model import FilterSet, Notification, to_msgpack
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import TIME_MIN_US, is_system_name
@@ -361,39 +360,12 @@ def matcher_of(base: SavedBase, reading: ReadOptions) -> Matcher:
 def _matcher(base: OpenBase, reading: ReadOptions) -> Matcher:
     names = base.saved.names
     if not any(is_system_name(name) or name in reading.add for name in names):
-        return Matcher.over(BaseIndex(base), set(names), base.residues, reading)
+        return Matcher.over(base.index, set(names), base.residues, reading)
     # Constants of the source are decided once, which needs each filter.
     wanted: list[Any] = [FilterSet(())] * base.saved.keys
-    for shard in range(len(base.saved.shards)):
-        for position, filters in base.index(shard).items():
-            wanted[position] = filters
+    for position, filters in base.index.items():
+        wanted[position] = filters
     return Matcher(wanted, reading, 0, base.residues)
-
-
-class BaseIndex:
-    """The indexes of a base as one index with positions as keys."""
-
-    def __init__(self, base: OpenBase) -> None:
-        self._indexes = [base.index(shard) for shard in range(len(base.saved.shards))]
-
-    def __len__(self) -> int:
-        return sum(map(len, self._indexes))
-
-    def match(self, notification: Given) -> list[int]:
-        """Matches as `Index.match`."""
-        return [position for index in self._indexes for position in index.match(notification)]
-
-    def match_batch(self, notifications: Any) -> tuple[Any, Any]:
-        """Matches as `Index.match_batch`."""
-        found = [index.match_batch(notifications) for index in self._indexes]
-        if len(found) == 1:
-            return found[0]
-        counts = [np.diff(offsets) for offsets, _ in found]
-        of_row = [np.repeat(np.arange(len(each)), each) for each in counts]
-        order = np.argsort(np.concatenate(of_row), kind="stable")
-        offsets = np.zeros(len(counts[0]) + 1, dtype=np.int64)
-        np.cumsum(np.sum(counts, axis=0), out=offsets[1:])
-        return offsets, np.concatenate([keys for _, keys in found])[order]
 
 
 # --- rows that Spark has read ---------------------------------------------------------------------

@@ -59,17 +59,14 @@ _SOURCE: Final = "source"
 OpenedSources = tuple[DataFrame, tasks.OutcomeTask]
 
 
-def outcomes(
-    session: SparkSession, source: Source, base: Base, *, stream: bool = False
-) -> DataFrame:
+def outcomes(session: SparkSession, source: Source, base: Base) -> DataFrame:
     """Returns the outcomes of a source's records, lazily, with the columns of OUTCOME_DDL.
 
     `subscriptions` are positions among the base's keys. Large files of lines are scanned once
-    before, to find and count lines. Raises InputError without a file, in a stream without a folder,
-    and for a column that cannot be an attribute.
+    before, to find and count lines. Raises InputError without a file, and for a column that cannot
+    be an attribute.
     """
-    rows, task = open_sources(session, [source], stream=stream)
-    return outcomes_of(rows, task, base)
+    return outcomes_of(*open_sources(session, [source]), base)
 
 
 def missing_in(session: SparkSession, source: Source, asked: Iterable[RecordFilter]) -> list[str]:
@@ -86,7 +83,8 @@ def open_sources(
     session: SparkSession, sources: Sequence[Source], *, stream: bool = False
 ) -> OpenedSources:
     """Returns the rows of several sources in one frame, and the task that makes outcomes of them.
-    In a stream, give `outcomes_of` each micro-batch of the rows. Cost and errors: as `outcomes`.
+    In a stream, give `outcomes_of` each micro-batch of the rows. Cost and errors: as `outcomes`;
+    InputError in a stream without a folder.
     """
     frames, readers = [], []
     for place, source in enumerate(sources):
@@ -110,9 +108,7 @@ def outcomes_of(rows: DataFrame, task: tasks.OutcomeTask, base: Base) -> DataFra
 
 def describe_matching(source: Source, base: Base) -> str:
     """Describes how a source is read and matched."""
-    shards = len(base.saved.shards)
-    index = "an index" if shards == 1 else f"{shards} indexes"
-    return f"{source.format}; {len(base)} filter{'s' * (len(base) != 1)} by {index} in workers"
+    return f"{source.format}; {len(base)} filter{'s' * (len(base) != 1)} by an index in workers"
 
 
 # --- formats of Spark -----------------------------------------------------------------------------

@@ -31,13 +31,9 @@ from contrada.matching.index import Index, Residues
 from contrada.matching.index_file import MAGIC
 from contrada.model import Filter, FilterSet, from_msgpack, to_msgpack
 from contrada.model.algebra.filter import selection
-from contrada.model.domains.values import ABSENT_KEY, is_system_name
 from contrada.model.extensions import load, loaded
 from contrada.model.native import NATIVE
 from contrada.model.rule import Rule
-
-SHARD_FILTERS_MAX: Final = 2_000_000
-"""Filters of a base in one index. Beyond it: the base is split into shards."""
 
 BASES_KEPT_MAX: Final = 4
 """Mapped bases of a worker. Beyond it: the least recently used one is closed."""
@@ -45,6 +41,9 @@ BASES_KEPT_MAX: Final = 4
 KEYS_KEPT_MAX: Final = 8_000_000
 """Subscriptions of all mapped bases of a worker, some 2 GB of its memory. Beyond it: the least
 recently used bases are closed, except the one in use."""
+
+_LAYOUT: Final = b"keys, index"
+"""The files of a base, for its digest: a base with other files is not reused."""
 
 SubscribedInterest: TypeAlias = Filter | FilterSet | Rule | str | Mapping[str, Any]
 """The subscription of a key: filters, their text, or a rule of another dialect."""
@@ -55,8 +54,7 @@ SubscriptionKey: TypeAlias = str | int
 
 class SavedBase(msgspec.Struct, frozen=True):
     """The content of a base's file; workers receive nothing else of the base. `names` are the
-    attributes of its filters. `shards` has a member for each index: an attribute that each of its
-    filters requires, or "". `extensions` are those with which the filters were parsed.
+    attributes of its filters, `extensions` those with which the filters were parsed.
     """
 
     digest: str
@@ -64,7 +62,6 @@ class SavedBase(msgspec.Struct, frozen=True):
     keys: int
     are_integers: bool
     names: tuple[str, ...]
-    shards: tuple[str, ...]
     has_residues: bool
     is_compiled: bool
     extensions: tuple[str, ...] = ()
@@ -72,8 +69,7 @@ class SavedBase(msgspec.Struct, frozen=True):
     def files(self) -> Iterator[str]:
         """Yields the names of the files that workers need."""
         yield f"{self.digest}.keys"
-        for shard in range(len(self.shards)):
-            yield f"{self.digest}.{shard}.index"
+        yield f"{self.digest}.index"
         if self.has_residues:
             yield f"{self.digest}.residues"
 
@@ -218,7 +214,7 @@ def _filters(asked: Any) -> Filter | FilterSet:
 
 def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
     """Returns the digest of a base's content and the version of its files."""
-    found = blake2b(MAGIC, digest_size=16)
+    found = blake2b(MAGIC, digest_size=16, person=_LAYOUT)
     found.update(repr((loaded(), NATIVE is None)).encode())
     for key, each in zip(keys, asked, strict=True):
         residue = cloudpickle.dumps(each.residue_holds) if isinstance(each, Rule) else b""
@@ -236,61 +232,24 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
     if residues:
         _write(folder / f"{digest}.residues", cloudpickle.dumps(residues))
     _write_keys(folder / f"{digest}.keys", keys)
-    shards = list(_shards(asked))
     names: set[str] = set()
-    for number, (_, places) in enumerate(shards):
-        index: Index[int] = Index()
-        for place in places:
-            filters = _filters(asked[place])
-            names.update(*(member.sides for member in filters.filters))
-            index.add(place, filters)
-        index.save(folder / f"{digest}.{number}.index")
+    index: Index[int] = Index()
+    for place, filters in enumerate(map(_filters, asked)):
+        names.update(*(member.sides for member in filters.filters))
+        index.add(place, filters)
+    index.save(folder / f"{digest}.index")
     saved = SavedBase(
         digest,
         str(folder),
         len(keys),
         type(keys[0]) is int,
         tuple(sorted(names)),
-        tuple(name for name, _ in shards),
         bool(residues),
         NATIVE is not None,
         loaded(),
     )
     _write(folder / f"{digest}.base", msgspec.json.encode(saved))
     return saved
-
-
-def _shards(asked: list[Any]) -> Iterator[tuple[str, list[int]]]:
-    """Yields the positions of the subscriptions of each index, with an attribute that all require.
-    Large groups with one attribute are split, small ones united: so indexes have similar sizes.
-    """
-    if len(asked) <= SHARD_FILTERS_MAX:
-        yield "", list(range(len(asked)))
-        return
-    by_name: dict[str, list[int]] = {}
-    for place, each in enumerate(asked):
-        by_name.setdefault(_access_attribute(_filters(each)), []).append(place)
-    rest: list[int] = []
-    for name, places in by_name.items():
-        whole = len(places) - len(places) % SHARD_FILTERS_MAX
-        for begin in range(0, whole, SHARD_FILTERS_MAX):
-            yield name, places[begin : begin + SHARD_FILTERS_MAX]
-        rest += places[whole:]
-    for begin in range(0, len(rest), SHARD_FILTERS_MAX):
-        yield "", rest[begin : begin + SHARD_FILTERS_MAX]
-
-
-def _access_attribute(filters: Filter | FilterSet) -> str:
-    """Returns the attribute with the smallest set among those that a match requires."""
-    members = filters.filters
-    if len(members) != 1:
-        return ""
-    needed = [
-        (len(values.line), name)
-        for name, values in members[0].sets.items()
-        if not is_system_name(name) and not values.holds(ABSENT_KEY)
-    ]
-    return min(needed, default=(0, ""))[1]
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -326,24 +285,18 @@ def _mapped_keys(path: Path) -> Any:
 
 
 class OpenBase:
-    """A base in a worker: its mapped keys, and the residues of its rules."""
+    """A base in a worker: its mapped keys and index, and the residues of its rules."""
 
     def __init__(self, saved: SavedBase) -> None:
         for name in saved.extensions:
             load(name)
         check_compiled(saved.is_compiled)
         self.saved = saved
-        self._indexes: dict[int, Index[int]] = {}
         self.keys = _mapped_keys(self._path("keys"))
+        self.index: Index[int] = Index.load(self._path("index"))
         self.residues: Residues[int] = Residues()
         if saved.has_residues:
             self.residues.of = pickle.loads(self._path("residues").read_bytes())
-
-    def index(self, shard: int) -> Index[int]:
-        """Returns one of its indexes, mapped at its first use."""
-        if shard not in self._indexes:
-            self._indexes[shard] = Index.load(self._path(f"{shard}.index"))
-        return self._indexes[shard]
 
     def _path(self, name: str) -> Path:
         """Returns the path of a file of the base: in its folder, or among shipped files."""
@@ -358,11 +311,12 @@ _bases: Final[dict[str, OpenBase]] = {}
 
 def open_base(saved: SavedBase) -> OpenBase:
     """Returns the base, opened once and cached in this worker."""
-    found = _bases.pop(saved.digest, None) or OpenBase(saved)
+    found = _bases.pop(saved.digest, None)
     while _bases and (
         len(_bases) >= BASES_KEPT_MAX
         or saved.keys + sum(each.saved.keys for each in _bases.values()) > KEYS_KEPT_MAX
     ):
         del _bases[next(iter(_bases))]
-    _bases[saved.digest] = found
-    return found
+    # Opened now: others are closed before, so that their memory is free.
+    _bases[saved.digest] = opened = found or OpenBase(saved)
+    return opened

@@ -24,7 +24,12 @@ from contrada.integrations.spark.spark_versions import arrow_udf
 from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
 from contrada.integrations.spark.transforms.packed_rows import WorkerSetup, key_lists, match_batches
-from contrada.integrations.spark.transforms.spark_predicates import is_bad, parts_of, predicate_of
+from contrada.integrations.spark.transforms.spark_predicates import (
+    DOMAINS,
+    is_bad,
+    parts_of,
+    predicate_of,
+)
 from contrada.integrations.spark.transforms.worker_code import for_worker
 from contrada.model.algebra.match_explanation import asked_domains, domain_nouns, similar_names
 from contrada.model.domains import values
@@ -120,16 +125,15 @@ class MatchPlan:
     """The way of matching a base on a frame.
 
     With `is_whole` all columns are sent to workers and back. `columns` are those in filters that
-    the frame has; of a packed frame its one column. `shards` is the number of indexes. `missing`
-    are names in filters that no column has, `misfits` sentences about columns whose type has no
-    value that their filters ask for, of a base whose filters are in memory.
+    the frame has; of a packed frame its one column. `missing` are names in filters that no column
+    has, `misfits` sentences about columns whose type has no value that their filters ask for, of a
+    base whose filters are in memory.
     """
 
     way: MatchMethod
     why: str
     subscriptions: int
     columns: tuple[str, ...]
-    shards: int
     predicates: tuple[Column, ...]
     frame: frames.NotificationFrame
     is_whole: bool = False
@@ -137,7 +141,6 @@ class MatchPlan:
     misfits: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        by = f"{self.shards} indexes" if self.shards > 1 else self.way
         sent = "whole" if self.is_whole else "by these columns alone"
         rows = "" if self.way == "predicates" else f"; rows go to workers {sent}"
         asked = ", ".join(self.columns) or "none"
@@ -147,7 +150,7 @@ class MatchPlan:
         ]
         missing = f"; no column: {', '.join(shown)}" if shown else ""
         missing += "".join(f"; {each}" for each in self.misfits[:MISSING_SHOWN_MAX])
-        found = f"{self.subscriptions} subscriptions by {by}: {self.why}"
+        found = f"{self.subscriptions} subscriptions by {self.way}: {self.why}"
         return f"{found}; asked for: {asked}{missing}{rows}"
 
     def attributes(self) -> list[frames.ColumnAttribute]:
@@ -187,11 +190,10 @@ def _plan_of(
     columns = (frames.NOTIFICATION,) if described.is_packed else tuple(each.name for each in asked)
     if not why and way != "index":
         why = "they are few, and each equals a Spark predicate"
-        return MatchPlan("predicates", why, len(base), columns, 0, predicates, described)
-    shards = len(saved.shards)
+        return MatchPlan("predicates", why, len(base), columns, predicates, described)
     is_whole = arrow_udf is None or _is_whole(frame.schema, described, len(columns))
     why = why or "asked for"
-    return MatchPlan("index", why, len(base), columns, shards, (), described, is_whole)
+    return MatchPlan("index", why, len(base), columns, (), described, is_whole)
 
 
 def _missing(names: Iterable[str], frame: frames.NotificationFrame) -> tuple[str, ...]:
@@ -202,25 +204,14 @@ def _missing(names: Iterable[str], frame: frames.NotificationFrame) -> tuple[str
     return tuple(it for it in others if not (values.is_system_name(it) or it.startswith(within)))
 
 
-_DOMAINS: Final[Mapping[str, tuple[int, ...]]] = {
-    frames.TEXT: (values.TEXT,),
-    frames.BOOL: (values.BOOL,),
-    frames.INTEGER: (values.NUMBER,),
-    frames.FLOAT: (values.NUMBER, values.NAN),
-    frames.DOUBLE: (values.NUMBER, values.NAN),
-    frames.TIME: (values.TIME,),
-}
-"""The domains of the values of a column, by its kind."""
-
-
 def _misfits(base: Base, frame: frames.NotificationFrame) -> Iterator[str]:
     """Yields a sentence for each column whose values are of other domains than its filters'."""
     for name, sets in sorted(sets_by_name((base.interests or {}).values()).items()):
         column = frame.attributes.get(name)
-        if column is None or column.kind not in _DOMAINS:
+        if column is None or column.kind not in DOMAINS:
             continue
         asked = sorted({domain for each in sets for domain in asked_domains(each)})
-        if not {values.ABSENT_KEY[0], *_DOMAINS[column.kind]}.intersection(asked):
+        if not {values.ABSENT_KEY[0], *DOMAINS[column.kind]}.intersection(asked):
             kind = column.type.simpleString()
             yield f"{name} is of type {kind}, expected {domain_nouns(asked)}"
 

@@ -247,11 +247,6 @@ class WideRows:
         found: tuple[Any, Any] = index.match_batch(self.table)
         return found
 
-    def lacks(self, name: str) -> bool:
-        """Whether no row has an attribute, if that is known."""
-        column = self._whole.get(name)
-        return isinstance(column, pa.Array) and column.null_count == len(column)
-
     def notification(self, row: int) -> dict[str, Any] | None:
         """Returns all attributes of a row. None for a bad row."""
         found = {}

@@ -18,7 +18,7 @@ from contrada.integrations.spark.transforms.filter_bases import OpenBase, SavedB
 from contrada.integrations.spark.transforms.frames import WideRows
 from contrada.matching.index import Index
 from contrada.matching.kernels.batch_match import sort_rows
-from contrada.matching.packed import Bundle, Given, to_whole_notification
+from contrada.matching.packed import Bundle, to_whole_notification
 from contrada.model import Notification
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import TIME_MIN_US
@@ -139,10 +139,6 @@ class PackedRows:
             times = [each.envelope.at_us for each, is_bad in good if not is_bad]
         return max(times, default=TIME_MIN_US)
 
-    def lacks(self, name: str) -> bool:
-        """Whether no row has an attribute: unknown here, so False."""
-        return False
-
     def notification(self, row: int) -> Notification:
         """Returns a notification by its row."""
         assert self._held is not None
@@ -154,10 +150,10 @@ _NONE: Final = Notification({})
 
 def matches_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
     """Returns the number of subscriptions of each row, and their positions, in order."""
-    if len(base.saved.shards) > 1 or base.residues.of or (rows.odd | rows.bad).any():
+    if base.residues.of or (rows.odd | rows.bad).any():
         of_row, positions = _pairs_of(base, rows)
         return np.bincount(of_row, minlength=len(rows.bad)), positions
-    offsets, positions = rows.matched(base.index(0))
+    offsets, positions = rows.matched(base.index)
     counts = np.diff(offsets)
     sort_rows(offsets, positions, np.empty(counts.max(initial=1), dtype=np.int64))
     return counts, positions
@@ -166,20 +162,12 @@ def matches_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
 def _pairs_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
     """Returns the sorted pairs of matching rows and the positions of their subscriptions."""
     count = base.saved.keys
-    alone = {row: rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()}
-    found = []
-    for shard, needed in enumerate(base.saved.shards):
-        if rows.lacks(needed):
-            continue
-        index = base.index(shard)
-        offsets, positions = rows.matched(index)
-        of_row = np.repeat(np.arange(len(rows.bad)), np.diff(offsets))
-        found.append((of_row * count + positions)[~rows.odd[of_row]])
-        for row, given in alone.items():
-            matches = np.array(_match_row(index, given, row, rows), dtype=np.int64)
-            found.append(row * count + matches)
-    pairs = np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
-    of_row, positions = np.divmod(pairs, count)
+    offsets, positions = rows.matched(base.index)
+    of_row = np.repeat(np.arange(len(rows.bad)), np.diff(offsets))
+    found = [(of_row * count + positions)[~rows.odd[of_row]]]
+    alone = np.flatnonzero(rows.odd & ~rows.bad).tolist()
+    found += [row * count + np.array(_match_row(base, rows, row), np.int64) for row in alone]
+    of_row, positions = np.divmod(np.sort(np.concatenate(found)), count)
     kept = ~rows.bad[of_row]
     if base.residues.of:
         kept &= _decide_residues(base, rows, of_row, positions)
@@ -187,12 +175,11 @@ def _pairs_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
     return (of_row, positions) if kept.all() else (of_row[kept], positions[kept])
 
 
-def _match_row(
-    index: Index[int], given: Given | None, row: int, rows: WideRows | PackedRows
-) -> list[int]:
+def _match_row(base: OpenBase, rows: WideRows | PackedRows, row: int) -> list[int]:
     """Returns the matches of one row; marks a bad one."""
+    given = rows.notification(row)
     try:
-        return [] if given is None else index.match(given)
+        return [] if given is None else base.index.match(given)
     except ContradaError:
         rows.bad[row] = True
         return []

@@ -25,7 +25,7 @@ from contrada.model.domains import line, values
 from contrada.model.domains.line import Cut
 from contrada.model.languages.language import Every, Language, Literal, Pieces
 
-_DOMAINS: Final = {
+DOMAINS: Final = {
     frames.BOOL: (values.BOOL,),
     frames.INTEGER: (values.NUMBER,),
     frames.FLOAT: (values.NAN, values.NUMBER),
@@ -96,7 +96,7 @@ def _of_name(name: str, value_set: ValueSet, frame: frames.NotificationFrame) ->
         return _constant(holds=any(map(value_set.holds, _NOTHING.keys_of(name))))
     of = attribute.type
     has_collation = isinstance(of, T.StringType) and of.collation != "UTF8_BINARY"
-    if attribute.kind not in _DOMAINS or attribute.refused or has_collation:
+    if attribute.kind not in DOMAINS or attribute.refused or has_collation:
         return None
     return _of_set(value_set, attribute)
 
@@ -105,7 +105,7 @@ def _of_set(value_set: ValueSet, attribute: frames.ColumnAttribute) -> Column | 
     """Returns the predicate of a value set on a column."""
     cuts, text = value_set.parts()
     column = F.expr(attribute.expression)
-    domains = _DOMAINS[attribute.kind]
+    domains = DOMAINS[attribute.kind]
     held = [column.isNull()] if line.holds(cuts, values.ABSENT_KEY) else []
     if _has_all(value_set, domains):
         held.append(column.isNotNull())
