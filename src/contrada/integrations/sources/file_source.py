@@ -22,7 +22,6 @@ import math
 import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC
 from functools import reduce
 from glob import glob
 from operator import and_, ge, gt, le, lt, or_
@@ -34,8 +33,9 @@ import msgspec
 from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql import sql_writer
 from contrada.integrations.files.lines import unpacked, unpacked_name
+from contrada.integrations.files.time_formats import zone_of
 from contrada.integrations.sources.source_pushdown import SqlColumn, column_of
-from contrada.integrations.sources.source_rows import errors_at, items_of, key_in, zone_of
+from contrada.integrations.sources.source_rows import errors_at, items_of, key_in
 from contrada.model import Notification, ValueSet
 from contrada.model.algebra.sets import eq
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, PRESENT
@@ -85,7 +85,9 @@ class FileSource(descriptions.DescribedSource):
             raise ServiceError(f"format = {format!r}: expected parquet, csv or json")
         self._format = format
         self._names = None if columns is None else tuple(map(domains.check_user_name, columns))
-        self._zone = zone_of(zone)
+        self._zone = zone
+        if zone is not None:
+            zone_of(zone)
         super().__init__(description, fresh_s)
 
     @property
@@ -358,7 +360,7 @@ _COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
 # --- statistics of Parquet --------------------------------------------------------------------
 
 
-def _held(found: Any, types: dict[str, Any], zone: Any) -> dict[str, ValueSet]:
+def _held(found: Any, types: dict[str, Any], zone: str | None) -> dict[str, ValueSet]:
     """Returns the values of columns, by the statistics of the row groups."""
     held = dict.fromkeys(types, NOTHING)
     for fragment in found.get_fragments():
@@ -380,7 +382,7 @@ _ORDERED: Final = (
 """Types with statistics in the order of attribute values."""
 
 
-def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
+def _of_group(column: Any, kind: Any, zone: str | None) -> ValueSet:
     """Returns the values of a column in a row group; everything without statistics."""
     statistics = None if column is None else column.statistics
     types = _arrow().types
@@ -390,7 +392,7 @@ def _of_group(column: Any, kind: Any, zone: Any) -> ValueSet:
         is_empty = statistics.has_null_count and statistics.null_count == column.num_values
         return NOTHING if is_empty else EVERYTHING
     if getattr(kind, "tz", None) is not None:
-        zone = UTC  # The zone of times in statistics.
+        zone = "UTC"  # That of times in statistics.
     try:
         low, high = key_in(statistics.min, zone), key_in(statistics.max, zone)
     except (ContradaError, ValueError, ArithmeticError):

@@ -9,12 +9,12 @@ without one it is refused. NULL is absent.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from contrada.errors import ContradaError, InputError, InvalidValueError
+from contrada.integrations.files.time_formats import in_zone
 from contrada.model import Notification
 from contrada.model.domains.values import Key, key_of, normal
 
@@ -34,15 +34,7 @@ def errors_at(place: str, is_known: Callable[[Exception], bool]) -> Iterator[Non
         raise InputError(place, " ".join(str(error).split())) from error
 
 
-def zone_of(name: str | None) -> ZoneInfo | None:
-    """Returns the time zone of a name. Raises InputError."""
-    try:
-        return None if name is None else ZoneInfo(name)
-    except (ValueError, OSError, KeyError, TypeError):
-        raise InputError("zone", f"found {name!r}, expected a zone as Europe/Rome or UTC") from None
-
-
-def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
+def value_in(given: Any, zone: str | None) -> Any:
     """Returns the attribute value of a column's value. Raises InvalidValueError."""
     if isinstance(given, datetime):
         if given.tzinfo is not None:
@@ -50,10 +42,7 @@ def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
         if zone is None:
             reason = "a time without a zone: give its source a `zone`, for example zone='UTC'"
             raise InvalidValueError(given, reason)
-        found = given.replace(tzinfo=zone).astimezone(UTC)  # Of an ambiguous time the first.
-        if found.astimezone(zone).replace(tzinfo=None, fold=given.fold) != given:
-            raise InvalidValueError(given, f"there is no such time in {zone}")
-        return found
+        return in_zone(given, zone, str(given))
     if isinstance(given, date | time):
         return given.isoformat()
     if isinstance(given, timedelta):
@@ -70,13 +59,13 @@ def value_in(given: Any, zone: ZoneInfo | None = None) -> Any:
     return given
 
 
-def key_in(given: Any, zone: ZoneInfo | None = None) -> Key:
+def key_in(given: Any, zone: str | None) -> Key:
     """Returns the key of a column's plain value. Raises InvalidValueError."""
     return key_of(value_in(given, zone))
 
 
 def items_of(
-    place: str, names: Sequence[str], rows: Iterable[Sequence[Any]], zone: ZoneInfo | None
+    place: str, names: Sequence[str], rows: Iterable[Sequence[Any]], zone: str | None
 ) -> Iterator[Notification]:
     """Yields the rows of columns. Raises InputError with the place of a bad value."""
     for row in rows:

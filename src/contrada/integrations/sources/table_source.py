@@ -18,8 +18,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from contrada.errors import InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql.sql_writer import Clause, quote
+from contrada.integrations.files.time_formats import zone_of
 from contrada.integrations.sources import source_pushdown as pushdown
-from contrada.integrations.sources.source_rows import errors_at, items_of, zone_of
+from contrada.integrations.sources.source_rows import errors_at, items_of
 from contrada.model import Notification, ValueSet
 from contrada.model.algebra.value_set import NOTHING, of_keys
 from contrada.model.domains.values import BOOL, NUMBER, check_user_name, key_of
@@ -167,7 +168,9 @@ class TableSource(descriptions.DescribedSource):
         if not 1 <= len(self._table) <= 2 or not all(map(_is_name, self._table)):
             raise ServiceError(f"table = {table!r}: expected a name, or a schema and a name")
         self._names = None if columns is None else tuple(map(check_user_name, columns))
-        self._zone = zone_of(zone)
+        self._zone = zone
+        if zone is not None:
+            zone_of(zone)
         super().__init__(description, fresh_s)
 
     @property

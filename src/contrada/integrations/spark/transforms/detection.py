@@ -106,12 +106,7 @@ def detect_stream(
 
 
 def detection(
-    patterns: GivenPatterns,
-    *,
-    checkpoint: str,
-    sink: Sink,
-    slack_us: int = 0,
-    limits: PatternLimits = DEFAULT_LIMITS,
+    patterns: GivenPatterns, *, checkpoint: str, sink: Sink, slack_us: int
 ) -> Callable[[DataFrame, int], None]:
     """Returns the work of `detect_stream` on a micro-batch, for a `foreachBatch` with further work.
 
@@ -121,7 +116,7 @@ def detection(
     """
     slack_us = check_slack(slack_us)
     columns = worker.FrameColumns(tells_seen=True)
-    return _Detection(_pack(patterns), limits, columns, slack_us, checkpoint, sink)
+    return _Detection(_pack(patterns), DEFAULT_LIMITS, columns, slack_us, checkpoint, sink)
 
 
 @dataclass(frozen=True, slots=True)
