@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.errors import FrameError
-from contrada.net.wire.connection import BROKER, CLIENT, USUAL_LIVENESS, Connection, Phase
+from contrada.net.wire.connection import BROKER, CLIENT, USUAL_LIVENESS, Connection
 from contrada.net.wire.frames import (
     Failure,
     Frame,
@@ -44,7 +44,7 @@ def said(link: Connection) -> list[Frame]:
 def test_both_sides_exchange_hello_and_are_open() -> None:
     """Nobody could connect, or capabilities would be unknown."""
     client, broker = open_pair()
-    assert client.state is broker.state is Phase.OPEN
+    assert (client.peer, broker.peer) == (Hello(BROKER), Hello(CLIENT))
     assert client.outgoing() == broker.outgoing() == b""
 
 

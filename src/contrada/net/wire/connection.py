@@ -4,15 +4,13 @@ It has no socket and no clock: the time is an argument. It checks the rules for 
 hello, first; only frames of its role; signs of life in time. After a FrameError the owner sends the
 bytes of `outgoing`, and closes.
 
-    NEW --our hello sent--> GREETED --their hello--> OPEN --goodbye or fault--> CLOSED
+    both hellos, in any order ==> frames ==> a goodbye or a fault, which closes it
 
 The model is h2: the protocol without input and output.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
-from types import MappingProxyType
 from typing import Final
 
 from msgspec.structs import replace
@@ -64,7 +62,6 @@ USER: Final = "user"
 SINKS: Final = "sinks"
 """The capability whose value is whether the user may have subscriptions to sinks."""
 
-_NOTHING_MORE: Final[Mapping[str, str | bool]] = MappingProxyType({})
 _LAST: Final = (Goodbye, Failure)
 _ALIVE: Final = (Ping, Pong)
 _ALLOWED: Final[dict[tuple[str, str], tuple[type[Frame], ...]]] = {
@@ -105,14 +102,6 @@ class LivenessLimits:
 USUAL_LIVENESS: Final = LivenessLimits()
 
 
-class Phase(Enum):
-    """How far two sides have greeted each other."""
-
-    NEW = "new"
-    GREETED = "greeted"
-    OPEN = "open"
-
-
 class Connection:
     """The state of one end of a connection."""
 
@@ -135,7 +124,7 @@ class Connection:
         self._began_s = now_s
         self._heard_s = now_s
         self._pinged = False
-        self.state = Phase.NEW
+        self._has_greeted = False
         self.is_closed = False
         """Whether nothing is sent or read any more."""
         self.peer: Hello | None = None
@@ -144,18 +133,17 @@ class Connection:
 
     def greet(self) -> None:
         """Sends the hello, once."""
-        assert self.state is Phase.NEW, "the hello is sent once"
-        self.state = Phase.GREETED
+        assert not self._has_greeted, "the hello is sent once"
+        self._has_greeted = True
         self.send(self._hello)
 
-    def welcome(self, additional: Mapping[str, str | bool] = _NOTHING_MORE) -> None:
+    def welcome(self, additional: Mapping[str, str | bool] | None = None) -> None:
         """Answers the other side's hello, once, with additional capabilities."""
-        if self.state is Phase.NEW:
+        if not self._has_greeted:
             if additional:
                 capabilities = {**self._hello.capabilities, **additional}
                 self._hello = replace(self._hello, capabilities=capabilities)
             self.greet()
-            self.state = Phase.OPEN
 
     def send(self, frame: Frame) -> None:
         """Appends a frame to the outgoing bytes; a closed connection sends nothing."""
@@ -254,7 +242,5 @@ class Connection:
         self.peer = frame
         self.reader.expects_hello = False
         self._usual = frozenset(_ALLOWED[frame.role, self._hello.role]) - {Ping, *_LAST}
-        if self.state is Phase.GREETED:
-            self.state = Phase.OPEN
-        elif self.greets_at_once:
+        if self.greets_at_once:
             self.welcome()
