@@ -57,7 +57,6 @@ class ReaderQueue:
         self._granted = self._read = 0
         self._asked = 0  # records requested from the delivery server and not delivered
         self._portion = _AHEAD_AT_FIRST
-        self._bytes = 0
         self._is_withdrawn = False  # until the client reads again
         self.is_closed = False
         """Whether the delivery server has closed the reader."""
@@ -87,12 +86,8 @@ class ReaderQueue:
 
     def _append(self, each: LogEntry | Withdraw | Closed, size: int) -> int:
         self._waiting.append((each, size))
-        self._hold(size)
-        return size
-
-    def _hold(self, size: int) -> None:
-        self._bytes += size
         self._connection.budget.change(size)
+        return size
 
     def end(self, failure: ContradaError | None = None) -> None:
         """Does nothing: the connection ends with the broker."""
@@ -132,7 +127,7 @@ class ReaderQueue:
             else:
                 records.append(each)
             self._waiting.popleft()
-            self._hold(-each_size)
+            self._connection.budget.change(-each_size)
             size += each_size
             if other is not None:
                 break
@@ -141,8 +136,8 @@ class ReaderQueue:
 
     def discard(self) -> None:
         """Drops the queue."""
+        self._connection.budget.change(-sum(size for _, size in self._waiting))
         self._waiting.clear()
-        self._hold(-self._bytes)
 
 
 def sendable(record: LogEntry, permit: Permit | None) -> LogEntry:
