@@ -55,7 +55,7 @@ class QueuedSubscription(Subscription[T]):
         self.queue, self._reader, self._residue = queue, reader, residue
         self._opened = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changing: asyncio.Lock | None = None
+        self._changing = asyncio.Lock()  # Held to open, update and unsubscribe.
         self._failure: ContradaError | None = None
         self._delivered = 0
         self._failed = 0
@@ -67,7 +67,7 @@ class QueuedSubscription(Subscription[T]):
         return self._filters
 
     async def open(self) -> None:
-        async with self._change():
+        async with self._changing:
             if self.queue.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
@@ -100,7 +100,7 @@ class QueuedSubscription(Subscription[T]):
     async def _update(
         self, filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
     ) -> None:
-        async with self._change():
+        async with self._changing:
             if self.queue.finished:
                 raise ServiceClosedError("this subscription has ended; subscribe anew")
             if not self._opened:
@@ -129,16 +129,10 @@ class QueuedSubscription(Subscription[T]):
             self.queue.keeper.note_dropped(UNSUBSCRIBED, left)
         if self._updating is not None:
             self._updating.cancel()
-        async with self._change():  # Filters that are being put in force are withdrawn then.
+        async with self._changing:  # Filters that are being put in force are withdrawn then.
             if self._opened:
                 self._opened = False
                 await self._leave()
-
-    def _change(self) -> asyncio.Lock:
-        """The lock of opening, updating and unsubscribing."""
-        if self._changing is None:
-            self._changing = asyncio.Lock()
-        return self._changing
 
     def statistics(self) -> SubscriptionStatistics:
         full, expired = self._lost_before()
