@@ -70,7 +70,7 @@ async def refusal(address: str, **options: Any) -> str:
     return failed.value.reason
 
 
-class Elsewhere:
+class Elsewhere(asyncio.BaseTransport):
     """The transport of a connection from another machine."""
 
     def __init__(self, peer: str = "192.0.2.7", family: int = AF_INET, **said: Any) -> None:

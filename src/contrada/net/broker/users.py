@@ -10,6 +10,7 @@ docs/security.md describes all keys. A right that is not listed is not granted. 
 token or certificate is the user `anonymous`, where there is one.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from ipaddress import ip_address
 from itertools import chain
 from pathlib import Path
 from socket import AF_UNIX
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 from msgspec import Struct, structs
 
@@ -327,13 +328,6 @@ _KINDS: Final = {"URI": "uri:", "email": "email:"}
 _LOG: Final = logging.getLogger(__name__)
 
 
-class TransportInfo(Protocol):
-    """The properties of a transport; see `asyncio.BaseTransport`."""
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Returns the property of this name."""
-
-
 class Authenticator:
     """Identifies a connection by a token, by a certificate, or as anonymous.
 
@@ -361,7 +355,9 @@ class Authenticator:
     def _old_record(self, name: str) -> str | None:
         return self.users.old_record(name)
 
-    def identify(self, transport: TransportInfo, hello: Hello) -> Principal | Awaitable[Principal]:
+    def identify(
+        self, transport: asyncio.BaseTransport, hello: Hello
+    ) -> Principal | Awaitable[Principal]:
         """Returns the principal; an awaitable for a token with an older record, or one from outside
         with an unknown key. Both raise FrameError without a user.
         """
@@ -442,7 +438,7 @@ class Authenticator:
         return principal
 
 
-def is_private(transport: TransportInfo) -> bool:
+def is_private(transport: asyncio.BaseTransport) -> bool:
     """Returns whether the connection is encrypted or local."""
     if transport.get_extra_info("ssl_object") is not None:
         return True
