@@ -32,10 +32,11 @@ from contrada.model.codec import notification_from_msgpack, to_msgpack
 from contrada.model.domains.values import INT_MAX, INT_MIN, TIME_MAX_US, TIME_MIN_US
 from contrada.model.native import NATIVE
 from contrada.net.wire.frames import HEADER_BYTES, Request, encode
-from contrada.net.wire.message_codec import decode_request, encode_publish
+from contrada.net.wire.message_codec import encode_publish
 from contrada.routing.router_messages import Publish
 from tests import strategies
 from tests.model.test_codec import SPANS, TIMES
+from tests.net.requests import decode_request
 
 NOW_US: Final = 1_764_000_000_000_000
 PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))

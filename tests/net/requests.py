@@ -4,6 +4,9 @@ import msgspec
 
 from contrada.net.wire.connection import Connection
 from contrada.net.wire.frames import Delivery, Frame, FrameReader, Request
+from contrada.net.wire.message_codec import ClientRequest, PackedPublish, read_request
+from contrada.net.wire.payload_codec import published_from
+from contrada.routing.router_messages import Publish
 
 
 def _request(number: int, *fields: object, credit: int = 0, wait_ms: int = 0) -> Request:
@@ -33,3 +36,14 @@ def publish(number: int, wait_ms: int, notifications: list[bytes]) -> Request:
 def delivery(identity: object, dropped: int, notifications: list[bytes]) -> Delivery:
     """Returns the Delivery of a subscription."""
     return Delivery(str(identity), dropped, notifications)
+
+
+def decode_request(data: msgspec.Raw) -> ClientRequest | Publish:
+    """Returns the request of a client, with published notifications checked, as a broker reads it.
+
+    Raises the errors of `read_request` and `published_from`.
+    """
+    message = read_request(data)
+    if isinstance(message, PackedPublish):
+        return message.with_decoded(published_from(message.notifications))
+    return message

@@ -48,14 +48,13 @@ from contrada.net.wire.frames import (
     StatisticsRequest,
     encode,
 )
-from contrada.net.wire.message_codec import decode_request
 from contrada.net.wire.payload_codec import DECODED_BYTES_PER_TURN
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Publish
 from contrada.service.security.permits import Permit
 from tests.asynchronous import on_loop, until
 from tests.matching.engines import needs_native
 from tests.net.costly import TURN_S_MAX, Desk, prepare, worst
-from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
+from tests.net.requests import decode_request, delivery, frames_in, publish, subscribe, unsubscribe
 from tests.net.test_broker import RawClient
 
 pytestmark = pytest.mark.usefixtures("without_old_objects")

@@ -34,7 +34,6 @@ from contrada.net.wire.inspection import FilterPage, HeldLink, HeldText, Inspect
 from contrada.net.wire.message_codec import (
     ClientRequest,
     PackedSubscribe,
-    decode_request,
     encode_message,
     encode_publish,
 )
@@ -45,7 +44,7 @@ from contrada.routing.router_messages import (
     Subscribe,
     Unsubscribe,
 )
-from tests.net.requests import delivery, frames_in, publish, subscribe, unsubscribe
+from tests.net.requests import decode_request, delivery, frames_in, publish, subscribe, unsubscribe
 
 EVERY = [
     Hello("client", "x", {"a": 1, "b": True, "c": "d"}),

@@ -22,7 +22,6 @@ from contrada.net.wire.message_codec import (
     Hopping,
     PackedSubscribe,
     decode_hop,
-    decode_request,
     encode_message,
 )
 from contrada.routing.router import Strategy
@@ -30,7 +29,7 @@ from contrada.routing.router_messages import Unsubscribe
 from contrada.service.subscription_queue import ENTRY_BYTES
 from tests.limits import limits
 from tests.net import vectors
-from tests.net.requests import frames_in
+from tests.net.requests import decode_request, frames_in
 
 VECTORS: list[dict[str, Any]] = json.loads(vectors.PLACE.read_text("utf-8"))
 GOOD = [each for each in VECTORS if "refused" not in each]

@@ -107,7 +107,7 @@ from contrada.net.wire.frames import (
     encode,
 )
 from contrada.net.wire.inspection import FilterPage, HeldLink, HeldStep, HeldText, Inspection
-from contrada.net.wire.message_codec import Hopping, decode_request, encode_message
+from contrada.net.wire.message_codec import Hopping, encode_message
 from contrada.net.wire.payload_codec import encode_values
 from contrada.patterns import Match
 from contrada.patterns.pattern_assembly import Piece
@@ -147,6 +147,7 @@ from contrada.routing.router_messages import (
     Unsubscribe,
     alternative,
 )
+from tests.net.requests import decode_request
 
 PLACE: Final = Path(__file__).with_name("vectors.json")
 

@@ -163,21 +163,10 @@ def encode_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> m
     return msgspec.Raw(_MESSAGE_ENCODER.encode(PackedPublish(encodings, hops, source)))
 
 
-def decode_request(data: msgspec.Raw) -> ClientRequest | Publish:
-    """Returns the request of a client, with published notifications checked.
-
-    Raises EncodingError, LimitError, InvalidNotificationError and the other errors of its content.
-    """
-    message = read_request(data)
-    if isinstance(message, PackedPublish):
-        return message.with_decoded(published_from(message.notifications))
-    return message
-
-
 def read_request(data: msgspec.Raw) -> ClientRequest:
     """Returns the request of a client, with published notifications still encoded.
 
-    Raises as `decode_request`.
+    Raises EncodingError, LimitError and the other errors of its content.
     """
     message = decode_with(_REQUEST_DECODER, data)
     form = _FORMS.get(type(message))
@@ -187,7 +176,8 @@ def read_request(data: msgspec.Raw) -> ClientRequest:
 def decode_hop(data: msgspec.Raw) -> Hopping:
     """Returns the message of a neighbour.
 
-    Raises as `decode_request`, and FrameError for a message that no neighbour may send.
+    Raises as `read_request`, InvalidNotificationError, and FrameError for a message that no
+    neighbour may send.
     """
     message = decode_with(_HOP_DECODER, data)
     if isinstance(message, _HopPublish):

@@ -112,12 +112,12 @@ def split_answer(answer: Answer) -> Iterator[RouterMessage]:
 
 
 def decode_question(data: msgspec.Raw) -> Ask:
-    """Returns a query for a client's sources. Raises as `message_codec.decode_request`."""
+    """Returns a query for a client's sources. Raises as `message_codec.read_request`."""
     return QUESTION.to_message(decode_with(_QUESTION_DECODER, data))  # type: ignore[no-any-return]
 
 
 def decode_query_message(data: msgspec.Raw) -> Answer | More | Cancel:
-    """Returns a message about a query. Raises as `message_codec.decode_request`."""
+    """Returns a message about a query. Raises as `message_codec.read_request`."""
     message = decode_with(_ABOUT_DECODER, data)
     return message if isinstance(message, More | Cancel) else ANSWER.to_message(message)
 
