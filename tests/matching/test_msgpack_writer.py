@@ -1,6 +1,7 @@
 """Kernels that write: single values as msgpack, and hashes."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -30,6 +31,13 @@ def test_integers_take_as_few_bytes_as_they_need(edge: int) -> None:
         assert msgpack_writer.int_size(value) == len(expected)
 
 
+@pytest.mark.parametrize("length", [0, 31, 32, 255, 256, 65535, 65536])
+def test_texts_have_the_shortest_head(length: int) -> None:
+    """The columns of a table would be written over one another, or leave bytes between them."""
+    expected = len(msgspec.msgpack.encode("x" * length)) - length
+    assert msgpack_writer.head_size(length) == expected
+
+
 @pytest.mark.parametrize("seconds", [0, 1, 2**32 - 1, 2**32, 2**34 - 1, 2**34, -1, -(10**10)])
 @pytest.mark.parametrize("microseconds", [0, 1, 999_999])
 def test_times_take_as_few_bytes_as_they_need(seconds: int, microseconds: int) -> None:
@@ -50,3 +58,14 @@ def test_a_hash_depends_on_all_bytes() -> None:
     assert len(hashes) == len(texts)
     assert msgpack_writer.is_same(data, 0, 5, 6, 11)
     assert not msgpack_writer.is_same(data, 0, 6, 6, 12)
+
+
+def test_equal_texts_fall_to_one_part() -> None:
+    """A group would be divided, and counted in several processes."""
+    data, starts = np.frombuffer(b"aabbcd", dtype=np.uint8), np.array([0, 1, 2, 4, 5, 6])
+    parts = np.full(5, -1)
+    msgpack_writer.parts_of(starts, data, 1_000, parts)
+    hashes = [msgpack_writer.hashed(data, *ends) for ends in pairwise(starts)]
+    assert [*parts] == [(each >> 8) % 1_000 for each in hashes]
+    assert parts[0] == parts[1]
+    assert len({*parts}) == 4
