@@ -432,7 +432,10 @@ def show_key(number: int, m: Memory) -> None:
 
 @entry
 def unhang(bucket: int, number: int, at: int, m: Memory) -> bool:
-    """Removes entry `at` of a bucket, whose last entry takes its place. Whether it was there."""
+    """Removes entry `at` of a bucket, whose last entry takes its place. Whether it was there.
+
+    An empty bucket leaves its room to others.
+    """
     buckets, entries, filters, links = m.buckets, m.entries, m.filters, m.links
     start = buckets[bucket].start
     last = buckets[bucket].length - 1
@@ -449,6 +452,8 @@ def unhang(bucket: int, number: int, at: int, m: Memory) -> bool:
                 links[link].before = at
             link = links[link].next
     buckets[bucket].length = last
+    if last == 0:
+        move_bucket(bucket, 0, 0, m)
     leave_block(m)
     return True
 
