@@ -133,6 +133,7 @@ class Counted:
         self.segment = generation_of([ct.Filter("a = 1")], False)
         self.arrays = self.segment.arrays
         self.faded = 0
+        self.moving: dict[int, int] = {}
         self.moves = moves
         monkeypatch.setattr(self.arrays, "fade", self._fade)
 

@@ -231,8 +231,8 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_ordered_ranges_are_renewed_once_and_then_lie_well(compiled: Any) -> None:
-    """Renewal would begin again as soon as it has ended, for ever, or leave crowded bins."""
+def test_ordered_ranges_are_moved_once_and_then_lie_well(compiled: Any) -> None:
+    """Bins would be cut again as soon as filters are moved, for ever, or be left crowded."""
     count = 5_000 if compiled else 2 * CROWDED_FROM
     index: ct.Index[int] = new_index(compiled)
     for number in range(count):

@@ -507,6 +507,14 @@ class Pools:
                     found.append((bits[pools.filters[pool] + bit], pool, bit))
         return found
 
+    def trees_of(self, attr: int) -> list[int]:
+        """Returns the trees with the bins of an attribute, of each pool that has it."""
+        return [
+            self._arrays.pool_attrs.tree[schema.POOL_ATTRS * pool + attrs.index(attr)]
+            for pool, attrs in enumerate(self._attrs)
+            if attr in attrs
+        ]
+
     def _pool_for(self, attrs: dict[int, CompiledConstraint]) -> int | None:
         """Returns the first pool that has, or has room for, these attributes; else a new one."""
         for pool, known in enumerate(self._attrs):

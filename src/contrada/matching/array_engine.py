@@ -154,10 +154,8 @@ class ArrayEngine(Generic[K]):
             self._tidy_up()
 
     def _tidy_up(self) -> None:
-        """Does an update's share of a renewal, and begins one if it is due."""
-        if self._next is None and self._last is None:
-            if not self._segment.is_worn:
-                return
+        """Does an update's share of maintenance, and begins a renewal if it is due."""
+        if (self._next or self._last) is None and self._segment.is_worn:
             self.begin_renewal()
         self.maintain(UNITS_PER_UPDATE)
 
@@ -399,7 +397,9 @@ class ArrayEngine(Generic[K]):
     # --- upkeep -------------------------------------------------------------------------------
 
     def maintain(self, units: int = 64) -> bool:
-        """Does a bounded part of maintenance; returns whether more is left. A unit is one key.
+        """Does a bounded part of maintenance; returns whether more is left.
+
+        A unit is one key, or one filter that is moved to new bins.
 
         Nothing is done during a batch: an operator that updates the index must not free arrays in
         use.
@@ -410,7 +410,7 @@ class ArrayEngine(Generic[K]):
             return True
         self._last = None
         if self._next is None:
-            return False
+            return self._segment.assignment.move(units)
         end = min(self._cursor + units, self._slots.used)
         for slot in range(self._cursor, end):
             if self._segment.knows(slot) and not self._next.knows(slot):

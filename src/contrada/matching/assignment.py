@@ -24,18 +24,21 @@ from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.update import cheapest_value
 from contrada.model import Filter
 
-PIVOTS_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
-"""Ranges of an attribute at which it gets bins, and better ones; the filters in its tree are
-reassigned then, at once. A renewed segment begins with the bins of the former one."""
+CUT_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
+"""Ranges of an attribute at which it gets bins, and better ones. A renewed segment begins with the
+bins of the former one."""
 
 CROWDED_FROM: Final = 1_024
 """Ranges of an attribute from which on its bins are judged, each time that they have doubled."""
 
 CROWDED_SHARE: Final = 1 / 8
-"""The share of the ends of ranges in one bin beyond which the tree is renewed."""
+"""The share of the ends of ranges in one bin beyond which bins are cut anew."""
 
 CROWDED_STEP: Final = 4
 """The judgement uses one of this many remembered ends of ranges."""
+
+_NODES: Final = 2 * (schema.PIVOTS + 1)
+"""Nodes of a tree, from 1 on; each has a bucket."""
 
 _FILTERS: Final = schema.Layout("i")
 """The number of filters of each bucket."""
@@ -74,8 +77,11 @@ class Assignment:
         self.pools = Pools(arrays)
         self.statistics: Arrays | None = None
         """The arrays with the statistics, if they are another segment's."""
-        self.is_crowded = False
-        """Whether a tree should be renewed."""
+        self.has_crowded_pool = False
+        """Whether the bins of a pool are crowded, which only a new segment gets anew."""
+        self.moving: dict[int, int] = {}
+        """Attributes with new bins, to which `move` moves filters: from the former tree, and from
+        the presence, where so many are left to be considered."""
 
     def filter(self, number: int) -> Filter:
         """Returns the filter of a number, decoded from its program unless it is kept."""
@@ -121,10 +127,8 @@ class Assignment:
         arrays, memory = self.arrays, self.arrays.memory
         for attr, count in enumerate(arrays.attrs.ranges[: arrays.used["attrs"]].tolist()):
             known = before[attr] if attr < len(before) else 0
-            if any(known < at <= count for at in PIVOTS_AT):
-                self._new_pivots(attr, arrays.ends_of(attr))
-            elif known < count and count >= CROWDED_FROM:
-                self.is_crowded |= self._crowds(attr, arrays.ends_of(attr))
+            if known < count:
+                self._look_at_bins(attr, known)
         self._assign_at_values(first)
         end = arrays.used["filters"]
         while (first := filter_reader.next_unassigned(first, end, memory)) < end:
@@ -167,10 +171,11 @@ class Assignment:
     def _buckets(self, choice: AccessChoice) -> dict[int, bool]:
         """Returns the buckets of a choice, and whether each is that of a value of the choice."""
         if choice.bins is not None:
-            base = self._tree_buckets(choice.attr)
+            tree = self.arrays.attrs.cuts[choice.attr]
+            base = self._tree_buckets(choice.attr, tree)
             nodes = nodes_between(*choice.bins)
             for node in nodes:
-                self.arrays.enter_node(self.arrays.attrs.tree[choice.attr], node)
+                self.arrays.enter_node(tree, node)
             return {base + node: False for node in nodes}
         if not choice.places and choice.cost > 0:
             return {self._presence_bucket(choice.attr): False}
@@ -288,25 +293,28 @@ class Assignment:
             elif op == schema.OP_RANGE and (count := arrays.attrs.ranges[attr]) & (count - 1) == 0:
                 doubled[attr] = None
         for attr in doubled:
-            self._look_at_bins(attr)
+            self._look_at_bins(attr, arrays.attrs.ranges[attr] - 1)
         return constraints
 
-    def _look_at_bins(self, attr: int) -> None:
-        """Cuts bins, or better ones, when they are due; and judges them."""
-        count, ends = self.arrays.attrs.ranges[attr], self.arrays.ends_of(attr)
+    def _look_at_bins(self, attr: int, known: int) -> None:
+        """Cuts an attribute's bins if they are due; it has had `known` ranges so far."""
+        arrays, count = self.arrays, self.arrays.attrs.ranges[attr]
         # A segment that replaces another knows the other's ends from the beginning, and has no
-        # better ones until it has half as many of its own. It is not judged: it is being renewed.
+        # better ones until it has half as many of its own. It is not judged by the first of them.
         before = self.statistics.ends_of(attr) if self.statistics else []
-        if count == 1 and len(before) > schema.PIVOTS:
-            self._new_pivots(attr, before)
-        elif count in PIVOTS_AT and 2 * count > len(before):
-            self._new_pivots(attr, ends)
-        elif not self.statistics and count >= CROWDED_FROM and self._crowds(attr, ends):
-            self.is_crowded = True
+        if known == 0 and len(before) > schema.PIVOTS:
+            self._cut(attr, before)
+        elif any(known < at <= count for at in CUT_AT):
+            if 2 * count > len(before):
+                self._cut(attr, arrays.ends_of(attr))
+        elif not self.statistics and count >= CROWDED_FROM:
+            ends, pooled = arrays.ends_of(attr), self.pools.trees_of(attr)
+            if self._crowds(arrays.attrs.tree[attr], ends):
+                self._cut(attr, ends)
+            self.has_crowded_pool |= any(self._crowds(tree, ends) for tree in pooled)
 
-    def _crowds(self, attr: int, ends: list[End]) -> bool:
-        """Whether a tree has filters, and too many of the ends of its ranges in one bin."""
-        tree = self.arrays.attrs.tree[attr]
+    def _crowds(self, tree: int, ends: list[End]) -> bool:
+        """Whether there is a tree with too many of the ends of ranges in one bin."""
         some = sorted(set(ends))[::CROWDED_STEP]
         if tree < 0 or len(some) <= schema.PIVOTS:
             return False
@@ -318,41 +326,74 @@ class Assignment:
         before = self.statistics.ends_of(attr) if self.statistics else []
         return max(before, self.arrays.ends_of(attr), key=len)
 
-    def _new_pivots(self, attr: int, ends: list[End]) -> None:
-        """Cuts the attribute's values at the ends of its ranges, and reassigns these filters."""
-        # All are removed first, since a node has other values afterwards. Filters at presence are
-        # moved too: without bins they had no better place.
-        assigned = self._ranged_filters(attr)
-        for number in assigned:
+    def _cut(self, attr: int, ends: list[End]) -> None:
+        """Cuts an attribute's values into bins at the ends of its ranges; `move` moves filters.
+
+        A filter of the former bins stays in their tree until then, since a node has other values in
+        the new one. While some are there, no bins are cut: `move` judges the new ones afterwards.
+        """
+        arrays, attrs = self.arrays, self.arrays.attrs
+        tree, cuts, presence = attrs.tree[attr], attrs.cuts[attr], attrs.presence[attr]
+        if 0 <= tree != cuts:
+            return
+        if cuts < 0:  # Filters are at presence only because there were no bins.
+            self.moving[attr] = arrays.buckets.length[presence] if presence >= 0 else 0
+        else:
+            self.moving.setdefault(attr, 0)
+        if tree == cuts:
+            cuts = attrs.cuts[attr] = arrays.take("trees")
+        arrays.set_pivots(cuts, ends)
+
+    def move(self, units: int) -> bool:
+        """Moves up to `units` filters to new bins; returns whether more are left."""
+        while units and self.moving:
+            self._move_one(*next(iter(self.moving.items())))
+            units -= 1
+        return bool(self.moving)
+
+    def _move_one(self, attr: int, left: int) -> None:
+        """Moves a filter to an attribute's new bins; ends that, and judges them, if all are there.
+
+        `left` filters at presence are to be considered.
+        """
+        number = self._next_moved(attr, left)
+        if number >= 0:
             self.unassign(number)
-        cuts = self.arrays.attrs.cuts[attr]
-        if cuts < 0:
-            cuts = self.arrays.attrs.cuts[attr] = self.arrays.take("trees")
-        self.arrays.set_pivots(cuts, ends)
-        for number in assigned:
             self.assign(number, self.filter(number))
+            return
+        attrs = self.arrays.attrs
+        if attrs.tree[attr] >= 0:
+            cuts = attrs.cuts[attr]
+            attrs.tree[attr] = cuts if self.arrays.trees.first_bucket[cuts] else -1
+        del self.moving[attr]
+        self._look_at_bins(attr, attrs.ranges[attr])
 
-    def _tree_buckets(self, attr: int) -> int:
-        tree = self.arrays.attrs.cuts[attr]
-        if self.arrays.attrs.tree[attr] < 0:
-            self.arrays.trees.first_bucket[tree] = self.arrays.take_buckets(2 * (schema.PIVOTS + 1))
-            self.arrays.attrs.tree[attr] = tree
-        return self.arrays.trees.first_bucket[tree]  # type: ignore[no-any-return]
+    def _next_moved(self, attr: int, left: int) -> int:
+        """Returns a filter at an attribute's presence, or in its former tree; -1 without one."""
+        attrs, buckets = self.arrays.attrs, self.arrays.buckets
+        bucket, length = attrs.presence[attr], left
+        if left:  # From the last one on: those that return to presence are behind it.
+            length = min(left, buckets.length[bucket])
+            self.moving[attr] = max(0, length - 1)
+        if length == 0:
+            tree = attrs.tree[attr]
+            if tree < 0 or tree == attrs.cuts[attr]:
+                return -1
+            first = self.arrays.trees.first_bucket[tree]
+            lengths = buckets.length[first : first + _NODES].tolist()
+            length = max(lengths)
+            bucket = first + lengths.index(length)
+        entry = buckets.start[bucket] + length - 1
+        return self.arrays.entries.filter[entry] if length else -1
 
-    def _ranged_filters(self, attr: int) -> list[int]:
-        """Returns the filters in the attribute's tree or at its presence."""
-        buckets = []
-        presence, tree = self.arrays.attrs.presence[attr], self.arrays.attrs.tree[attr]
-        if presence >= 0:
-            buckets.append(presence)
-        if tree >= 0:
-            base = self.arrays.trees.first_bucket[tree]
-            buckets += range(base, base + 2 * (schema.PIVOTS + 1))
-        found: dict[int, None] = {}
-        for bucket in buckets:
-            for number in self.filters_in(bucket):
-                found[number] = None
-        return list(found)
+    def _tree_buckets(self, attr: int, tree: int) -> int:
+        """Returns the first bucket of the nodes of an attribute's newest tree."""
+        trees, attrs = self.arrays.trees, self.arrays.attrs
+        if trees.first_bucket[tree] == 0:  # Bucket 0 is that of filters everywhere.
+            trees.first_bucket[tree] = self.arrays.take_buckets(_NODES)
+            if attrs.tree[attr] < 0:
+                attrs.tree[attr] = tree
+        return trees.first_bucket[tree]  # type: ignore[no-any-return]
 
     # --- checks -----------------------------------------------------------------------------------
 
@@ -377,6 +418,10 @@ class Assignment:
             assert sorted(assigned.pop(number, [])) == buckets, f"filter {number} is elsewhere"
         assert not assigned, f"removed filters are assigned: {sorted(assigned)}"
         assert not pooled, f"removed filters are pooled: {sorted(pooled)}"
+        attrs, count = self.arrays.attrs, self.arrays.used["attrs"]
+        for attr, tree in enumerate(attrs.tree[:count].tolist()):
+            is_newest = tree < 0 or tree == attrs.cuts[attr]
+            assert is_newest or attr in self.moving, f"attribute {attr} keeps its former tree"
 
     def _validate_key_here(self, number: int, entry: int) -> None:
         its, key = self.arrays.entries[entry], self.arrays.filters.key[number]
@@ -406,6 +451,9 @@ class Drift:
         """Reassigns some filters if the match that was due checked many."""
         arrays = assignment.arrays
         counters, limits = arrays.counters, self._limits
+        if assignment.moving:  # So the next match is due, too.
+            assignment.move(REASSIGNED_AT_ONCE)
+            return
         if counters.looked[0] < limits.looked_min or counters.seen[0] < limits.seen_min:
             counters.due[0] = counters.matched[0] + limits.matches_between
             return

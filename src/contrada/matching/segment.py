@@ -304,10 +304,10 @@ class IndexSegment:
 
     @property
     def is_worn(self) -> bool:
-        """Whether half of it is left behind by removed filters, or a tree is crowded."""
+        """Whether half of it is left behind by removed filters, or a pool is crowded."""
         unused = 4 * self.words_unused + self.compiler.bytes_unused
-        if self.assignment.is_crowded or unused < UNUSED_BYTES_MIN:
-            return self.assignment.is_crowded
+        if self.assignment.has_crowded_pool or unused < UNUSED_BYTES_MIN:
+            return self.assignment.has_crowded_pool
         used = self.arrays.used
         held = 4 * used["program"] + 8 * used["sets"] + used["texts"]
         return 2 * unused >= held
@@ -331,6 +331,7 @@ class IndexSegment:
             "opaque": list(self.opaque.items()),
             "compiler": self.compiler.state(packed),
             "pools": self.assignment.pools.state(),
+            "moving": list(self.assignment.moving.items()),
         }
 
     def restore(
@@ -358,6 +359,7 @@ class IndexSegment:
         self.opaque = {number: list(sets) for number, sets in state["opaque"]}
         self.compiler.restore(state["compiler"], unpacked)
         self.assignment.pools.restore(state["pools"])
+        self.assignment.moving = dict(state["moving"])
 
     # --- the end ------------------------------------------------------------------------------
 

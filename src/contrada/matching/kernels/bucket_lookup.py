@@ -239,7 +239,7 @@ def collect_by_range(row: int, tree: int, m: Memory) -> None:
 def collect_attr(attr: int, m: Memory) -> None:
     """Lists the buckets of an attribute, or stores their places."""
     counters = m.counters[0]
-    bucket, tree = m.attrs[attr].presence, m.attrs[attr].tree
+    bucket, tree, cuts = m.attrs[attr].presence, m.attrs[attr].tree, m.attrs[attr].cuts
     if bucket >= 0:
         put_bucket(bucket, m)
     first = m.state[attr].first
@@ -250,6 +250,8 @@ def collect_attr(attr: int, m: Memory) -> None:
         ask_by_value(row, m)
         if tree >= 0:
             collect_by_range(row, tree, m)
+            if cuts != tree:  # Some filters are moved already.
+                collect_by_range(row, cuts, m)
 
 
 @kernel

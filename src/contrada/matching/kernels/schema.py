@@ -43,11 +43,11 @@ STORE: Final[dict[str, Layout]] = {
         "name",  # reference to the name's text
         "hash",  # of the name
         "nocase",  # 1 where some filter compares without case
-        "tree",  # row in trees where filters hang in its buckets, or -1
+        "tree",  # row in trees where filters hang in its buckets, or -1; see cuts
         "presence",  # the bucket of filters that need the attribute, or -1
         "seen",  # notifications seen with the attribute
         "sketch",  # row in sketches: of the single values that filters ask for
-        "cuts",  # row in trees, or -1: where the ends of ranges lie, be it hung by or not
+        "cuts",  # row in trees, or -1: the newest bins, to which the filters in tree are moved
         "ranges",  # how many filters ask for
         "ends",  # where the ends of some of these begin in ends,
         "room",  # and of how many they may be
@@ -128,7 +128,11 @@ STORE: Final[dict[str, Layout]] = {
         "high",
     ),
     # trees of ranges
-    "trees": _row(_I8, "count", "first_bucket"),
+    "trees": _row(
+        _I8,
+        "count",  # of pivots
+        "first_bucket",  # of its nodes; 0 until filters hang in one
+    ),
     # PIVOTS for each tree, where its bins begin
     "pivots": _row(_I8, "domain", "key"),
     # for each bin of each tree the nodes above it that filters hang at: bit n says that the one n
