@@ -15,7 +15,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -108,6 +108,7 @@ class InterestForwarder:
         self._sent: dict[NextHop, int] = {}
         self.changed_offers: list[Node[Offer]] | None = None
         """The changed advertisements, if the router reports offers."""
+        self._reported_offers: set[Hashable] = set()
         self._topology = topology
 
     # --- subscriptions ------------------------------------------------------------------------
@@ -126,6 +127,20 @@ class InterestForwarder:
         if not wanted:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(filters))
         return self._route_filters(self.subscriptions.register(party, identity, wanted))
+
+    def subscribe_each(
+        self, client: Client, filters: Mapping[str, Filter]
+    ) -> list[messages.Effect]:
+        """Registers a new subscription to one filter for each identity, all or none.
+
+        Raises RefusedError.
+        """
+        spend(entry_work(filters.values()))  # First: it must not stop halfway.
+        for each in filters.values():
+            if each.is_empty:
+                raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(each))
+        nodes = self.subscriptions.register_each(client, filters)
+        return self._route_filters(dict.fromkeys(nodes))
 
     def unsubscribe(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws a subscription. Raises RefusedError."""
@@ -209,6 +224,29 @@ class InterestForwarder:
             {node: next_hops(node.subscribers.keys() if is_forwarded else ()) for node in nodes}
         )
         return self._to_messages(changes, messages.Advertise, messages.Unadvertise)
+
+    def offer_changes(self) -> list[messages.Effect]:
+        """Returns the offers that have appeared or disappeared since the last call."""
+        changed, reported = self.changed_offers, self._reported_offers
+        if not changed:
+            return []
+        changes: list[messages.Effect] = []
+        for form, offer in {form_of(node.product): node.product for node in changed}.items():
+            is_on_offer = self.is_offered_below(self.offers.poset.subscribers(offer))
+            if is_on_offer != (form in reported):
+                changes.append(messages.OfferChanged(offer, is_on_offer))
+                reported.symmetric_difference_update((form,))
+        changed.clear()
+        return changes
+
+    def is_offered_below(self, parties: Iterable[Party]) -> bool:
+        """Whether one of the active parties is not this server's parent."""
+        above = self._topology.parent
+        return any(
+            self._topology.is_active(party)
+            and not (isinstance(party, NextHop) and party.neighbour == above)
+            for party in parties
+        )
 
     def _reroute_filters(
         self, party: Party, offers: Iterable[Node[Offer]]

@@ -18,7 +18,7 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding, downst
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -59,7 +59,7 @@ from contrada.routing.tables.covering_index import MakeIndex
 from contrada.routing.tables.filter_merger import FilterMergerStatistics
 from contrada.routing.tables.interest_table import RegistrationStatistics
 from contrada.routing.tables.next_hop_cache import ITSELF
-from contrada.routing.tables.poset import PosetStatistics, entry_work, form_of
+from contrada.routing.tables.poset import PosetStatistics, entry_work
 
 __all__ = ["Router", "RouterStatistics", "Strategy"]
 
@@ -142,7 +142,6 @@ class Router:
         )
         """The tables, which others only read."""
         self._subscriptions, self._offers = self._forwarding.subscriptions, self._forwarding.offers
-        self._reported_offers: set[Hashable] = set()
         if tells_offers:
             self._forwarding.changed_offers = []
         source_map = SourceMap(
@@ -182,16 +181,33 @@ class Router:
                     self._assembler.begin_turn(now_us)
                     self._admission.check(origin, message)
                     self._next_hops.clear()
-                    effects = self._handle_message(origin, message) + self._offer_changes()
+                    effects = self._handle_message(origin, message)
+                    effects += self._forwarding.offer_changes()
                 self._received[type(message)] += 1
             else:
                 self._assembler.begin_turn(now_us)
                 self._next_hops.clear()
-                effects = self._handle(event, now_us) + self._offer_changes()
+                effects = self._handle(event, now_us) + self._forwarding.offer_changes()
         except RefusedError as refusal:
             self._refused[refusal.reason] += 1
             return [messages.Refused(event, refusal.reason, refusal.error)]
         return self._counted(effects) if effects else effects
+
+    def subscribe_each(
+        self, client: Client, filters: Mapping[str, Filter], now_us: int
+    ) -> list[messages.Effect] | None:
+        """As `handle` of a received `Subscribe` for each new identity, all in one step.
+
+        Returns None where one of them would be refused; then nothing has changed.
+        """
+        self._assembler.begin_turn(now_us)
+        self._next_hops.clear()
+        try:
+            effects = self._forwarding.subscribe_each(client, filters)
+        except RefusedError:  # Each is handled alone then, which counts those refused.
+            return None
+        self._received[messages.Subscribe] += len(filters)
+        return self._counted(effects)
 
     def publish(self, origin: Origin, message: Publish, now_us: int) -> list[messages.Effect]:
         """As `handle` of a received publication, the most frequent event, without its object."""
@@ -303,20 +319,6 @@ class Router:
             case messages.Undescribe(identity):
                 return self._forwarding.undescribe(party, identity)
 
-    def _offer_changes(self) -> list[messages.Effect]:
-        """Returns the offers that have appeared or disappeared."""
-        changed, reported = self._forwarding.changed_offers, self._reported_offers
-        if not changed:
-            return []
-        changes: list[messages.Effect] = []
-        for form, offer in {form_of(node.product): node.product for node in changed}.items():
-            is_on_offer = self.is_on_offer(offer)
-            if is_on_offer != (form in reported):
-                changes.append(messages.OfferChanged(offer, is_on_offer))
-                reported.symmetric_difference_update((form,))
-        changed.clear()
-        return changes
-
     def _learn_links(
         self, origin: Origin, message: messages.AnnounceLinks | messages.AckLinks
     ) -> list[messages.Effect]:
@@ -375,21 +377,8 @@ class Router:
 
     def offers(self) -> list[Offer]:
         """Returns the advertisements of clients, children and peers; a parent forwards none."""
-        nodes = self._offers.poset
-        return [each.product for each in nodes if self._is_offered_below(each.subscribers)]
-
-    def is_on_offer(self, offer: Offer) -> bool:
-        """Whether exactly this offer is among the `offers`. Cost: one lookup."""
-        return self._is_offered_below(self._offers.poset.subscribers(offer))
-
-    def _is_offered_below(self, parties: Iterable[Party]) -> bool:
-        """Whether one of the active parties is not this server's parent."""
-        above = self._topology.parent
-        return any(
-            self._topology.is_active(party)
-            and not (isinstance(party, NextHop) and party.neighbour == above)
-            for party in parties
-        )
+        is_offered = self._forwarding.is_offered_below
+        return [each.product for each in self._offers.poset if is_offered(each.subscribers)]
 
     def knows(self, client: Client) -> bool:
         """Whether a client has registrations or open queries here."""

@@ -26,6 +26,7 @@ from msgspec import structs
 
 from contrada.delivery.backlog import QueueEntry
 from contrada.errors import ContradaError, LimitError, ServiceError, UnknownOperatorError
+from contrada.model import Filter
 from contrada.model.languages.atoms import failures
 from contrada.model.languages.decision import safe_answers
 from contrada.routing import router_messages as messages
@@ -66,6 +67,12 @@ EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 """Reason of a drop: the time to live was over before the match."""
 
 
+Listener: TypeAlias = Callable[[messages.DeliverQuestion | messages.NotifyClient], None]
+"""Called with each query for a client's sources, and each answer to its own."""
+
+_FilledQueues: TypeAlias = dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]
+"""The runs of entries for each queue."""
+
 Turn: TypeAlias = list[messages.Deliver]
 """Deliveries that are left for a later turn."""
 
@@ -94,9 +101,7 @@ class Dispatcher:
         self._slow: dict[messages.Client, None] = {}
         self.on_due: Callable[[int], None] | None = None
         """Called with `due_us` when patterns wait for a time to pass."""
-        self._listeners: dict[
-            str, Callable[[messages.DeliverQuestion | messages.NotifyClient], None]
-        ] = {}
+        self._listeners: dict[str, Listener] = {}
         self._deadlines = Deadlines(lambda: self.router.question_due_us, self._expire_questions)
         self.on_offer: dict[Hashable, messages.Offer] = {}
         """The advertisements on offer, by their form."""
@@ -123,10 +128,7 @@ class Dispatcher:
         request: messages.Subscribe | SubscribePattern,
         queue: SubscriptionQueue[P],
     ) -> Route[P]:
-        """Puts a subscription in force.
-
-        Raises LimitError, UnknownOperatorError, UnsatisfiableFilterError.
-        """
+        """Puts a subscription in force. Raises as `prepare` and `enter`."""
         is_pattern = isinstance(request, SubscribePattern)
         route = self.prepare(client, request.identity, queue, is_pattern=is_pattern)
         self.enter(route, request)
@@ -164,6 +166,23 @@ class Dispatcher:
             self.transitions.note(Entered(route.client.name, route.identity, name))
         self.request(route.client, structs.replace(request, identity=name))
         route.names += (name,)
+
+    def enter_each(self, routes: Sequence[Route[Any]], filters: Sequence[Filter]) -> bool:
+        """As `enter` of one filter for each route of a client, in one step.
+
+        Returns False, unchanged, where one may be refused, or each is recorded for stories.
+        """
+        is_full = self._subscriptions + len(routes) > self.limits.subscriptions_max
+        if is_full or self.transitions is not None or any(each.unknown() for each in filters):
+            return False
+        named = {str(next(self._names)): each for each in filters}
+        effects = self.router.subscribe_each(routes[0].client, named, wall_clock_us())
+        if effects is None:
+            return False
+        self._carry_out(effects)
+        for name, route in zip(named, routes, strict=True):
+            route.names = (name,)
+        return True
 
     def replace(self, route: Route[Any], draft: Route[Any]) -> None:
         """Exchanges the parts of a route and its draft at once, without a gap.
@@ -223,8 +242,7 @@ class Dispatcher:
             withdrawal = UnsubscribePattern if route.is_pattern else messages.Unsubscribe
             name, route.names = route.names[-1], route.names[:-1]
             self.request(route.client, withdrawal(name))
-            # In pieces: clearing everything at once would block the loop.
-            self.router.maintain(UPKEEP_UNITS)
+            self.router.maintain(UPKEEP_UNITS)  # In pieces: all at once would block the loop.
         return bool(route.names)
 
     def publish(
@@ -288,7 +306,7 @@ class Dispatcher:
         if later is not None:
             effects = _first_turn(effects, later, self.limits.deliveries_per_turn)
         # A queue is filled once for a batch, also if other subscriptions match in between.
-        filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]] = {}
+        filled: _FilledQueues = {}
         refused: list[messages.Refused] = []
         for effect in effects:
             if isinstance(effect, messages.Deliver):
@@ -318,9 +336,7 @@ class Dispatcher:
             self.on_due(due_us)
         return self._fill(filled) if filled else [], refused
 
-    def _fill(
-        self, filled: Mapping[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]
-    ) -> list[Pending[Any]]:
+    def _fill(self, filled: _FilledQueues) -> list[Pending[Any]]:
         """Fills queues; returns the entries that must wait for room."""
         pending: list[Pending[Any]] = []
         for place, runs in filled.items():  # Mostly one run, which needs no copy.
@@ -402,11 +418,7 @@ class Dispatcher:
 
     # --- questions ----------------------------------------------------------------------------
 
-    def listen(
-        self,
-        client: messages.Client,
-        tell: Callable[[messages.DeliverQuestion | messages.NotifyClient], None],
-    ) -> None:
+    def listen(self, client: messages.Client, tell: Listener) -> None:
         """Reports queries to a client's sources, and answers to its own, to the client."""
         self._listeners[client.name] = tell
 
@@ -545,9 +557,7 @@ async def _put(waiting: Pending[Any], wait_s: float, until_s: float) -> int:
 
 
 def _add_entries(
-    filled: dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]],
-    routes: Mapping[str, Route[Any]],
-    effect: messages.Deliver,
+    filled: _FilledQueues, routes: Mapping[str, Route[Any]], effect: messages.Deliver
 ) -> None:
     """Adds the entries of a delivery for each of its routes that is in force."""
     entries = entries_of(effect.notifications)

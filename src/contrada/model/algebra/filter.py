@@ -146,6 +146,8 @@ class Filter(HeldProduct, Selection):
 
     def unknown(self) -> tuple[str, ...]:
         with_text = [value_set for value_set in self.sides.values() if value_set.text is not None]
+        if not with_text:  # As mostly.
+            return ()
         return tuple(dict.fromkeys(name for each in with_text for name in each.unknown()))
 
     def __eq__(self, other: object) -> bool:

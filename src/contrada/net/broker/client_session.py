@@ -6,26 +6,18 @@ socket and holds a bounded amount, and an idle subscriber delays no other one. T
 client are processed in order; each is answered when all its notifications are in the queues.
 """
 
-import logging
 from collections.abc import Callable, Generator, Iterator
-from typing import Final
 
 from msgspec.structs import replace
 
 from contrada.delivery.delivery_class import BEST_EFFORT
-from contrada.errors import (
-    ContradaError,
-    FrameError,
-    LimitError,
-    NotPermittedError,
-    QuotaError,
-    UnsatisfiableFilterError,
-)
+from contrada.errors import ContradaError, FrameError, LimitError, NotPermittedError, QuotaError
 from contrada.matching.packed import Bundle
 from contrada.model import Notification
 from contrada.net.broker.durable_session import DurableSession
 from contrada.net.broker.fair_scheduler import TURN_S, request_work
-from contrada.net.broker.ingress_queue import FEWER, IngressQueue
+from contrada.net.broker.filter_entry import FilterEntry
+from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.inspector import Inspect
 from contrada.net.broker.latencies import Latencies
 from contrada.net.broker.loss_budget import LossBudget
@@ -36,13 +28,13 @@ from contrada.net.broker.session_queue import CREDIT_MAX, MatchQueue, SessionQue
 from contrada.net.wire import frames
 from contrada.net.wire.durable_messages import refusal
 from contrada.net.wire.frames import Frame
-from contrada.net.wire.message_codec import PackedPublish, PackedSubscribe, read_request
-from contrada.net.wire.payload_codec import (
-    first_bytes,
-    notifications_from,
-    published_bundle,
-    published_in_parts,
+from contrada.net.wire.message_codec import (
+    PackedPublish,
+    PackedSubscribe,
+    is_subscription,
+    read_request,
 )
+from contrada.net.wire.payload_codec import notifications_from, published_bundle, published_in_parts
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router_messages import (
     Ask,
@@ -60,14 +52,6 @@ from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.quotas import OVER_QUOTA
 from contrada.service.subscription_queue import ENTRY_BYTES, Passed
 from contrada.service.transition_log import TransitionLog
-
-FILTERS_PER_TURN: Final = 64
-"""Filters of a subscription that are entered at once. Beyond it: other connections get a turn."""
-
-FILTER_BYTES_PER_TURN: Final = 8 * 1024
-"""Bytes of encoded filters that are entered at once. Beyond it: other connections get a turn."""
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class ClientSession:
@@ -89,6 +73,7 @@ class ClientSession:
         usage, per_s = connection.usage, connection.broker.limits.losses_per_s_max
         self.losses = usage.losses if usage else LossBudget(per_s, connection.clock)
         """Those of the user, or of the connection where the broker has no users."""
+        self._entry = FilterEntry(connection, self._dispatcher)
         self._offers = SessionOffers(connection, self._client)
         self._leaving: list[Route[Passed]] = []
         # Apart from `_leaving`, whose last entry may be a route that is being entered.
@@ -119,6 +104,8 @@ class ClientSession:
                 size = ENTRY_BYTES * len(frame.notifications) + frame.size
                 self._enqueue(frame, Publish(frame.notifications), size)
             case frames.Request():
+                if is_subscription(frame.message):
+                    return self._handle_subscriptions(frame)
                 return self._handle_request(frame)
             case frames.LogRequest():
                 return self._handle_durable(frame)
@@ -205,6 +192,44 @@ class ClientSession:
                 raise  # The fault has ended the whole connection.
             self._refuse(request.number, error)
 
+    def _handle_subscriptions(self, request: frames.Request) -> Generator[None]:
+        """Handles a subscription and those received behind it, in one step where that is possible.
+
+        Else each is handled alone, in a turn, and gets its own answer.
+        """
+        received = self._entry.received_behind(request)
+        if len(received) > 1 and self._subscribe_each(received):
+            return
+        for number, each in enumerate(received):
+            if number:
+                yield
+            yield from self._handle_request(each)
+
+    def _subscribe_each(self, requests: list[frames.Request]) -> bool:
+        """Puts new subscriptions to one filter each in force, and answers them.
+
+        Returns False, and has changed nothing, where one of them is of another kind, or refused.
+        """
+        if self.connection.is_gone:
+            return False
+        try:
+            self._check_room(len(requests))
+            filters = self._entry.filters_of(requests)
+            if filters is None or not filters.keys().isdisjoint(self._queues):
+                return False
+            queues = [SessionQueue(self, each) for each in requests]
+            for identity, queue in zip(filters, queues, strict=True):
+                queue.route = self._dispatcher.prepare(self._client, identity, queue)
+            if not self._entry.enter_each([each.route for each in queues], [*filters.values()]):
+                return False
+        except ContradaError:  # It is raised again for the one that it concerns.
+            return False
+        for request, queue in zip(requests, queues, strict=True):
+            self._dispatcher.begin(queue.route)
+            self._queues[queue.route.identity] = queue
+            self.connection.send(frames.Reply(request.number))
+        return True
+
     def _publish(self, request: frames.Request, given: Publish | PackedPublish) -> Generator[None]:
         permit, count = self.connection.permit, len(given.notifications)
         if permit is not None and permit.publishes_nothing and count:
@@ -235,11 +260,12 @@ class ClientSession:
         self._queues[message.identity] = queue
         self.connection.send(frames.Reply(request.number))
 
-    def _check_room(self) -> None:
-        if len(self._queues) >= (most := self._broker.limits.subscriptions_per_client_max):
+    def _check_room(self, count: int = 1) -> None:
+        most = self._broker.limits.subscriptions_per_client_max
+        if len(self._queues) + count > most:
             raise LimitError("subscriptions_per_client_max", most)
         if self.connection.usage is not None:
-            self.connection.usage.check_subscription()
+            self.connection.usage.check_subscription(count=count)
 
     def _subscribe_pattern(self, request: frames.Request, message: SubscribePattern) -> None:
         """Adds a pattern subscription."""
@@ -277,46 +303,11 @@ class ClientSession:
         """Enters the filters of a route, and withdraws it where one of them is refused."""
         self._leaving.append(route)
         try:
-            yield from self._enter_parts(route, message)
+            yield from self._entry.enter_parts(route, message)
         except ContradaError:
             while self._withdraw_some(self._leaving):
                 yield
             raise
-
-    def _enter_parts(self, route: Route[Passed], message: PackedSubscribe) -> Generator[None]:
-        """Enters the filters of a subscription in batches."""
-        members = message.members()
-        done, size = 0, FILTERS_PER_TURN
-        nothing: UnsatisfiableFilterError | NotPermittedError | None = None
-        while done < len(members):
-            part = first_bytes(FILTER_BYTES_PER_TURN, members[done : done + size])
-            permit = self.connection.permit  # It may have changed since the last turn.
-            try:
-                with request_work():
-                    asked = message.part(part)
-                    if permit is not None:
-                        asked = replace(asked, filters=permit.allow_filters(asked.filters))
-                    self._dispatcher.enter(route, asked)
-                _LOG.debug(
-                    "client %(peer)s subscribed to %(filters)s",
-                    {"peer": self.connection.name, "filters": asked.filters},
-                )
-            except UnsatisfiableFilterError as error:
-                nothing = error  # Others may be satisfiable.
-            except NotPermittedError as error:
-                if permit is not None and not permit.principal.narrows:
-                    raise
-                nothing = error  # Others may be permitted.
-            except LimitError as error:
-                if error.limit != "REQUEST_WORK_MAX" or len(part) == 1:
-                    raise
-                size = max(1, len(part) // FEWER)
-                part = []
-            done += len(part)
-            if done < len(members):
-                yield
-        if nothing is not None and not route.names:
-            raise nothing
 
     def _unsubscribe(self, request: frames.Request, identity: str) -> Generator[None]:
         queue = self._queues.pop(identity, None)

@@ -27,9 +27,9 @@ REST_S_MAX: Final = 5.0
 """Seconds of one rest. Beyond it: the connection goes on, and rests again later."""
 
 
-def request_work() -> Work:
+def request_work(*, is_strict: bool = False) -> Work:
     """Returns the budget of a request, or of a part of it."""
-    return Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX)
+    return Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX, is_strict=is_strict)
 
 
 class FairScheduler:

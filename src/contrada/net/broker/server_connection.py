@@ -8,7 +8,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, Protocol, TypeVar
 
 from contrada.errors import ContradaError, FrameError, shortened
@@ -286,9 +286,11 @@ class ServerConnection(Wire):
         """Bytes written that the other side has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def next_of(self, frame_type: type[F]) -> F | None:
-        """Returns the next frame if it was received and is of the class of the last one."""
-        return self._connection.reader.next_of(frame_type)
+    def next_of(
+        self, frame_type: type[F], is_wanted: Callable[[F], bool] | None = None
+    ) -> F | None:
+        """Returns the next frame if it was received, is of the last one's class, and wanted."""
+        return self._connection.reader.next_of(frame_type, is_wanted)
 
     def write(self) -> None:
         """Writes the output at the end of the current turn, or with queues that are due."""

@@ -85,13 +85,13 @@ class UserUsage:
         except QuotaError as error:
             raise FrameError(OVER_QUOTA, error.reason) from None
 
-    def check_subscription(self, name: str = "") -> None:
-        """Raises QuotaError where one more subscription would be too many.
+    def check_subscription(self, name: str = "", count: int = 1) -> None:
+        """Raises QuotaError where so many more subscriptions would be too many.
 
         `name` is that of a durable one, or of one in memory, which may be its own predecessor.
         """
         if self.quotas.subscriptions is not None:
-            self._check("subscriptions", self._subscriptions() + (name not in self.unread))
+            self._check("subscriptions", self._subscriptions() + count * (name not in self.unread))
 
     def _subscriptions(self) -> int:
         return sum(each.held_subscriptions for each in self.sessions) + len(self.unread)

@@ -16,6 +16,7 @@ HopPart, HopCredit and LogHop. All send Ping, Pong, Goodbye and Failure.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -427,9 +428,12 @@ class FrameReader:
         if self._at == len(self._data):
             self._data, self._at = b"", 0
 
-    def next_of(self, frame_type: type[F]) -> F | None:
-        """Returns the next frame if it is complete, valid and of this class, together with the last
-        one: `given_bytes` are those of both. Else None: `next` returns it, or raises its fault.
+    def next_of(
+        self, frame_type: type[F], is_wanted: Callable[[F], bool] | None = None
+    ) -> F | None:
+        """Returns the next frame if it is complete, valid, of this class and wanted, together with
+        the last one: `given_bytes` are those of both. Else None: `next` returns it, or raises its
+        fault.
         """
         data, at, given = self._data, self._at, self.given_bytes
         if len(self) < HEADER_BYTES or _KINDS.get(data[at + _KIND_AT]) is not frame_type:
@@ -439,9 +443,11 @@ class FrameReader:
         except FrameError:
             self._data, self._at, self.given_bytes = data, at, given
             return None
-        if frame is not None:
-            self.given_bytes += given
-        return frame  # type: ignore[return-value]
+        if type(frame) is not frame_type or not (is_wanted is None or is_wanted(frame)):
+            self._data, self._at, self.given_bytes = data, at, given
+            return None
+        self.given_bytes += given
+        return frame
 
     def _check_header(self) -> None:
         """Raises FrameError for an invalid header of the next frame."""

@@ -80,6 +80,16 @@ class PackedSubscribe(RouterMessage, frozen=True, tag="subscribe"):
             raise LimitError(limit, SUBSCRIPTION_FILTERS_MAX, len(distinct))
         return [*distinct.values()]
 
+    def only_filter(self) -> Filter | None:
+        """Returns the filter of a client's subscription to one, as most are; None of another.
+
+        Raises the errors of its content.
+        """
+        is_usual = not self.owner and self.version == VERSION_OF_MESSAGES
+        if not is_usual or self.filters.startswith(_SET_HEAD):
+            return None
+        return content_from(self.filters, Filter)
+
     def part(self, members: list[msgspec.Raw]) -> Subscribe:
         """Returns the subscription to some of its members. Raises the errors of their content."""
         # The members of a set have no head. One by one: so equal value sets are shared.
@@ -163,6 +173,11 @@ def encode_publish(encodings: list[bytes], hops: int = 0, source: str = "") -> m
     return msgspec.Raw(_MESSAGE_ENCODER.encode(PackedPublish(encodings, hops, source)))
 
 
+def is_subscription(message: msgspec.Raw) -> bool:
+    """Returns whether a message has the tag of a `Subscribe`; it may still be malformed."""
+    return bytes(message).startswith(_SUBSCRIBE_TAG, 1)
+
+
 def read_request(data: msgspec.Raw) -> ClientRequest:
     """Returns the request of a client, with published notifications still encoded.
 
@@ -207,6 +222,9 @@ _HOP_DECODER: Final = decoder_of(
     *(DESCRIPTION.struct, Undescribe, QUESTION.struct, ANSWER.struct, More, Cancel),
     *(AnnounceLinks, AckLinks, *(form.struct for form in PATTERN_FORMS), *PLAIN_PATTERN_MESSAGES),
 )
+
+_SUBSCRIBE_TAG: Final = msgspec.msgpack.encode(PackedSubscribe.__struct_config__.tag)
+"""The first bytes of each subscription, behind one with the number of fields."""
 
 _SET_HEAD: Final = to_msgpack(FilterSet([]))[:-1]
 """The first bytes of every set of filters, before their number."""

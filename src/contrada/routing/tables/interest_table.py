@@ -65,17 +65,18 @@ class Registrations(Generic[E]):
     def add(self, party: Party, identity: str, entry: E) -> None:
         """Adds a new entry. Raises RefusedError if the table is full."""
         self.check_room()
-        assert self.get(party, identity) is None, f"{party} {identity} is entered already"
-        if party not in self._entries:
-            self._entries[party] = {}
+        entries = self._entries.get(party)
+        if entries is None:
+            entries = self._entries[party] = {}
             if isinstance(party, NextHop):
                 self._next_hops.setdefault(party.neighbour, {})[party.owner] = party
-        self._entries[party][identity] = entry
+        assert identity not in entries, f"{party} {identity} is entered already"
+        entries[identity] = entry
         self._count += 1
 
-    def check_room(self) -> None:
-        """Refuses one more entry if the table is full."""
-        messages.check_limit(self._limits, "registrations_max", self._count + 1)
+    def check_room(self, count: int = 1) -> None:
+        """Refuses so many more entries if they do not fit into the table."""
+        messages.check_limit(self._limits, "registrations_max", self._count + count)
 
     def get(self, party: Party, identity: str) -> E | None:
         """Returns an entry, or None."""
@@ -186,20 +187,42 @@ class InterestTable(Generic[P]):
                 return ()
             raise RefusedError(Reason.IDENTITY_IN_USE)
         self.check_room(len(wanted))
+        nodes = self._enter(party, [(identity, each) for each in wanted])
+        self.registrations.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
+        return tuple(nodes)
+
+    def register_each(self, party: Party, products: Mapping[str, P]) -> list[Node[P]]:
+        """Registers one product for each of several new identities; the nodes are in their order.
+
+        Raises RefusedError if an identity is known, or a table is full; then nothing has changed.
+        """
+        if not self.registrations.entries_of(party).keys().isdisjoint(products):
+            raise RefusedError(Reason.IDENTITY_IN_USE)
+        count = len(products)
+        self.registrations.check_room(count)
+        messages.check_limit(self._limits, "filters_max", self.poset.registration_count + count)
+        nodes = self._enter(party, [*products.items()])
+        for identity, node in zip(products, nodes, strict=True):
+            self.registrations.add(party, identity, node)
+        return nodes
+
+    def _enter(self, party: Party, entries: list[tuple[str, P]]) -> list[Node[P]]:
+        """Enters products into the poset and the index. Raises RefusedError, changing nothing."""
         nodes: list[Node[P]] = []
+        known = len(self.poset)
         try:
-            for product in wanted:
+            for identity, product in entries:
                 nodes.append(self.poset.add_subscriber(product, party, identity))
-                if len(self.index) < len(self.poset):  # It is a new one.
+                if len(self.poset) > known:
                     self.index.add(nodes[-1].number, indexed(product))
+                    known += 1
         except LimitError as error:
-            for node in nodes:
+            for node, (identity, _) in zip(nodes, entries, strict=False):
                 self.poset.remove_subscriber(node, party, identity)
             # Only new, empty nodes are removed: the next hops of the others stay.
             self.update({node: node.wanted for node in nodes})
             raise RefusedError(Reason.FULL, error) from None
-        self.registrations.add(party, identity, nodes[0] if len(nodes) == 1 else tuple(nodes))
-        return tuple(nodes)
+        return nodes
 
     def nodes_of(self, party: Party, identity: str) -> Nodes[P] | None:
         """Returns the nodes of a party's identity, or None."""
@@ -236,7 +259,7 @@ class InterestTable(Generic[P]):
             return []
         changes = self.poset.update(wanted)
         for node in wanted:
-            if not node.subscribers:
+            if node.is_deserted:
                 self.index.remove(node.number)
         return changes
 

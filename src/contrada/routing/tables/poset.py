@@ -95,6 +95,11 @@ class Node(Generic[P]):
         return subscribers
 
     @property
+    def is_deserted(self) -> bool:
+        """Whether it has no subscribers."""
+        return self.identities == _EMPTY
+
+    @property
     def wanted(self) -> Set[NextHop]:
         """The next hops that must know the product, or a covering one."""
         return self.forwarded | self.above.keys()
@@ -241,7 +246,7 @@ class Poset(Generic[P]):
             if entering[node]:
                 self._add_to(node, entering[node], before)
         for node in wanted:
-            if not node.subscribers:
+            if node.is_deserted:
                 assert not node.wanted, f"{node.product} is wanted by nobody"
                 del self._nodes[_ProductForm(node.product)], self._by_number[node.number]
         return _changes(before) if before else []
