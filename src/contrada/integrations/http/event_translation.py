@@ -12,7 +12,7 @@ is NOTIFICATION_TYPE, and its data is the output of `sub --json`.
 Source: CloudEvents 1.0.2, JSON Event Format 1.0.2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -43,6 +43,7 @@ _TEXT: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, whose offset costs twice as much
 _encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
 _known: Final[set[str]] = set()
 
 
@@ -59,21 +60,15 @@ def _plain(event: Mapping[str, Any]) -> Notification | None:
     """Returns the notification of a common event; None for other and malformed events."""
     attributes = dict(event)
     data = attributes.pop(cloudevent_json.DATA, None)
-    if (
-        not _known.issuperset(attributes)
-        or not _REQUIRED.issubset(attributes)
-        or not _TEXT.issuperset(map(type, attributes.values()))
-        or attributes["specversion"] != cloudevent_json.SPEC_VERSION
-        or "" in attributes.values()
-    ):
+    if not _known.issuperset(attributes):
         _learn(attributes)
+        return None
+    if not _are_common(attributes):
         return None
     if type(data) is not dict or not _PLAIN.issuperset(map(type, data.values())):
         return None
     content_type = attributes.get("datacontenttype", cloudevent_json.JSON_TYPE)
     if content_type != cloudevent_json.JSON_TYPE and not cloudevent_json.is_json(content_type):
-        return None
-    if "time" in attributes and not cloudevent_json.is_time(attributes["time"]):
         return None
     try:
         body = _encode(data)
@@ -84,12 +79,25 @@ def _plain(event: Mapping[str, Any]) -> Notification | None:
         return None  # The slow path keeps such data in the body alone.
 
 
-def _learn(names: Mapping[str, Any]) -> None:
+def _are_common(attributes: Mapping[str, Any]) -> bool:
+    """Whether context attributes of known names are valid texts; false if that is not obvious."""
+    return (
+        _REQUIRED.issubset(attributes)
+        and _TEXT.issuperset(map(type, attributes.values()))
+        and attributes["specversion"] == cloudevent_json.SPEC_VERSION
+        and "" not in attributes.values()
+        and ("time" not in attributes or cloudevent_json.is_time(attributes["time"]))
+    )
+
+
+def _learn(names: Collection[str]) -> None:
     """Remembers the valid names of context attributes among these."""
     if len(_known) + len(names) > EVENT_NAMES_KNOWN_MAX:
         _known.clear()
     _known.update(
-        name for name in names if len(name) <= 64 and cloudevent_json.NAME.fullmatch(name)
+        name
+        for name in names
+        if len(name) <= 64 and cloudevent_json.NAME.fullmatch(name) and name != cloudevent_json.DATA
     )
 
 
@@ -168,9 +176,36 @@ def event_of(of: Notification) -> dict[str, Any]:
 def _own_event_of(of: Notification) -> dict[str, Any] | None:
     """Returns the event that a notification is; None for one that no event can be."""
     try:
-        return cloudevents.event_of(of) if "specversion" in of else None
+        return _plain_event_of(of) or (cloudevents.event_of(of) if "specversion" in of else None)
     except EncodingError:
         return None
+
+
+def _plain_event_of(of: Notification) -> dict[str, Any] | None:
+    """Returns the event that a received notification is, equal to that of `cloudevents.event_of`,
+    in a tenth of the time for those of `_plain`. None for others.
+    """
+    if not of.packed:
+        return None
+    found, _, body, content_type = parts_in(of.packed)
+    event = {name: value for name, value in found.items() if name in _known}
+    if content_type != cloudevent_json.JSON_TYPE or not _are_common(event):
+        if "specversion" in found:
+            _learn([name for name in found if name not in _known])
+        return None
+    try:
+        data = _decode(body)
+    except (ValueError, RecursionError):
+        return None
+    if type(data) is not dict or not _PLAIN.issuperset(map(type, data.values())):
+        return None
+    flat = {f"data.{name}": value for name, value in data.items()}
+    if len(event) + len(flat) != len(found) or not flat.items() <= found.items():
+        return None
+    if _encode(data) != body:  # A repeated name, white space, or a number that is not exact.
+        return None
+    event[cloudevent_json.DATA] = msgspec.Raw(body)
+    return event
 
 
 def binary_event_of(of: Notification) -> tuple[dict[str, str], bytes]:

@@ -135,7 +135,9 @@ def is_time(text: str) -> bool:
     if (match := _TIME.fullmatch(text)) is None:
         return False
     year, month, day = map(int, match.groups())  # the year 0 has a leap day, as 2000
-    return 1 <= month <= 12 and 1 <= day <= monthrange(year or 2000, month)[1]
+    if not (1 <= month <= 12 and day >= 1):
+        return False
+    return day <= 28 or day <= monthrange(year or 2000, month)[1]
 
 
 def is_json(content_type: str) -> bool:
