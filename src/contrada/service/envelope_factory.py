@@ -164,6 +164,8 @@ class EnvelopeFactory:
 
         Otherwise, and with a signer, the result of `best_effort`. Raises as `notification_of`.
         """
+        if type(item) is Notification:  # The steps for other items would cost twice as much.
+            return self.best_effort(item)
         for packed in self.pack_one(item):
             return packed
         return self.best_effort(notification_of(item))

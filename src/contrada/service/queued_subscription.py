@@ -136,9 +136,12 @@ class QueuedSubscription(Subscription[T]):
 
     def statistics(self) -> SubscriptionStatistics:
         full, expired = self._lost_before()
-        dropped = Counter({QUEUE_FULL: full, EXPIRED: expired}) + (self._dropped or Counter())
+        dropped = dict(self._dropped or ())
+        for reason, count in ((QUEUE_FULL, full), (EXPIRED, expired)):
+            if count:
+                dropped[reason] = dropped.get(reason, 0) + count
         return SubscriptionStatistics(
-            self._delivered, len(self.queue), dict(dropped), self._failed, self._reconnects
+            self._delivered, len(self.queue), dropped, self._failed, self._reconnects
         )
 
     def count_dropped(self, reason: str, count: int) -> None:
