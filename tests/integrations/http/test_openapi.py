@@ -26,7 +26,7 @@ async def test_the_document_has_the_routes_of_the_port() -> None:
     """A route would be missing in the document, or described and not there."""
     async with serving() as it:
         found: set[tuple[str, str]] = set()
-        for route in it.gateway._app().routes:
+        for route in it.gateway._routes():
             if isinstance(route, Route):
                 assert route.methods is not None
                 # Of GET it answers HEAD by itself.

@@ -109,7 +109,8 @@ def token_of(request: HTTPConnection) -> str:
     given = request.headers.get("authorization")
     if given is None:
         token = token_of_protocols(request.scope.get("subprotocols", ()))
-        token = token or request.query_params.get("access_token", "")
+        if not token and request.scope["query_string"]:
+            token = request.query_params.get("access_token", "")
     else:
         scheme, _, token = given.partition(" ")
         token, is_bearer = token.strip(), scheme.lower() == "bearer"
@@ -119,9 +120,11 @@ def token_of(request: HTTPConnection) -> str:
             raise errors.RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason, headers=_ASKED)
     if len(token) > TOKEN_CHARS_MAX:
         raise errors.LimitError("TOKEN_CHARS_MAX", TOKEN_CHARS_MAX, len(token))
+    if not token:
+        return ""
     # The broker sees only the connection of the gateway.
     is_local = request.client is not None and is_loopback(request.client.host)
-    if token and not is_local and request.scope.get("scheme") not in ("https", "wss"):
+    if not is_local and request.scope.get("scheme") not in ("https", "wss"):
         reason = "a token is taken over HTTPS, or from this machine only"
         raise errors.RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
     return token
