@@ -595,6 +595,23 @@ def test_entries_that_nothing_matches_are_the_records_that_they_are(
                 ]
 
 
+def test_names_of_options_that_a_document_has(tmp_path: Path) -> None:
+    """Else `contrada match` would call a name misspelled whose texts mean no value."""
+    path = tmp_path / "a.xml"
+    path.write_text("<r><e n='5'><a>NA</a></e><e><a>NA</a></e></r>")
+    options = ReadOptions(
+        types={"r.e.a": "number", "r.e.n": "text", "r.e.b": "text"},
+        rename={"r.e.n": "m"},
+        absent=frozenset({"NA"}),
+    )
+    for strategy in ("multi", "last", "index"):
+        for entries in (None, "e"):
+            matcher = Matcher([], replace(options, strategy=strategy, entries=entries))
+            assert not any(each.records for each in matcher.file(path, "xml", "f"))
+            is_numbered = strategy == "index" and entries is None  # Its names have numbers.
+            assert matcher.unmet == ({"r.e.b", "m"} if is_numbered else {"r.e.b"})
+
+
 def test_entries_do_not_concern_json_lines(tmp_path: Path) -> None:
     """A line of several objects would be one record to the matcher, and two to the plain reader."""
     path = tmp_path / "lines.jsonl"

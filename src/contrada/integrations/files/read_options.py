@@ -393,6 +393,8 @@ class SlotReader:
         self._options = options
         self._is_json = is_json
         self._types = None if options.schema is None else SchemaTypes(options.schema)
+        self.unmet = options.names_expected()
+        """Names in the options that no text has had so far, also none without a value."""
         self._converters: dict[tuple[str, str], Converter] = {}
 
     def of(self, names: Iterable[Named]) -> dict[str, Any]:
@@ -404,14 +406,15 @@ class SlotReader:
         found: dict[str, list[Value]] = {}
         for name, slot in names:
             value = slot.value
-            if isinstance(value, str) and (value in options.absent or not (value or self._is_json)):
-                continue
             if self._is_dropped(name, slot.plain):
                 continue
             name = options.rename.get(name, name)
             try:
                 if isinstance(value, str):
-                    value = self.converter(name, slot.plain)(value)
+                    convert = self.converter(name, slot.plain)
+                    if value in options.absent or not (value or self._is_json):
+                        continue
+                    value = convert(value)
                 elif type(value) in (int, float):
                     typed = name if name in options.types else slot.plain
                     value = options.typed(typed)(value) if options.takes_numbers(typed) else value
@@ -446,6 +449,7 @@ class SlotReader:
             return known
         if len(self._converters) > NAMES_KEPT_MAX:
             self._converters.clear()
+        self.unmet.difference_update(key)
         kind = None if self._types is None else self._types.kind(plain)
         declared = next((each for each in key if each in options.types), None)
         convert: Converter = str if self._is_json else untyped_value

@@ -7,6 +7,7 @@ Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §6.
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -33,13 +34,7 @@ from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
 from contrada.integrations.files.lines import PACKED, DataFile, FileLimits, unpacked
 from contrada.integrations.files.read_options import ReadOptions, SlotReader, plain_format
-from contrada.integrations.files.record import (
-    BAD_TEXT_CHARS_MAX,
-    BadRecord,
-    Record,
-    bad_record,
-    beginning,
-)
+from contrada.integrations.files.record import BadRecord, Record, bad_record, beginning
 from contrada.model import Notification
 
 PIECE_BYTES: Final = 2**16
@@ -58,6 +53,8 @@ class Renderer:
             raise InputError("format", f"found {format_name!r}, expected xml or json")
         self._is_xml = format_name == "xml"
         self._values = SlotReader(self.options)
+        self.unmet = self._values.unmet
+        """Names in the options that no document has had so far, also none without a value."""
         self._keeps = is_escaping(self.options.strategy)
         self._report = DocumentReport()
         self.repeated = self._report.repeated
@@ -164,7 +161,8 @@ class Renderer:
         except ContradaError as error:
             shown = etree.tostring(entry.node, encoding="unicode", with_tail=False)
             place = "" if is_whole else f"{element_name(entry.node)} {number}: "
-            return BadRecord(source, f"{place}{error}", None, None, shown[:BAD_TEXT_CHARS_MAX])
+            bad = bad_record(source, error, None, shown)
+            return replace(bad, reason=f"{place}{bad.reason}")
 
     def _notification(self, entry: DocumentEntry, *, is_whole: bool) -> Notification:
         strategy = self.options.strategy
