@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.integrations.documents.document_limits import DocumentLimits
+from contrada.integrations.documents.element_tree import DOCUMENT_DEPTH_MAX
 from contrada.integrations.files import (
     BadRecord,
     FileLimits,
@@ -220,6 +221,21 @@ def test_repetition_is_reported_for_pieces_too() -> None:
         assert renderer.repeated == expected, strategy
 
 
+def test_elements_around_one_entry_are_not_those_of_others() -> None:
+    """Else an entry behind one with an odd name around it would have the attributes of that one."""
+    odd = b"o." * DOCUMENT_DEPTH_MAX + b"o"
+    data = b"<r k='1'><e>1</e><b %s='2' %s='3'><e>2</e></b><e>3</e></r>" % (odd, b"n" * 2_000)
+    for around in (data, data.replace(b"n" * 2_000, b"n")):
+        renderer = Renderer(ReadOptions(entries="e"))
+        first, second, third = taken(renderer.render(around, "f"))
+        assert (first[1], third[1]) == ({"r.k": 1, "r.e": 1}, {"r.k": 1, "r.e": 3})
+        assert isinstance(second, BadRecord) == (around is data)
+        assert renderer.repeated == {"r.e": 2}
+        assert plain(around, entries="e")[0::2] == [first, third]
+        for size in (1, 2**16):
+            assert streamed(around, size, entries="e") == [first, second, third]
+
+
 OWN_ENTITIES = b"""<?xml version="1.0" encoding="ISO-8859-1"?>
 <!DOCTYPE r [ <!-- it's "own" -->
 <!ENTITY c "ACME \xe9"> <?of it's?> ]>
@@ -265,10 +281,20 @@ def test_parts_of_a_document_type_are_passed_over_everywhere() -> None:
         Renderer(ReadOptions(entries="e")).render(parts.replace(b"<e/>", b"<e></x></e>"))
     )
     assert (bad.line, [each[1] for each in rest]) == (2, [each[1] for each in whole[:2]])
-    used = parts.replace(b"2<", b"&p;<")
-    first, bad, _ = taken(Renderer(ReadOptions(entries="e")).render(used))
-    assert (first, isinstance(bad, BadRecord)) == (whole[0], True)
-    assert isinstance(streamed(used, entries="e")[-1], BadRecord)
+    for used in (parts.replace(b"<e>2", b"<e>&p;"), parts.replace(b"<e>2", b"<e a='&x;'>2")):
+        bad, first, _ = taken(Renderer(ReadOptions(entries="e")).render(used))
+        assert (first, bad.line) == (whole[0], 2)
+        assert isinstance(streamed(used, entries="e")[-1], BadRecord)
+    own = b"<!DOCTYPE r [<!ENTITY c 'C'><!ENTITY % p SYSTEM 'no.dtd'> %p;]><r>&c;<b>&c;<e/></b></r>"
+    for before in (own, own.replace(b"<r>&c;", b"<r><a/>")):
+        for size in (1, 2**16):
+            (bad,) = streamed(before, size, entries="e")
+            assert "the entity &c;" in bad.reason
+    for odd in (b"<e a='&x;'/>", b"<e xmlns='relative'/>" * 100 + b"<e a='&x;'/>"):
+        for strategy in ("multi", "last", "index", "daemon"):
+            used = parts.replace(b"<e/>", odd)
+            (bad,) = taken(Renderer(ReadOptions(strategy=strategy)).render(used))
+            assert "'x' not defined" in bad.reason or "100 warnings" in bad.reason
     for use in (b"<e>&p;2</e>", b"<e n='&p;'/>"):
         unknown = b"<!DOCTYPE r SYSTEM 'no.dtd'><r><e>1</e>" + use + b"<e/></r>"
         assert isinstance(taken(Renderer(ReadOptions(entries="e")).render(unknown))[0], BadRecord)

@@ -106,7 +106,10 @@ def _spans(data: bytes, entries: str) -> Iterator[tuple[int, int]]:
         else:
             if start is not None:
                 yield start, match.start()
-            start = None if match.group(1) else match.start()
+            start = match.start()
+            if match.group(1):
+                yield match.span()
+                start = None
     if start is not None:
         yield start, len(data)
 

@@ -140,7 +140,11 @@ class Walk:
 
 
 def adds(node: XmlNode, entries: str) -> bool:
-    """Whether a child adds something to entries beside it: a leaf with values that is no entry."""
+    """Whether a child adds something to entries beside it: a leaf with values that is no entry, or
+    an entity, which `content_of` refuses.
+    """
+    if node.tag is etree.Entity:
+        return True
     if any(isinstance(child.tag, str) for child in node) or trees.element_name(node) == entries:
         return False
     return any(value.strip(trees.XML_BLANKS) for value in (*node.attrib.values(), *node.itertext()))

@@ -34,6 +34,7 @@ XML_BLANKS: Final = " \t\r\n"
 XML_NAMESPACE: Final = "http://www.w3.org/XML/1998/namespace"
 
 _ENTITY_DEPTH_MAX: Final = 40
+_WARNINGS_MAX: Final = 100  # The parser reports no more.
 _UNKNOWN: Final = re.compile("Entity '([^']*)' not defined")
 _DECLARED: Final = "one that the document declares as a text"
 _REFERENCE: Final = re.compile(r"&([^#;&][^;&]*);")
@@ -48,7 +49,10 @@ def parsed(data: bytes, *, instructions: bool = False) -> etree._Element:
         except etree.XMLSyntaxError as error:
             if not has_parts(error.msg or "", data):
                 raise
-            root = etree.fromstring(data, safe_parser(instructions=instructions, entities=False))
+            parser = safe_parser(instructions=instructions, entities=False)
+            root = etree.fromstring(data, parser)
+            if unknown := unknown_entity(parser.error_log, True, data):
+                raise unknown from None  # In an attribute no trace of it is left.
     except etree.XMLSyntaxError as error:
         raise syntax_error(error) from None
     except ValueError as error:  # lxml raises it for input without a beginning
@@ -64,11 +68,22 @@ def has_parts(message: str, data: bytes) -> bool:
     return named is not None and b"%%%s;" % named[1].encode() in data[:DOCTYPE_BYTES_MAX]
 
 
-def unknown_entity(log: Any) -> ParseError | None:
-    """Returns the error for an entity that a parser has skipped; None if there is none."""
+def unknown_entity(log: Any, skips: bool, data: bytes = b"") -> ParseError | None:
+    """Returns the error for an entity that a parser has skipped; None if there is none.
+
+    A full log of a parser that `skips` parts is an error, too, since it may lack such an entity. In
+    the whole document `data` an unknown part is none, unless an entity has its name.
+    """
     for each in log:
-        if _UNKNOWN.match(each.message):
-            return ParseError(max(each.line, 1), max(each.column, 1), each.message, _DECLARED)
+        named = _UNKNOWN.match(each.message)
+        if named is None or (
+            has_parts(each.message, data) and b"&%s;" % named[1].encode() not in data
+        ):
+            continue
+        return ParseError(max(each.line, 1), max(each.column, 1), each.message, _DECLARED)
+    if skips and len(log) >= _WARNINGS_MAX:
+        found = f"{len(log)} warnings, the last of them {log[-1].message}"
+        return ParseError(max(log[-1].line, 1), max(log[-1].column, 1), found, "fewer")
     return None
 
 

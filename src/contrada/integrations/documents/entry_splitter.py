@@ -49,6 +49,7 @@ def entries_in(
     chain = _FlatChain(entries, walk)
     held = [0]
     before = b""
+    skips = False
     entry_bytes_max = walk.limits.entry_bytes_max
     try:
         for piece in _joined(pieces, held):
@@ -58,12 +59,12 @@ def entries_in(
             if chain.is_first and len(before) < trees.DOCTYPE_BYTES_MAX:
                 before += piece
                 if any(trees.has_parts(each.message, before) for each in parser.feed_error_log):
-                    tag = _tag(entries)
+                    skips, tag = True, _tag(entries)
                     parser = trees.pull_parser(
                         tag, instructions=exact, blanks=exact, entities=False
                     )
                     fault = _fed(parser, before)
-            if fault is None and (unknown := trees.unknown_entity(parser.feed_error_log)):
+            if fault is None and (unknown := trees.unknown_entity(parser.feed_error_log, skips)):
                 raise unknown  # The parser skips it and continues, so no entry is certain.
             for entry in _read(parser, chain):
                 yield entry
@@ -142,6 +143,9 @@ class _ElementChain:
         self._entries, self._walk = entries, walk
         self._last: tuple[XmlNode, ElementPath, list[Slot]] | None = None
         self._count = 0
+        """The entries of the last parent so far."""
+        self._counts: dict[XmlNode, int] = {}
+        """Those of other parents, which may have more."""
         self._known: dict[XmlNode, tuple[ElementPath, list[Slot]]] = {}
 
     @property
@@ -166,7 +170,9 @@ class _ElementChain:
         if last is None or parent is not last[0] or parent not in self._known:
             path, around = self._around(parent)
             path = path.child(self._entries)
-            self._count = 0 if last is None or parent is not last[0] else self._count
+            if last is not None and parent is not last[0]:
+                self._counts[last[0]] = self._count
+                self._count = self._counts.pop(parent, 0)
             self._last = last = (parent, path, around)
         self._count += 1
         self.room.take(len(last[2]))
@@ -233,6 +239,7 @@ class _FlatChain(_ElementChain):
         around = list(node.iterancestors())
         self._known.clear()
         self._until = dict(zip(around, [node, *around], strict=False))
+        self._counts = {each: self._counts[each] for each in self._counts if each in self._until}
         for each in [each for each in self._first if each not in self._until]:
             self._close(each)
         for parent, child in self._until.items():

@@ -100,15 +100,11 @@ class FlatEntries:
         return _PathPlace(self, path, depth)
 
     def _take_around(self, around: list[Slot]) -> None:
-        self._shared = self.values.of([Named(slot.plain, slot) for slot in around])
-        self._several = frozenset(
-            name for name, value in self._shared.items() if isinstance(value, list)
-        )
-        if any(len(name.split(".")) > DOCUMENT_DEPTH_MAX for name in self._shared):
-            raise _OddEntryError
-        for name in self._shared:
+        shared = self.values.of([Named(slot.plain, slot) for slot in around])
+        for name in shared:
             check_user_name(name)
-        self._around = around
+        self._around, self._shared = around, shared
+        self._several = frozenset(name for name in shared if isinstance(shared[name], list))
 
 
 class _PathPlace:
