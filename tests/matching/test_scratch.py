@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import contrada as ct
 from contrada.matching.index_arrays import _SEED
 from contrada.matching.kernels.schema import HASH_SEED_BITS, KINDS, OK, UNREADABLE
+from contrada.matching.kernels.scratch import integer_at
 from contrada.model.domains.values import EPOCH, TIME_MAX_US, TIME_MIN_US
 from contrada.model.languages import casefold
 from tests import strategies
@@ -436,3 +437,11 @@ def test_a_time_that_none_can_have_is_left_to_the_model(beyond: int) -> None:
     segment = generation_of([ct.Filter("t any")], False)
     described = module("record_batches").Columns(2, [(0, KINDS["time"], column)]).described
     assert [loaded_row(segment, described, row) for row in (0, 1)] == [OK, UNREADABLE]
+
+
+@pytest.mark.parametrize("kind", [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32)])
+def test_integers_of_columns_are_read_by_their_width_and_sign(kind: str) -> None:
+    """Half a number would be read, two as one, or a negative one as a large one."""
+    values = np.array([np.iinfo(kind).min, 1, np.iinfo(kind).max], dtype=kind)
+    found = [integer_at(KINDS[kind], values.ctypes.data, row) for row in range(3)]
+    assert found == values.tolist()
