@@ -9,6 +9,7 @@ from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.delivery_messages import Shipment, StreamAck, Transfer
+from contrada.delivery.outbox import SPOOL
 from contrada.delivery.publishers import ASK_AGAIN_US, Publisher
 from contrada.delivery.transit import SendMessage
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
@@ -395,3 +396,55 @@ def test_a_failure_here_may_be_published_elsewhere(
     for past in pasts[::order]:
         known.learn(*past)
     assert (known.sequence, known.failed, known.unknown_to) == expected
+
+
+def test_what_is_owned_here_alone_needs_no_shipment() -> None:
+    """Each certified notification would be stored twice; or one overtake an earlier shipment."""
+    net = DeliveryNetwork("ab", "ab", "ab")
+    net.stand("a", "s", "i < 10", is_durable=True)
+    net.stand("a", "t", "i > 1")
+    net.stand("b", "u", "i > 8")
+    net.run()
+    net.publish("a", [notice(1, "certified"), notice(2, "certified")])
+    assert net.stores["a"].extent(SPOOL) is None
+    net.publish("a", [notice(3, "certified"), notice(9, "certified")])
+    spooled = net.stores["a"].extent(SPOOL)
+    assert spooled is not None
+    assert spooled.next == 3, "one of them is for b, too"
+    net.run()
+    net.read("a", "x", "s")
+    net.read("a", "y", "t")
+    net.read("b", "z", "u")
+    net.run()
+    assert net.got == {"x": [1, 2, 3, 9], "y": [2, 3, 9], "z": [9]}
+
+
+def test_what_is_owned_here_waits_for_room_in_order() -> None:
+    """A later notification would be logged before one that waits for room in the store."""
+    net = DeliveryNetwork("a", "", "a")
+    net.stand("a", "s", is_durable=True)
+    net.stores["a"].is_full = True
+    net.publish("a", [notice(1, "reliable")])
+    net.stores["a"].is_full = False
+    assert net.servers["a"].statistics().held == 1
+    net.publish("a", [notice(2, "certified")])
+    net.run(5)
+    net.read("a", "x", "s")
+    net.run()
+    assert net.got["x"] == [1, 2]
+    assert net.servers["a"].statistics().held == 0
+
+
+def test_what_is_owned_here_follows_shipments_of_the_former_sequencer() -> None:
+    """A sequence would have another order at its new sequencer than at the former one."""
+    net = DeliveryNetwork("ab", "ab", "ab")
+    net.stand("b", "s")
+    net.run()
+    net.publish("a", [notice(1, "certified total:t")])
+    net.lose_shipments("a", "b")
+    net.do("a", net.servers["a"].pass_sequence("t", "b", net.now_us))
+    net.bring("a", "b")
+    net.publish("b", [notice(2, "certified total:t")])
+    net.run(9)
+    net.read("b", "x", "s")
+    assert net.got["x"] == [1, 2]

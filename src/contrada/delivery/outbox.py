@@ -311,6 +311,11 @@ class Outbox:
         of = self._streams.get(owner)
         return (0, 0, 0) if of is None else (of.incarnation, of.outgoing.last, of.outgoing.taken)
 
+    def holds(self, owner: str) -> bool:
+        """Whether shipments for an owner are held."""
+        of = self._streams.get(owner)
+        return of is not None and of.outgoing.held > 0
+
     @property
     def held(self) -> int:
         """The held shipments; a shipment counts once for each of its owners."""
