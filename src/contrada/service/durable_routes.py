@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from contrada.delivery.backlog import QueueEntry
 from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.delivery.durable_state import DurableState
 from contrada.delivery.store import StoreChanges
@@ -34,6 +35,22 @@ class _Keeping(NamedTuple):
     route: Route[Passed]
     filters: Selection
     task: asyncio.Task[None]
+
+
+class _BestEffortQueue(SubscriptionQueue[Passed]):
+    """A queue that notifications of higher classes do not wake: the delivery server logs those.
+
+    Some may be queued with others, so its reader drops them.
+    """
+
+    __slots__ = ()
+
+    def offer_all(self, entries: Sequence[QueueEntry[Passed]]) -> int:
+        """As in the base class. The encodings of a bundle are best effort."""
+        for each, _, _ in entries:
+            if isinstance(each, bytes) or each.envelope.delivery == BEST_EFFORT:
+                return super().offer_all(entries)
+        return len(entries)
 
 
 class DurableRoutes:
@@ -69,7 +86,7 @@ class DurableRoutes:
     def subscribe(self, name: str, filters: Selection) -> Route[Passed]:
         """Subscribes to the filters with a queue. Raises as `Dispatcher.subscribe`."""
         limits = self._dispatcher.limits
-        queue: SubscriptionQueue[Passed] = SubscriptionQueue(
+        queue = _BestEffortQueue(
             notifications_max=limits.queue_notifications_max, bytes_max=limits.queue_bytes_max
         )
         request = Subscribe(name, FilterSet(filters.filters))
