@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.redelivery import Attempts, HeldRecords, RequeuedRecords
-from contrada.delivery.retention import OnFull, Retention
+from contrada.delivery.retention import EMPTY, OnFull, Retention
 from contrada.delivery.store import Damaged, Extent, LogRecord, Positions, Store, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
@@ -110,14 +110,13 @@ class DurableLog:
     def check_room(self, records: Sequence[bytes]) -> None:
         """Raises CannotPublishError for records without room, with `OnFull.REFUSE`."""
         extent, keep = self.extent, self.retention
-        refuses = keep.on_full is OnFull.REFUSE
-        if keep.excess(records) or (refuses and keep.excess(records, extent)):
+        if keep.excess(records, extent if keep.on_full is OnFull.REFUSE else EMPTY):
             raise CannotPublishError(self.name, extent.records, extent.held_bytes)
 
     def _make_room(self, records: Sequence[bytes]) -> Sequence[bytes]:
         """Makes room by `OnFull`. Returns the records that fit."""
         keep = self.retention
-        if not keep.excess(records, self.extent):
+        if keep.on_full is OnFull.REFUSE or not keep.excess(records, self.extent):
             return records
         if keep.on_full is OnFull.END:
             self.end()

@@ -21,7 +21,7 @@ REDELIVERY_S_MAX: Final = 3_600.0
 REOPEN_SHARE: Final = 7 / 8
 """A full subscription accepts publications again below this share of its room."""
 
-_EMPTY: Final = Extent(1, 1, 0)
+EMPTY: Final = Extent(1, 1, 0)
 _S: Final = 1_000_000
 
 
@@ -76,7 +76,7 @@ class Retention:
             raise InvalidValueError(self.dead_letter, "dead_letter: expected a name")
         object.__setattr__(self, "on_full", OnFull(self.on_full))
 
-    def excess(self, records: Sequence[bytes], extent: Extent = _EMPTY) -> tuple[int, int] | None:
+    def excess(self, records: Sequence[bytes], extent: Extent = EMPTY) -> tuple[int, int] | None:
         """Returns by how many records and bytes these exceed the room, together with a log."""
         over = extent.records + len(records) - self.records_max
         over_bytes = extent.held_bytes + sum(map(len, records)) - self.bytes_max

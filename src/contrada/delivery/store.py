@@ -80,8 +80,10 @@ class Extent(NamedTuple):
     @property
     def records(self) -> int:
         """The number of records."""
-        missing = sum(end - max(first, self.first) for first, end in self.left_out)
-        return self.next - self.first - missing
+        count = self.next - self.first
+        for first, end in self.left_out:
+            count -= end - max(first, self.first)
+        return count
 
     def first_kept(self, position: int) -> int:
         """Returns the lowest position from this one on that is not left out."""

@@ -129,23 +129,10 @@ class GroupCommitter:
         self._written, self._gathering = self._gathering, None
         store, loop = self._store, asyncio.get_running_loop()
         assert store is not None, "it has a disk"
-
-        def finish(error: Exception | None) -> None:
-            if not loop.is_closed():  # Nobody waits on a closed one.
-                loop.call_soon_threadsafe(self._finish, error)
-
-        def write(bring: Callable[[], None]) -> None:
-            try:
-                bring()
-            except Exception as error:  # noqa: BLE001 - any class may be a store
-                finish(error)
-            else:
-                finish(None)
-
         try:
             sealed = store.seal()
         except Exception as error:  # noqa: BLE001 - any class may be a store
-            finish(error)
+            loop.call_soon(self._finish, error)
             return
         try:
             if self._writes is None:
@@ -154,9 +141,19 @@ class GroupCommitter:
                 Thread(target=_run, args=(writes,), name="contrada-store", daemon=True).start()
                 self._writes = writes
         except RuntimeError:  # Python starts no threads after the main one has ended.
-            write(sealed)
+            self._bring(loop, sealed)
         else:
-            self._writes.put(partial(write, sealed))
+            self._writes.put(partial(self._bring, loop, sealed))
+
+    def _bring(self, loop: asyncio.AbstractEventLoop, write: Callable[[], None]) -> None:
+        """Writes a group, in the thread, and reports its end to the loop."""
+        failure: Exception | None = None
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001 - any class may be a store
+            failure = error
+        if not loop.is_closed():  # Nobody waits on a closed one.
+            loop.call_soon_threadsafe(self._finish, failure)
 
     def _finish(self, error: Exception | None) -> None:
         """Ends the written group, and writes the one that has gathered meanwhile."""

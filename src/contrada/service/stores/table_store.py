@@ -12,7 +12,7 @@ of its own during appends and reads. The heads of logs, and the notes, are in me
 import logging
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -39,7 +39,6 @@ VERSION: Final = 1
 
 _LOG: Final = logging.getLogger(__name__)
 
-_log_of: Final = itemgetter(0)
 _position_of: Final = itemgetter(1)
 
 TableRow: TypeAlias = tuple[int, int, int, int, bytes, int]
@@ -114,7 +113,7 @@ class WriteGroup:
         self.heads: dict[str, TableLog] = {}
         self.sealed: list[tuple[int, str, bytes]] = []  # these heads as they were at the end
         self.truncated: dict[int, int] = {}  # the logs' numbers, and before which position
-        self.appended: Counter[int] = Counter()  # rows by log, with those truncated before the end
+        self.appended: dict[int, int] = {}  # rows by log, with those truncated before the end
         self.dropped: list[int] = []
         self.notes: dict[str, bytes | None] = {}
         self.bytes = 0
@@ -220,6 +219,7 @@ class TableStore(ABC):
                 of.rows.append((number, position, before, time, data, summed))
             self._group.rows += of.rows[len(of.rows) - len(records) :]
             self._group.bytes += size
+            self._group.appended[number] = self._group.appended.get(number, 0) + len(records)
             self._waiting_bytes += size
             self._group.heads[log] = of
         return first
@@ -364,7 +364,6 @@ class TableStore(ABC):
             group = self._group
             if group.heads or group.dropped or group.notes:
                 group.sealed = [(of.number, name, of.packed()) for name, of in group.heads.items()]
-                group.appended = Counter(map(_log_of, group.rows))
                 if gone := group.truncated:  # Such as shipments that were taken at once.
                     group.rows = [row for row in group.rows if row[1] >= gone.get(row[0], 0)]
                 self._sealed.append(group)
@@ -385,7 +384,7 @@ class TableStore(ABC):
                 self._waiting_bytes -= group.bytes
                 with self._changing:
                     for of in group.heads.values():
-                        del of.rows[: group.appended[of.number]]
+                        del of.rows[: group.appended.get(of.number, 0)]
 
     def close(self) -> None:
         """Writes the rest and closes the database, also if writing raises StoreError."""
