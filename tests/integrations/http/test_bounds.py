@@ -359,10 +359,64 @@ async def test_pipelined_requests_are_bounded(caplog: pytest.LogCaptureFixture) 
         assert "socket.send()" not in caplog.text
 
 
-async def send_endlessly(writer: asyncio.StreamWriter) -> None:
+@on_loop
+async def test_requests_behind_answered_ones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer would have more requests read than it takes away, without end."""
+    unread: list[int] = []
+
+    async def answer(*_: Any) -> Response:
+        (connection,) = it.gateway._port._connections
+        unread.append(len(connection._protocol.conn.trailing_data[0]))
+        return Response("found")
+
+    monkeypatch.setattr(Gateway, "_healthz", answer)
+    async with serving() as it:
+        reader, writer = await connected(it)
+        sending = asyncio.create_task(
+            send_endlessly(writer, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        )
+        while len(unread) < 100:
+            assert await reader.read(2**16)
+        sending.cancel()
+        writer.transport.abort()
+    assert max(unread) > GatewayLimits().head_bytes_max
+    assert max(unread) < 2**20
+
+
+@on_loop
+async def test_the_rest_of_a_pipelined_body_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading would never go on, since it was stopped for the many bytes of the first part."""
+    is_asked = asyncio.Event()
+
+    async def answer_late(*_: Any) -> Response:
+        is_asked.set()
+        (connection,) = it.gateway._port._connections
+        await until(lambda: (connection._bytes_behind or 0) > limits.head_bytes_max)
+        return Response("late")
+
+    monkeypatch.setattr(Gateway, "_healthz", answer_late)
+    limits = GatewayLimits(head_bytes_max=1_000)
+    body = json.dumps(event(1, data={"text": "x" * 20_000})).encode()
+    head = (
+        b"POST /events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        b"content-type: application/cloudevents+json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    )
+    async with serving(limits=limits) as it:
+        reader, writer = await connected(it)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\nPOST")
+        await is_asked.wait()
+        writer.write(head.removeprefix(b"POST") + body[:10_000])
+        assert await reader.readuntil(b"late")
+        found = await answered((reader, writer), body[10_000:])
+        assert found.startswith(b"HTTP/1.1 202")
+
+
+async def send_endlessly(
+    writer: asyncio.StreamWriter, request: bytes = b"GET / HTTP/1.1\r\n\r\n"
+) -> None:
     """Sends requests as fast as they are read."""
     while True:
-        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 1_000)
+        writer.write(request * 1_000)
         await writer.drain()
 
 

@@ -68,6 +68,8 @@ class BoundedConnection(asyncio.Protocol):
         """Received bytes of an incomplete WebSocket message."""
         self._bytes_behind: int | None = None
         """Received bytes since uvicorn stopped reading; None while it reads."""
+        self._is_reading_due = False
+        """Whether uvicorn reads again, while too many bytes of further requests are unread."""
         self._has_begun = False
         self._is_in_head = False
         """Whether bytes of a head have arrived that is not complete."""
@@ -157,11 +159,16 @@ class BoundedConnection(asyncio.Protocol):
     def pause_reading(self) -> None:
         """Stops reading behind some more bytes: the end of a connection is only seen by reading."""
         self._bytes_behind = 0
+        self._is_reading_due = False
 
     def resume_reading(self) -> None:
-        """Reads again."""
-        self._bytes_behind = None
-        self._transport.resume_reading()
+        """Reads again, as soon as few bytes of pipelined requests are unread."""
+        # uvicorn resumes reading after each answer, and h11 holds any number of further requests.
+        unread = 0 if self._is_websocket else len(self._protocol.conn.trailing_data[0])
+        self._is_reading_due = unread > self._limits.head_bytes_max
+        if not self._is_reading_due:
+            self._bytes_behind = None
+            self._transport.resume_reading()
 
     def change_protocol(self, protocol: asyncio.Protocol) -> None:
         """Passes all further bytes to the WebSocket protocol."""
@@ -183,6 +190,9 @@ class BoundedConnection(asyncio.Protocol):
         self._requests += 1
         self._is_in_head = self._has_begun_answer = False
         self._stop(_HEAD)
+        # The unread bytes may have been the begin of this request, whose rest uvicorn waits for.
+        if self._is_reading_due:
+            self.resume_reading()
 
     def end_request(self) -> None:
         """Starts the time for the next head."""
