@@ -3,7 +3,7 @@
 Names keep the prefix in the document (`cap:event`), as people know them. The parser opens nothing
 outside the document, and is bounded in depth and size. An entity that the document declares is
 replaced by its text; the use of an external entity is refused. If a document type has parts
-(`%part;`), these are skipped, and all entities are refused.
+(`%part;`), these are skipped, and entities in texts and unknown ones in attributes are refused.
 
 Source: Erenkrantz 2001 §3.3 (the parser assumes nothing about the document), §5 (parsing).
 """
