@@ -145,6 +145,35 @@ def test_frames_of_one_kind_are_taken_together(frames: list[Frame], cut: int) ->
     assert got == frames
 
 
+PLAIN_REQUEST = encode_publish(
+    [to_msgpack(Notification({"n": 1}, envelope=Envelope("p.1", "p", 1, 1)))]
+)
+OTHER_REQUEST = msgspec.Raw(msgspec.msgpack.encode(["unsubscribe", "a"]))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=8), st.integers(0, 400))
+def test_an_unwanted_frame_is_left_for_its_turn(kinds: list[tuple[bool, int]], cut: int) -> None:
+    """It would be lost, handled in the turn of another request, or not be counted in full."""
+    requests = [
+        Request(number, PLAIN_REQUEST if is_plain else OTHER_REQUEST) for is_plain, number in kinds
+    ]
+    data = b"".join(map(encode, requests))
+    reader, got = FrameReader(), list[Any]()
+    reader.reads_few = True
+    for part in (data[:cut], data[cut:]):
+        reader.feed(part)
+        while (frame := reader.next()) is not None:
+            sizes = [len(encode(requests[len(got)]))]
+            got.append(frame)
+            while (more := reader.next_of(Request, lambda it: it.number > 0)) is not None:
+                assert type(more) is Request
+                assert more.number
+                sizes.append(len(encode(more)))
+                got.append(more)
+            assert reader.given_bytes == sum(sizes)
+    assert [each.number for each in got] == [each.number for each in requests]
+
+
 def test_the_fault_of_a_frame_waits_for_its_turn() -> None:
     """The frames before a malformed one would not be handled."""
     reader = FrameReader()
