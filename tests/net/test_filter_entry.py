@@ -15,6 +15,7 @@ from contrada.errors import LimitError
 from contrada.matching.index import Index
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.codec import to_msgpack
+from contrada.model.languages.work_budget import Work
 from contrada.net.broker import fair_scheduler
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
@@ -283,6 +284,32 @@ async def test_a_spent_budget_leaves_whole_tables(steps: int) -> None:
         alone = await outcome(plain(60, texts), 1, make)
         together = await outcome(plain(60, texts), 60, make)
     assert together[:5] == alone[:5]
+
+
+@on_loop
+async def test_a_refused_step_and_the_first_subscription_alone_are_two_turns() -> None:
+    """A client could hold the loop for the work of two requests."""
+    turns = [0]
+
+    class Counted(Work):
+        def __exit__(self, *fault: Any) -> None:
+            turns[-1] += min(self.maximum, self.maximum - self.left)
+            super().__exit__(*fault)
+
+    def next_turn(*_: float) -> None:
+        turns.append(0)
+
+    texts = [f"b contains '{x}{y}' and b contains 'z{x}'" for x, y in product("0123456", repeat=2)]
+    with (
+        mock.patch.object(fair_scheduler, "REQUEST_WORK_MAX", 1_000),
+        mock.patch.object(fair_scheduler, "Work", Counted),
+        mock.patch.object(fair_scheduler.FairScheduler, "rest_s", side_effect=next_turn),
+    ):
+        peer = Peer(Broker())
+        await peer.send(*plain(49, texts))
+    replies, *_ = peer.state()
+    assert replies == [Reply(number) for number in range(2, 51)]
+    assert max(turns) == 1_000, "the step is refused for its work, in a turn of its own"
 
 
 @on_loop

@@ -170,10 +170,10 @@ class Dispatcher:
     def enter_each(self, routes: Sequence[Route[Any]], filters: Sequence[Filter]) -> bool:
         """As `enter` of one filter for each route of a client, in one step.
 
-        Returns False, unchanged, where one may be refused, or each is recorded for stories.
+        Returns False, unchanged, where one may be refused. Not for stories, which record each.
         """
         is_full = self._subscriptions + len(routes) > self.limits.subscriptions_max
-        if is_full or self.transitions is not None or any(each.unknown() for each in filters):
+        if is_full or any(each.unknown() for each in filters):
             return False
         named = {str(next(self._names)): each for each in filters}
         effects = self.router.subscribe_each(routes[0].client, named, wall_clock_us())

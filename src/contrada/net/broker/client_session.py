@@ -200,9 +200,9 @@ class ClientSession:
         received = self._entry.received_behind(request)
         if len(received) > 1 and self._subscribe_each(received):
             return
-        for number, each in enumerate(received):
-            if number:
-                yield
+        for each in received:
+            if len(received) > 1:
+                yield  # Also before the first: the step that was refused had a whole budget.
             yield from self._handle_request(each)
 
     def _subscribe_each(self, requests: list[frames.Request]) -> bool:
@@ -214,8 +214,8 @@ class ClientSession:
             return False
         try:
             self._check_room(len(requests))
-            filters = self._entry.filters_of(requests)
-            if filters is None or not filters.keys().isdisjoint(self._queues):
+            filters = self._entry.filters_of(requests, self._queues.keys())
+            if filters is None:
                 return False
             queues = [SessionQueue(self, each) for each in requests]
             for identity, queue in zip(filters, queues, strict=True):

@@ -6,7 +6,7 @@ of them would cost more than their filters.
 """
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Sequence, Set
 from typing import Final
 
 from msgspec.structs import replace
@@ -75,8 +75,13 @@ class FilterEntry:
         _LOG.debug(told, {"peer": self._connection.name, "filters": filters})
 
     def received_behind(self, request: Request) -> list[Request]:
-        """Returns a subscription and those received behind it, as many as enter in one turn."""
+        """Returns a subscription and those received behind it, as many as enter in one turn.
+
+        It is alone where stories record each one.
+        """
         found, size = [request], len(request.message)
+        if self._dispatcher.transitions is not None:
+            return found
         while len(found) < FILTERS_PER_TURN and size < FILTER_BYTES_PER_TURN:
             following = self._connection.next_of(Request, _is_small_subscription)
             if following is None:
@@ -85,17 +90,22 @@ class FilterEntry:
             size += len(following.message)
         return found
 
-    def filters_of(self, requests: Sequence[Request]) -> dict[str, Filter] | None:
+    def filters_of(
+        self, requests: Sequence[Request], in_force: Set[str]
+    ) -> dict[str, Filter] | None:
         """Returns the only filter of each subscription, by identity, as far as it is permitted.
 
-        None where one of the requests is to be handled alone. Raises the errors of its content, and
-        LimitError where all together are too much work for one request.
+        None where one of the requests is to be handled alone, as one whose identity is in force
+        already. Raises the errors of its content, and LimitError where all together are too much
+        work for one request.
         """
         filters: dict[str, Filter] = {}
         with request_work(is_strict=True):  # What is undecided within it each may decide alone.
             for each in requests:
                 message = read_request(each.message)
-                if not isinstance(message, PackedSubscribe) or message.identity in filters:
+                if not isinstance(message, PackedSubscribe):
+                    return None
+                if message.identity in in_force or message.identity in filters:
                     return None
                 found = self._permitted(message)
                 if found is None or found.is_empty:
