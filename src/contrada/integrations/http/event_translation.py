@@ -194,7 +194,7 @@ def _plain_event_of(of: Notification) -> dict[str, Any] | None:
     event = {name: value for name, value in found.items() if name in _known}
     if content_type != cloudevent_json.JSON_TYPE or not _are_common(event):
         if "specversion" in found:
-            _learn([name for name in found if name not in _known])
+            _learn(found)
         return None
     try:
         data = _decode(body)
@@ -202,6 +202,7 @@ def _plain_event_of(of: Notification) -> dict[str, Any] | None:
         return None
     flat = {f"data.{name}": value for name, value in data.items()}
     if len(event) + len(flat) != len(found) or not flat.items() <= found.items():
+        _learn(found)
         return None
     if _encode(data) != body:  # A repeated name, white space, or a number that is not exact.
         return None
