@@ -39,7 +39,7 @@ PYTEST = $(BIN)/python -m pytest -n auto
 # Each process that tests start would else compile the package again, and begin half as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test test-all spark-versions versions vectors verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills night night-report console-load coverage mutation hooks bench bench-compare benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
+.PHONY: help setup java demo test test-all test-slow spark-versions versions vectors verify exact thorough worlds patterns networks standby costly churn fuzz sanitize machines kills night night-report console-load coverage mutation hooks bench bench-compare benchmarks sync limits grammar docs console-libraries pictures wheel wheels audit check lint types imports format lock clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ test: check ## lint, types, import contract and the quick tests; at most 8 minut
 
 test-all: check ## the same and all slow tests, with all examples; 21 minutes on two cores
 	@$(JAVA_IF_FOUND) $(PYTEST) -m "not long"
+
+test-slow: $(STAMP) ## the slow tests alone, which `make test` leaves out
+	@$(JAVA_IF_FOUND) $(PYTEST) -m "slow and not long"
 
 # The oldest that is supported, and the newest of each minor version before the pinned one.
 SPARKS ?= 4.0.0 4.1.4 4.2.1
