@@ -252,6 +252,24 @@ def test_filters_that_are_replaced_in_the_same_call_are_gone(
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
+def test_filters_that_are_read_after_the_end_of_a_renewal_are_found(
+    compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filters of the new segment would get no places: their numbers are below those of the old."""
+    monkeypatch.setattr(module("array_engine", compiled), "ENCODINGS_AT_ONCE", 20)
+    index = new_index(compiled)
+    for n in range(100):
+        index.add(n, ct.Filter({"a": n}))
+    for n in range(40, 100):
+        index.remove(n)
+    index.begin_renewal()
+    index.add_encoded(range(20, 120), packed(*(f"a = {n}" for n in range(20, 120))))
+    assert not index.statistics().renewing
+    index.validate()
+    assert [index.match({"a": n}) for n in range(120)] == [[n] for n in range(120)]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 def test_ranges_added_together_may_crowd_a_tree(
     compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,15 +102,15 @@ class ArrayEngine(Generic[K]):
 
     def add_encoded(self, keys: Sequence[K], encodings: Any) -> None:
         """See `Index.add_encoded`."""
-        arrays = self._segment.arrays
-        first, ranges = arrays.used["filters"], arrays.attrs.ranges[: arrays.used["attrs"]].tolist()
-        self._members = None
+        since, self._members = self._segment.mark(), None
         try:
             for begin in range(0, len(keys), ENCODINGS_AT_ONCE):
-                end = begin + ENCODINGS_AT_ONCE
+                end, segment = begin + ENCODINGS_AT_ONCE, self._segment
                 self._add_some(keys[begin:end], encodings[begin:end])
+                if self._segment is not segment:  # A renewal has ended: all have places.
+                    since = self._segment.mark()
         finally:
-            self._segment.assignment.assign_since(first, ranges)
+            self._segment.assignment.assign_since(*since)
             self._find_system_names()
         self._tidy_up()
 
