@@ -12,6 +12,7 @@ import pytest
 import contrada as ct
 from contrada.model.algebra import sets
 from contrada.model.codec import to_msgpack
+from contrada.model.languages.work_budget import Work
 from tests.matching.engines import COMPILED, arrays_of, loaded_index, module, naive, new_index
 
 COUNT: Final = 300
@@ -207,3 +208,34 @@ def test_bins_that_are_due_while_filters_move_are_judged_afterwards(
     arrays = arrays_of(index)._segment.arrays
     ends = arrays.ends_of(0)
     assert len({arrays.bin_at(arrays.attrs.tree[0], end) for end in ends}) > 40
+
+
+@pytest.mark.parametrize("update", ["match", "match_batch", "remove", "renew"])
+def test_no_budget_of_a_request_stops_a_move(
+    update: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter would be in no place for ever: it is removed from one before the next is chosen."""
+    monkeypatch.setattr(module("array_engine", compiled), "UNITS_PER_UPDATE", 1)
+    index: ct.Index[int] = new_index(compiled)
+    kept = {
+        n: ct.Filter(
+            {"x": sets.contains(f"{n}{'é' * 300}", nocase=True) | sets.matches("[^a][^b]")}
+        )
+        for n in range(20)
+    }
+    kept |= {n: ct.Filter({"x": sets.between(n, n + 2)}) for n in range(100, 108)}
+    for number, each in kept.items():
+        index.add(number, each)
+    assert moving(index)
+    if update == "renew":
+        index.begin_renewal()
+    with Work("BUDGET", 5):  # Less than to choose the place of one of the long texts.
+        for _ in range(80):
+            if update == "match_batch":
+                index.match_batch([{"x": 1}])
+            elif update == "remove":
+                index.remove(107)
+                index.add(107, kept[107])
+            else:
+                index.match({"x": 1})
+    check(index, kept, [{"x": 104}, {"x": f"7{'é' * 300}"}, {"x": "b"}])

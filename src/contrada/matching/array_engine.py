@@ -28,7 +28,7 @@ from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.value_set import answer_exhausted
 from contrada.model.codec import pack_asked
-from contrada.model.languages.work_budget import Exhausted, budget, spend
+from contrada.model.languages.work_budget import Exhausted, Unbounded, budget, spend
 from contrada.model.native import NATIVE
 
 UNITS_PER_UPDATE: Final = 4
@@ -412,10 +412,11 @@ class ArrayEngine(Generic[K]):
         if self._next is None:
             return self._segment.assignment.move(units)
         end = min(self._cursor + units, self._slots.used)
-        for slot in range(self._cursor, end):
-            if self._segment.knows(slot) and not self._next.knows(slot):
-                members = self._segment.filters_of(slot)
-                self._next.add(slot, members, self._next.compiler.programs(members))
+        with Unbounded():
+            for slot in range(self._cursor, end):
+                if self._segment.knows(slot) and not self._next.knows(slot):
+                    members = self._segment.filters_of(slot)
+                    self._next.add(slot, members, self._next.compiler.programs(members))
         self._cursor = end
         if end == self._slots.used:
             self._last, self._segment, self._next = self._segment, self._next, None

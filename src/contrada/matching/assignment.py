@@ -23,6 +23,7 @@ from contrada.matching.kernels.bucket_lookup import keep_range, note_ranges
 from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.update import cheapest_value
 from contrada.model import Filter
+from contrada.model.languages.work_budget import Unbounded
 
 CUT_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
 """Ranges of an attribute at which it gets bins, and better ones. A renewed segment begins with the
@@ -346,9 +347,12 @@ class Assignment:
 
     def move(self, units: int) -> bool:
         """Moves up to `units` filters to new bins; returns whether more are left."""
-        while units and self.moving:
-            self._move_one(*next(iter(self.moving.items())))
-            units -= 1
+        if not self.moving:
+            return False
+        with Unbounded():  # An exhausted budget would leave a filter without a place.
+            while units and self.moving:
+                self._move_one(*next(iter(self.moving.items())))
+                units -= 1
         return bool(self.moving)
 
     def _move_one(self, attr: int, left: int) -> None:
@@ -409,6 +413,7 @@ class Assignment:
             if at < 0:
                 assert pooled.pop(number) == (-1 - at, place), f"filter {number} lost its bit"
                 continue
+            assert place != EMPTY or self.filter(number).is_empty, f"filter {number} has no place"
             for bucket, entry in self._chains.places(place, at):
                 in_bucket = self.filters_in(bucket)
                 assert in_bucket[entry] == number, f"filter {number} is not at its entry"
@@ -469,7 +474,8 @@ class Drift:
         if bucket < 0:
             return 0
         moved = 0
-        for _ in range(REASSIGNED_AT_ONCE):
-            moved += assignment.reassign(bucket, self._cursor)
-            self._cursor += 1
+        with Unbounded():  # As in `move`.
+            for _ in range(REASSIGNED_AT_ONCE):
+                moved += assignment.reassign(bucket, self._cursor)
+                self._cursor += 1
         return moved
