@@ -410,7 +410,8 @@ class ArrayEngine(Generic[K]):
             return True
         self._last = None
         if self._next is None:
-            return self._segment.assignment.move(units)
+            assignment = self._segment.assignment
+            return bool(assignment.moving) and assignment.move(units)
         end = min(self._cursor + units, self._slots.used)
         with Unbounded():
             for slot in range(self._cursor, end):

@@ -347,8 +347,6 @@ class Assignment:
 
     def move(self, units: int) -> bool:
         """Moves up to `units` filters to new bins; returns whether more are left."""
-        if not self.moving:
-            return False
         with Unbounded():  # An exhausted budget would leave a filter without a place.
             while units and self.moving:
                 self._move_one(*next(iter(self.moving.items())))
