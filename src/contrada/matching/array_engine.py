@@ -399,10 +399,8 @@ class ArrayEngine(Generic[K]):
     def maintain(self, units: int = 64) -> bool:
         """Does a bounded part of maintenance; returns whether more is left.
 
-        A unit is one key, or one filter that is moved to new bins.
-
-        Nothing is done during a batch: an operator that updates the index must not free arrays in
-        use.
+        A unit is one key, or one filter that is moved to new bins. Nothing is done during a batch:
+        an operator that updates the index must not free arrays in use.
         """
         if self._in_batch:
             return False
