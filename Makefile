@@ -74,8 +74,8 @@ test: check ## lint, types, import contract and the quick tests; at most 8 minut
 test-all: check ## the same and all slow tests, with all examples; 21 minutes on two cores
 	@$(JAVA_IF_FOUND) $(PYTEST) -m "not long"
 
-test-slow: $(STAMP) ## the slow tests alone, which `make test` leaves out
-	@$(JAVA_IF_FOUND) $(PYTEST) -m "slow and not long"
+test-slow: $(STAMP) ## the slow tests alone, which `make test` leaves out; FILES="tests/…" picks
+	@$(JAVA_IF_FOUND) $(PYTEST) -m "slow and not long" $(FILES)
 
 # The oldest that is supported, and the newest of each minor version before the pinned one.
 SPARKS ?= 4.0.0 4.1.4 4.2.1
