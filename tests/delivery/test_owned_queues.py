@@ -7,6 +7,7 @@ import pytest
 
 from contrada.delivery.delivery_messages import CloseLog
 from contrada.delivery.delivery_server import DeliveryServer
+from contrada.delivery.durable_log import DurableLog
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.owned_queues import (
     REDRIVEN_AT_ONCE,
@@ -219,13 +220,19 @@ def test_dead_letters_move_to_their_own_subscription() -> None:
     assert (step.count, step.first, step.to) == (2, 0, "other")
 
 
+def read_some(server: DeliveryServer, count: int) -> DurableLog:
+    """Returns the log of dead letters, some of which are at a reader."""
+    log = server.logs.log_of("dead")
+    log.open("x")
+    log.grant("x", count)
+    log.take("x")
+    return log
+
+
 def test_dead_letters_at_a_reader_stay() -> None:
     """A record would be in two queues, and acknowledged in one of them only."""
     server = buried(MemoryStore(), 3)
-    log = server.logs.log_of("dead")
-    log.open("x")
-    log.grant("x", 1)
-    log.take("x")
+    log = read_some(server, 1)
     step, _ = redrive(server, RedriveQueue("dead"), 5)
     assert (step.count, unread(server)["s"], [*log.holders]) == (2, 2, [1])
 
@@ -233,10 +240,7 @@ def test_dead_letters_at_a_reader_stay() -> None:
 def test_a_release_takes_the_records_from_readers_without_a_time_out() -> None:
     """A reader that hangs would have them for ever."""
     server = buried(MemoryStore(), 3)
-    log = server.logs.log_of("dead")
-    log.open("x")
-    log.grant("x", 2)
-    log.take("x")
+    log = read_some(server, 2)
     step, _ = release(server, ReleaseQueue("dead"), 5)
     assert (step.count, [*log.holders], log.available) == (2, [], 3)
 
