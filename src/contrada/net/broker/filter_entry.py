@@ -71,8 +71,8 @@ class FilterEntry:
             raise nothing
 
     def _log(self, filters: object) -> None:
-        told = "client %(peer)s subscribed to %(filters)s"
-        _LOG.debug(told, {"peer": self._connection.name, "filters": filters})
+        message = "client %(peer)s subscribed to %(filters)s"
+        _LOG.debug(message, {"peer": self._connection.name, "filters": filters})
 
     def received_behind(self, request: Request) -> list[Request]:
         """Returns a subscription and those received behind it, as many as enter in one turn.
