@@ -162,7 +162,7 @@ bench: $(STAMP) ## measure; ONLY=name picks
 bench-compare: $(STAMP) ## compare revision OLD with NEW, or with this tree, in turns; ONLY=name picks
 	@$(WITH_JAVA) $(BIN)/python -m bench.compare "$(OLD)" $(NEW) $(if $(ONLY),--only "$(ONLY)")
 
-benchmarks: $(STAMP) ## measure, ONLY=names picks, and make docs/benchmarks.md and bench/results.jsonl of that run
+benchmarks: $(STAMP) ## measure, ONLY=names picks, and keep the results in docs/benchmarks.md and bench/results.jsonl
 	@scripts/ensure_peers.sh
 	@$(JAVA_IF_FOUND) $(BIN)/python -m bench.run --page $(if $(ONLY),--only "$(ONLY)")
 

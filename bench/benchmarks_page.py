@@ -1,16 +1,15 @@
-"""The writer of docs/benchmarks.md: `write_page` makes its text from the results of one run.
+"""The writer of docs/benchmarks.md: `write_page` makes its text from the kept results.
 
 `python -m bench.run --page` (`make benchmarks`) measures, keeps the results in
-`bench/results.jsonl` and writes the page from them; nothing of it is typed. The first line of the
-results has the conditions of the run, each other line is a figure's, as the runner prints it.
+`bench/results.jsonl` and writes the page from them; nothing of it is typed. A run replaces the
+figures that it measured, and leaves the others with the run that they are of. Each run begins with
+the line of its conditions; then a line for each figure follows, as the runner prints it.
 
     python -m bench.benchmarks_page    # writes the page again from the kept results
 """
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,7 @@ IMAGES: Final = PAGE.with_name("images")
 
 NEED_JAVA: Final = ("spark/", "records/pipeline")
 """Beginnings of the names of figures that are left out where there is no Java."""
+NO_JAVA: Final = "needs Java: `make java`"
 
 CAPTIONS: Final = {
     "benchmarks-peers.svg": "Processor time of a delivery, Contrada and its peers",
@@ -37,14 +37,15 @@ CAPTIONS: Final = {
 HEAD: Final = """# Benchmarks
 
 `make benchmarks` measures, keeps the results in [results.jsonl](../bench/results.jsonl), and makes
-this page from that one run; a test holds that both agree. `make bench` measures all figures, or
-some by `ONLY=name`.
+this page; a test holds that both agree. With `ONLY=name` it measures some figures anew, and the
+others stay as their run gave them: each figure names its run. `make bench` measures without a page.
 
 A value is the median of its samples, with their quartiles in parentheses. It counts processor time
 of all processes that the figure names, or as marked the clock, memory, or a number of things.
 Values by the clock depend on the other work of the machine. A limit that is not met is bold.
 
-A comparison is measured in the same run, in turns with Contrada. The ratio is the median of the
+The machines of the runs differ: their loop of Python tells how fast they were. A comparison is
+measured in the same run, in turns with Contrada. The ratio is the median of the
 pairs, Contrada to the first comparison. A peer is another system. A comparison without a version
 below is a baseline: a part of Contrada's own work, or the same without an option.
 
@@ -55,8 +56,11 @@ content filter on two attributes.
 
 _UNITS: Final = {"us": "µs"}
 
+_RUN: Final = b'{"date":'
+"""Beginning of the line of a run's conditions."""
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the results: a figure as measured; see `bench.harness.Result.as_record`."""
 
     name: str
@@ -92,38 +96,57 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of the results: when, where and with which versions the run was made."""
+    """The first line of a run: when, where and with which versions it was made. `unmeasured` has
+    the figures that neither this run nor an earlier one could measure, with the reasons.
+    """
 
     date: str
     minutes: float
     machine: dict[str, str]
     peers: dict[str, str]
-    left_out: dict[str, str]
-    failed: dict[str, str]
+    unmeasured: dict[str, str]
 
 
-def left_out(only: str) -> dict[str, str]:
-    """Returns the names of figures that are left out of a run of some or all, with the reasons."""
-    absent = {} if has_java() else dict.fromkeys(NEED_JAVA, "needs Java: `make java`")
-    return absent | ({f"all but {only}": "not chosen for this run"} if only else {})
+class Run(msgspec.Struct, frozen=True):
+    """A run with those of its figures that no later run has measured again."""
+
+    conditions: Conditions
+    records: list[Record]
 
 
-def is_left_out(name: str) -> bool:
-    """Whether a figure cannot be measured on this machine."""
-    return name.startswith(NEED_JAVA) and not has_java()
+def left_out(names: Iterable[str]) -> dict[str, str]:
+    """Returns those of the figures that cannot be measured on this machine, with the reason."""
+    if has_java():
+        return {}
+    return {name: NO_JAVA for name in names if name.startswith(NEED_JAVA)}
 
 
-def keep_results(results: Sequence[Result], conditions: Conditions, file: Path) -> None:
-    """Replaces the kept results by those of a run."""
-    lines = [msgspec.to_builtins(conditions), *(each.as_record() for each in results)]
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+def keep_results(
+    results: Iterable[Result], conditions: Conditions, known: Iterable[str], file: Path
+) -> None:
+    """Adds a run to the kept ones. Its figures replace those of earlier runs; figures that are not
+    `known` any more go, and so do runs that have no figure left.
+    """
+    measured = [msgspec.convert(each.as_record(), Record) for each in results]
+    stay = set(known) - {each.name for each in measured}
+    earlier = [
+        Run(run.conditions, [each for each in run.records if each.name in stay])
+        for run in (read_results(file) if file.exists() else [])
+    ]
+    runs = [*(run for run in earlier if run.records), Run(conditions, measured)]
+    lines = [line for run in runs for line in (run.conditions, *run.records)]
+    file.write_bytes(msgspec.json.Encoder().encode_lines(lines))
 
 
-def read_results(file: Path) -> tuple[Conditions, list[Record]]:
-    """Returns the kept results."""
-    first, *others = file.read_bytes().splitlines()
-    conditions = msgspec.json.decode(first, type=Conditions)
-    return conditions, [msgspec.json.decode(line, type=Record) for line in others]
+def read_results(file: Path) -> list[Run]:
+    """Returns the kept runs, the oldest first."""
+    runs: list[Run] = []
+    for line in file.read_bytes().splitlines():
+        if line.startswith(_RUN):
+            runs.append(Run(msgspec.json.decode(line, type=Conditions), []))
+        else:
+            runs[-1].records.append(msgspec.json.decode(line, type=Record))
+    return runs
 
 
 def versions_of_peers(results: Iterable[Result]) -> dict[str, str]:
@@ -132,68 +155,83 @@ def versions_of_peers(results: Iterable[Result]) -> dict[str, str]:
     return {name: machine.versions(of) for name, of in machine.PEERS.items() if name in seen}
 
 
-def write_page(conditions: Conditions, records: Sequence[Record]) -> str:
+def draw_runs(runs: Iterable[Run]) -> dict[str, str]:
+    """Returns the SVG texts by the names of their files. A plot is of the newest run that has its
+    figures, since values of different machines cannot be compared.
+    """
+    return {name: text for run in runs for name, text in draw_plots(run.records).items()}
+
+
+def write_page(runs: Sequence[Run]) -> str:
     """Returns the text of the page."""
     sections = [
-        ("Run", _run(conditions)),
-        ("In pictures", _pictures(records)),
-        ("Where a peer wins", _wins(conditions, records)),
-        ("Limits not met", _missed(records)),
-        ("Not measured", _not_measured(conditions)),
-        *((_area(name), _figures(some)) for name, some in _by_area(records)),
+        ("Runs", _runs([run.conditions for run in runs])),
+        ("In pictures", _pictures(runs)),
+        ("Where a peer wins", _wins(runs)),
+        ("Limits not met", _missed(runs)),
+        ("Not measured", _not_measured(runs)),
+        *((f"Figures: {area}", _figures(rows)) for area, rows in _by_area(runs).items()),
     ]
     return HEAD + "".join(f"\n## {title}\n\n{text}" for title, text in sections)
 
 
-def _run(conditions: Conditions) -> str:
+def _runs(runs: Sequence[Conditions]) -> str:
+    names = dict.fromkeys(name for run in runs for name in run.machine)
     rows = [
-        ("date", conditions.date),
-        ("duration", f"{conditions.minutes:.0f} min"),
-        *conditions.machine.items(),
-        ("peers", "; ".join(conditions.peers.values())),
+        ("date", *(run.date for run in runs)),
+        ("duration", *(f"{run.minutes:.0f} min" for run in runs)),
+        *((name, *(run.machine.get(name, "") for run in runs)) for name in names),
+        ("peers", *("; ".join(run.peers.values()) for run in runs)),
     ]
-    return _table(("of the run", "value"), rows)
+    return _table(("of the run", *map(str, range(1, len(runs) + 1))), rows)
 
 
-def _pictures(records: Sequence[Record]) -> str:
-    drawn = draw_plots(records)
+def _pictures(runs: Sequence[Run]) -> str:
+    drawn = draw_runs(runs)
     shown = [f"![{text}](images/{name})\n" for name, text in CAPTIONS.items() if name in drawn]
-    return "\n".join(shown) or "None: their figures are not in this run.\n"
+    return "\n".join(shown) or "None: their figures were not measured.\n"
 
 
-def _wins(conditions: Conditions, records: Sequence[Record]) -> str:
+def _wins(runs: Sequence[Run]) -> str:
     rows = []
-    for each in records:
-        ahead = [
-            f"{peer} {each.advantage(peer):.3g}"
-            for peer in each.compared
-            if peer in conditions.peers and each.advantage(peer) > 1
-        ]
-        if ahead:
-            rows.append((each.name, ", ".join(ahead)))
-    return _table(("figure", "better peers, and how many times"), rows)
+    for run in runs:
+        for each in run.records:
+            ahead = [
+                f"{peer} {each.advantage(peer):.3g}"
+                for peer in each.compared
+                if peer in run.conditions.peers and each.advantage(peer) > 1
+            ]
+            if ahead:
+                rows.append((each.name, ", ".join(ahead)))
+    return _table(("figure", "better peers, and how many times"), sorted(rows))
 
 
-def _missed(records: Sequence[Record]) -> str:
-    names = [each.name for each in records if not each.holds]
+def _missed(runs: Sequence[Run]) -> str:
+    names = sorted(each.name for run in runs for each in run.records if not each.holds)
     return f"Bold below: {', '.join(names)}.\n" if names else "None.\n"
 
 
-def _not_measured(conditions: Conditions) -> str:
+def _not_measured(runs: Sequence[Run]) -> str:
+    measured = {each.name for run in runs for each in run.records}
+    peers = {name for run in runs for name in run.conditions.peers}
     rows = [
-        *conditions.left_out.items(),
-        *conditions.failed.items(),
-        *(
-            (f"beside {name}", "not in this run")
-            for name in machine.PEERS
-            if name not in conditions.peers
-        ),
+        *(row for row in runs[-1].conditions.unmeasured.items() if row[0] not in measured),
+        *((f"beside {name}", "in no run") for name in machine.PEERS if name not in peers),
     ]
     return _table(("figures", "reason"), rows)
 
 
-def _figures(records: Iterable[Record]) -> str:
-    heads = ("figure", "workload", "value", "limit", "beside (ratio), best first")
+def _by_area(runs: Sequence[Run]) -> dict[str, list[tuple[int, Record]]]:
+    """Returns the figures with the numbers of their runs, by the sorted names of their areas."""
+    areas: dict[str, list[tuple[int, Record]]] = {}
+    for number, run in enumerate(runs, start=1):
+        for each in run.records:
+            areas.setdefault(re.split(r"[/_]", each.name)[0], []).append((number, each))
+    return dict(sorted(areas.items()))
+
+
+def _figures(records: Iterable[tuple[int, Record]]) -> str:
+    heads = ("figure", "workload", "value", "limit", "beside (ratio), best first", "run")
     rows = [
         (
             each.name,
@@ -201,18 +239,11 @@ def _figures(records: Iterable[Record]) -> str:
             f"{_shown(each)} ({_number(each.spread[0])}–{_number(each.spread[1])})",
             _limits(each) if each.holds else f"**{_limits(each)}**",
             _beside(each),
+            str(number),
         )
-        for each in records
+        for number, each in records
     ]
     return _table(heads, rows)
-
-
-def _by_area(records: Sequence[Record]) -> Iterator[tuple[str, Iterator[Record]]]:
-    return groupby(records, lambda each: re.split(r"[/_]", each.name)[0])
-
-
-def _area(name: str) -> str:
-    return f"Figures: {name}"
 
 
 def _limits(record: Record) -> str:
@@ -252,13 +283,13 @@ def _cell(text: str) -> str:
 
 def main() -> None:
     """Writes the page and its plots from the kept results."""
-    conditions, records = read_results(RESULTS)
-    drawn = draw_plots(records)
+    runs = read_results(RESULTS)
+    drawn = draw_runs(runs)
     for name in CAPTIONS:
         (IMAGES / name).unlink(missing_ok=True)
     for name, text in drawn.items():
         (IMAGES / name).write_text(text, "utf-8")
-    PAGE.write_text(write_page(conditions, records), "utf-8")
+    PAGE.write_text(write_page(runs), "utf-8")
 
 
 if __name__ == "__main__":

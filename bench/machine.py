@@ -7,6 +7,7 @@ import re
 import sqlite3
 import subprocess
 from pathlib import Path
+from time import process_time
 from typing import Final
 
 from bench.http_peers import faye_version
@@ -61,6 +62,7 @@ def conditions() -> dict[str, str]:
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "Contrada": f"{versions(OWN)}; revision {revision()}",
         "load of the machine before": f"{load:.1f} processes",
+        "loop of Python before": f"{_loop_s():.2g} s of processor time",
     }
 
 
@@ -95,6 +97,13 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or "unknown processor"
+
+
+def _loop_s() -> float:
+    """Returns the seconds that ten million squares took: how fast this machine is for Python."""
+    began_s = process_time()
+    sum(number * number for number in range(10_000_000))
+    return process_time() - began_s
 
 
 def _memory_gb() -> float:

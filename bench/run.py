@@ -2,8 +2,9 @@
 
 Standard output has one JSON line per figure and nothing else; progress and the table at the end are
 on standard error. Exit status 1 after a failed figure or a missed limit, 2 for an unknown name.
-With `--page` docs/benchmarks.md is made from the results, and missed limits are no failure. An
-interrupt ends the run, and the results so far are shown and kept.
+With `--page` the results replace those kept of the same figures, docs/benchmarks.md is made from
+all kept ones, and missed limits are no failure. An interrupt ends the run, and the results so far
+are shown and kept.
 """
 
 import importlib
@@ -26,6 +27,7 @@ from bench.harness import Figure, Result, run_figure
 
 MODULE_PREFIX = "bench_"
 INTERRUPTED: Final = "the run was interrupted"
+NOT_CHOSEN: Final = "not chosen for the run"
 PIPED_COLUMNS: Final = 160
 """Columns of the table in a file."""
 
@@ -124,33 +126,36 @@ def _limit_text(result: Result) -> str:
 
 @click.command()
 @click.option("--only", default="", help="Only figures or modules with these beginnings.")
-@click.option("--page", "is_page", is_flag=True, help="Write docs/benchmarks.md from the results.")
+@click.option("--page", "is_page", is_flag=True, help="Keep results in docs/benchmarks.md.")
 def main(only: str, is_page: bool) -> None:
     """Run the measurements."""
     modules = figures_by_module()
-    figures = select(modules, only)
-    if only and not figures:
-        known = sorted({*modules, *(figure.name for group in modules.values() for figure in group)})
-        raise click.BadParameter(f"no figure {only!r}; there are: {', '.join(known) or 'none yet'}")
+    known = [figure.name for group in modules.values() for figure in group]
+    chosen = select(modules, only)
+    if only and not chosen:
+        names = ", ".join(sorted({*modules, *known})) or "none yet"
+        raise click.BadParameter(f"no figure {only!r}; there are: {names}")
     progress = Console(stderr=True)
     if not progress.is_terminal:
         progress.width = PIPED_COLUMNS
-    for name, reason in benchmarks_page.left_out(only).items():
+    left_out = benchmarks_page.left_out(each.name for each in chosen)
+    for name, reason in left_out.items():
         progress.print(f"left out: {name} ({reason})", markup=False)
-    figures = [each for each in figures if not benchmarks_page.is_left_out(each.name)]
+    figures = [each for each in chosen if each.name not in left_out]
     conditions, began_s = machine.conditions(), time.monotonic()
     results, failed = run_all(figures, progress)
     progress.print(table_of(results) if results else "No figures were measured.")
     if is_page:
+        unmeasured = set(known) - {each.figure.name for each in results}
+        reasons = dict.fromkeys(known, NOT_CHOSEN) | left_out | failed
         measured = benchmarks_page.Conditions(
             date=f"{datetime.now(UTC):%Y-%m-%d}",
             minutes=round((time.monotonic() - began_s) / 60, 1),
             machine=conditions,
             peers=benchmarks_page.versions_of_peers(results),
-            left_out=benchmarks_page.left_out(only),
-            failed=failed,
+            unmeasured={name: reasons[name] for name in known if name in unmeasured},
         )
-        benchmarks_page.keep_results(results, measured, benchmarks_page.RESULTS)
+        benchmarks_page.keep_results(results, measured, known, benchmarks_page.RESULTS)
         benchmarks_page.main()
     if failed or not (is_page or all(result.holds for result in results)):
         raise SystemExit(1)

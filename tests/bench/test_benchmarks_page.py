@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from bench import benchmarks_page, machine, run
-from bench.benchmark_plots import draw_plots
-from bench.benchmarks_page import Conditions, keep_results, read_results, write_page
+from bench.benchmarks_page import Conditions, Run, draw_runs, keep_results, read_results, write_page
 from bench.harness import Figure, Measurement, Result, run_figure
 
 CONDITIONS = Conditions(
@@ -17,8 +17,7 @@ CONDITIONS = Conditions(
     minutes=3.4,
     machine={"processor": "a processor, 2 cores"},
     peers={"zenoh": "eclipse-zenoh 1.0", "nats": "nats-server 2.0"},
-    left_out={"spark/": "needs Java"},
-    failed={"net/broken": "failed with ZeroDivisionError"},
+    unmeasured={"net/broken": "failed with ZeroDivisionError"},
 )
 
 
@@ -40,10 +39,15 @@ def results() -> list[Result]:
     ]
 
 
+def names_of(results: list[Result]) -> list[str]:
+    """The names of the figures of results."""
+    return [each.figure.name for each in results]
+
+
 def written(results: list[Result], file: Path) -> dict[str, str]:
     """The sections of the page of these results, by their titles."""
-    keep_results(results, CONDITIONS, file)
-    sections = write_page(*read_results(file)).split("\n## ")
+    keep_results(results, CONDITIONS, names_of(results), file)
+    sections = write_page(read_results(file)).split("\n## ")
     return dict(each.split("\n\n", 1) for each in sections[1:])
 
 
@@ -75,7 +79,7 @@ def test_a_missed_limit_is_listed(results: list[Result], tmp_path: Path) -> None
     assert sections["Limits not met"] == "Bold below: security/rate.\n"
     assert rows(sections["Figures: security"])[0][3] == "**≥ 1,500**"
     assert rows(sections["Figures: peers"])[0] == [
-        *("peers/sum", "a ¦ b", "4 µs (4–4)", "≤ 12", "zenoh 2 (2), nats 3, redis 5")
+        *("peers/sum", "a ¦ b", "4 µs (4–4)", "≤ 12", "zenoh 2 (2), nats 3, redis 5", "1")
     ]
 
 
@@ -86,24 +90,25 @@ def test_a_limit_of_the_ratio_is_held(tmp_path: Path) -> None:
     assert result("p", "us", Measurement([3e-6], "nats", [3e-6]), ratio_at_most=1.0).holds
     assert result("p", "us", Measurement([3e-6]), ratio_at_most=1.0).holds
     figures = written([delay], tmp_path / "results")["Figures: peers"]
-    assert rows(figures)[0][3:] == ["**ratio ≤ 1**", "nats 2 (1.5)"]
+    assert rows(figures)[0][3:5] == ["**ratio ≤ 1**", "nats 2 (1.5)"]
 
 
 def test_the_page_names_its_gaps(results: list[Result], tmp_path: Path) -> None:
-    """A figure that failed, was left out or has no peer here would look measured."""
+    """A figure that failed or has no peer here would look measured."""
     found = dict(rows(written(results, tmp_path / "results")["Not measured"]))
-    assert found["spark/"] == "needs Java"
     assert found["net/broken"] == "failed with ZeroDivisionError"
-    assert found["beside sqlite"] == "not in this run"
+    assert found["beside sqlite"] == "in no run"
     assert "beside zenoh" not in found
 
 
 def test_the_page_names_machine_and_versions(results: list[Result], tmp_path: Path) -> None:
     """Nobody could judge the figures, or a path of the machine would be published."""
-    found = dict(rows(written(results, tmp_path / "results")["Run"]))
+    found = dict(rows(written(results, tmp_path / "results")["Runs"]))
     assert found["processor"] == "a processor, 2 cores"
     assert found["peers"] == "eclipse-zenoh 1.0; nats-server 2.0"
-    assert {"processor", "Python", "Contrada"} < machine.conditions().keys()
+    conditions = machine.conditions()
+    assert {"processor", "Python", "Contrada"} < conditions.keys()
+    assert float(conditions["loop of Python before"].split()[0]) > 0
     assert benchmarks_page.versions_of_peers(results).keys() == {"zenoh", "nats", "redis"}
 
 
@@ -122,18 +127,14 @@ def test_one_command_measures_and_writes(
     assert CliRunner().invoke(run.main, ["--page"]).exit_code == 0
     assert "net/one" in benchmarks_page.PAGE.read_text("utf-8")
     found = benchmarks_page.PAGE.read_text("utf-8")
-    assert "spark/three" not in found
-    assert "| spark/ | needs Java: `make java` |" in found
+    assert found.count("spark/three") == 1
+    assert "| spark/three | needs Java: `make java` |" in found
     done = CliRunner().invoke(run.main, [])  # Without the page, too.
     assert "spark/three" not in done.stdout
-    assert "left out: spark/ (needs Java: `make java`)" in done.stderr
+    assert "left out: spark/three (needs Java: `make java`)" in done.stderr
     monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, broken]})
     assert CliRunner().invoke(run.main, ["--page"]).exit_code == 1
     assert "| net/two | failed with ValueError |" in benchmarks_page.PAGE.read_text("utf-8")
-    assert CliRunner().invoke(run.main, ["--page", "--only", "net/o spark"]).exit_code == 0
-    found = benchmarks_page.PAGE.read_text("utf-8")
-    assert "| all but net/o spark | not chosen for this run |" in found
-    assert "net/two" not in found
     assert CliRunner().invoke(run.main, ["--page", "--before", "HEAD"]).exit_code == 2
 
 
@@ -159,6 +160,32 @@ def test_an_interrupt_keeps_the_results_so_far(
     assert "| net/three | the run was interrupted |" in found
 
 
+def test_a_run_replaces_what_it_measured(results: list[Result], tmp_path: Path) -> None:
+    """A run of some figures would lose the others, a figure be there twice, or an old one stay."""
+    file = tmp_path / "results"
+    other = result("wire/rate", "us", Measurement([7e-6], "redis", [5e-6]))
+    keep_results([*results, other], CONDITIONS, ["peers/sum", "security/rate", "wire/rate"], file)
+    again = result("peers/sum", "us", Measurement([1e-6], "zenoh", [2e-6]))
+    later = msgspec.structs.replace(
+        CONDITIONS,
+        date="2026-01-03",
+        peers={"redis": "redis 9"},
+        unmeasured=dict.fromkeys(("security/rate", "net/new"), run.NOT_CHOSEN),
+    )
+    keep_results([again], later, ["peers/sum", "security/rate", "net/new"], file)
+    page = write_page(read_results(file))
+    sections = dict(each.split("\n\n", 1) for each in page.split("\n## ")[1:])
+    assert rows(sections["Runs"])[0] == ["date", "2026-01-02", "2026-01-03"]
+    assert [row[2:3] + row[5:] for row in rows(sections["Figures: peers"])] == [["1 µs (1–1)", "2"]]
+    assert [row[5] for row in rows(sections["Figures: security"])] == ["1"]
+    assert "wire/rate" not in page
+    assert rows(sections["Not measured"])[0] == ["net/new", "not chosen for the run"]
+    assert "| security/rate | not" not in page
+    assert sections["Where a peer wins"].startswith("None.")
+    keep_results([*results], later, names_of(results), file)
+    assert [each.conditions.date for each in read_results(file)] == ["2026-01-03"]
+
+
 def test_plots_show_all_systems(tmp_path: Path) -> None:
     """A plot would leave a peer out, or hold Contrada's value under another name."""
     own, peer = Measurement([4e-6], "zenoh", [2e-6]), Measurement([2e-6], "sqlite", [9e-6])
@@ -166,9 +193,10 @@ def test_plots_show_all_systems(tmp_path: Path) -> None:
         result("peers/sum", "us", own),
         *(result(f"matching/size-{size}", "us", peer) for size in ("100", "1,000")),
     ]
-    keep_results(records, CONDITIONS, tmp_path / "results")
-    conditions, kept = read_results(tmp_path / "results")
-    drawn = draw_plots(kept)
+    keep_results(records, CONDITIONS, names_of(records), tmp_path / "results")
+    runs = read_results(tmp_path / "results")
+    drawn = draw_runs(runs)
+    assert drawn == draw_runs([*runs, Run(CONDITIONS, [])])
     assert drawn.keys() == benchmarks_page.CAPTIONS.keys()
     bars, lines = (ElementTree.fromstring(text) for text in drawn.values())
     texts = [each.text for each in bars.iter("{http://www.w3.org/2000/svg}text")]
@@ -177,20 +205,20 @@ def test_plots_show_all_systems(tmp_path: Path) -> None:
     assert [each for each in texts if each in ("2", "4")] == ["4", "2"]
     names = {each.text for each in lines.iter("{http://www.w3.org/2000/svg}text")}
     assert {"contrada", "sqlite"} <= names
-    page = write_page(conditions, kept)
+    page = write_page(runs)
     assert all(f"](images/{name})" in page for name in drawn)
 
 
 def test_a_plot_without_its_figures_is_left_out(results: list[Result], tmp_path: Path) -> None:
     """The page would link to an absent picture, or a run of some figures would end in an error."""
     page = written([results[1]], tmp_path / "results")
-    assert page["In pictures"] == "None: their figures are not in this run.\n"
+    assert page["In pictures"] == "None: their figures were not measured.\n"
 
 
 def test_the_committed_page_is_of_its_results() -> None:
     """The page or a plot would have been edited by hand, or the writer changed without it."""
-    conditions, records = read_results(benchmarks_page.RESULTS)
+    runs = read_results(benchmarks_page.RESULTS)
     advice = "run: python -m bench.benchmarks_page"
-    assert benchmarks_page.PAGE.read_text("utf-8") == write_page(conditions, records), advice
-    for name, text in draw_plots(records).items():
+    assert benchmarks_page.PAGE.read_text("utf-8") == write_page(runs), advice
+    for name, text in draw_runs(runs).items():
         assert (benchmarks_page.IMAGES / name).read_text("utf-8") == text, advice
