@@ -30,7 +30,7 @@ from contrada.errors import ContradaError
 from contrada.integrations.files.csv_batch import CsvBatchReader
 from contrada.integrations.files.json_scan import JsonScanner
 from contrada.integrations.files.lines import Block, FileLimits
-from contrada.integrations.files.read_options import ReadOptions
+from contrada.integrations.files.read_options import AllowedNames, ReadOptions
 from contrada.integrations.files.value_columns import MISSING
 from contrada.matching.arrow_pack import blobs_of, pack_rows, pieces_of
 from contrada.matching.packed import Bundle, decode_span, to_whole_notification
@@ -414,7 +414,9 @@ class NativeFuzz:
     # --- lines ------------------------------------------------------------------------------------
 
     def _scan_json(self, chance: random.Random) -> int:
-        scanner = JsonScanner(lambda name: name != "b", FileLimits(fallback_share_max=1.0))
+        limits = FileLimits(fallback_share_max=1.0)
+        options = ReadOptions(rename={"m": "at"}, drop=frozenset("b"), limits=limits)
+        scanner = JsonScanner(AllowedNames(options), options)
         for _ in range(LINES // LINES_AT_ONCE):
             lines = [_json_line(chance) for _ in range(LINES_AT_ONCE)]
             block = _block(chance, lines)

@@ -26,6 +26,8 @@ from contrada.integrations.files import (
     record_matcher,
 )
 from contrada.integrations.files.json_batch import JsonBatchReader
+from contrada.integrations.files.read_options import AllowedNames
+from contrada.integrations.files.value_columns import MISSING
 from contrada.model import Filter, FilterSet, parse, to_msgpack
 
 pytest.importorskip("pyarrow")
@@ -66,6 +68,17 @@ OPTIONS = (
     ReadOptions(types={"a": "epoch"}, time="a"),
     ReadOptions(add={"t": datetime(1969, 7, 20, tzinfo=UTC)}, time="t"),
 )
+
+RENAMING = (
+    ReadOptions(rename={"a": "n", "b": "n"}, types={"n": "number"}),
+    ReadOptions(rename={"a": "t", "c": "t"}, types={"t": "time"}, time="t"),
+    ReadOptions(rename={"a": "b", "b": "a"}, absent=frozenset({"NA", "x"})),
+    ReadOptions(rename={"a": "b", "n": "c", "o.p": "c"}, drop=frozenset({"a", "o"})),
+    ReadOptions(rename={"𝄞": "a", "a": "ü", "": "b", "o": "a"}, add={"kind": "row", "b": 1}),
+    ReadOptions(rename={"@id": "n", "@version": "b"}, types={"n": "epoch"}, marks=("Row",)),
+    ReadOptions(drop=frozenset({"", "a", "b", "c", "n", "t", "o", "@id", "@version", "ü", "𝄞"})),
+)
+"""Options by which names meet: of one another, of dropped ones, and of those that are there."""
 
 NAMES = ("a", "b", "c", "n", "t", "o.p", "", "@id", "@version", "ü", "\x1f")
 HOSTILE_CELLS = [
@@ -124,11 +137,10 @@ LITERALS = st.one_of(
 
 
 @st.composite
-def json_texts(draw: st.DrawFn) -> str:
+def json_texts(draw: st.DrawFn, further: tuple[str, ...] = ()) -> str:
     """Files of JSON lines, some of which are none."""
-    names = st.sampled_from(
-        ['"a"', '"b"', '"n"', '"t"', '"o"', '"o.p"', '"\\u0061"', '""', '"@id"', '"@version"']
-    )
+    usual = ('"a"', '"b"', '"n"', '"t"', '"o"', '"o.p"', '"\\u0061"', '""', '"@id"', '"@version"')
+    names = st.sampled_from(usual + further)
     members = st.lists(st.tuples(names, LITERALS), max_size=5)
     objects = members.map(lambda held: "{" + ",".join(f"{k}:{v}" for k, v in held) + "}")
     line = (
@@ -448,6 +460,42 @@ def test_objects_that_are_alike_are_those_one_by_one(
     check(file, text, "json", options)
 
 
+@given(
+    text=json_texts(('"c"', '"ü"', '"𝄞"', '"\\ud834\\udd1e"', '"\uffff"', '"\udcff"'))
+    | like_texts(),
+    options=st.sampled_from(RENAMING),
+)
+def test_objects_with_renamed_names_are_those_one_by_one(
+    file: Path, text: str, options: ReadOptions
+) -> None:
+    """Else a value would be lost, or be that of another name, where two names become one."""
+    check(file, text, "json", options)
+
+
+@pytest.mark.parametrize("options", RENAMING)
+def test_names_that_become_one_in_lines_that_are_alike(file: Path, options: ReadOptions) -> None:
+    """A line with both names would have one of the values, or the values of the line before it."""
+    both = ['{"a":1,"b":2,"t":"2013-01-01"}', '{"n":1,"o.p":2,"a":3}', '{"b":1,"𝄞":2,"a":"x"}']
+    one = ['{"a":1}', '{"b":2}', '{"n":3}', '{"a":"x","c":1}', '{"c":"2013-01-01"}', '{"o":true}']
+    alike = [f'{{"{name}":{n},"@id":{n}}}' for n in range(9) for name in ("a", "b", "o.p", "ü")]
+    check(file, "\n".join([*alike, *one * 3, *both, *alike, ""]), "json", options)
+
+
+def test_renamed_objects_are_scanned(file: Path) -> None:
+    """Lines with a name to rename or to leave out would take 25 times as long."""
+    options = ReadOptions(rename={"b": "a", "x": "y"}, drop=frozenset({"o", "@id"}))
+    block = lines.Block.of(1, b'{"a":1,"@id":"u","x":2}\n{"b":2,"o.p":1}\n{"a":1,"b":2}\n')
+    scanned = json_scan.JsonScanner(AllowedNames(options), options).scan(block, None)
+    assert scanned is None  # A third of the lines are fallback rows.
+    limits = FileLimits(fallback_share_max=0.5)
+    unmet = {"y", "a", "o"}
+    read = JsonBatchReader(("a", "y"), replace(options, limits=limits), unmet).read(block)
+    assert read.is_fallback.tolist() == [False, False, True]
+    columns = {name: [column.value(row) for row in (0, 1)] for name, column in read.columns.items()}
+    assert columns == {"a": [1, 2], "y": [2, MISSING]}
+    assert unmet == {"o"}
+
+
 NUMBERS = [
     "1",
     "1.0",
@@ -543,11 +591,13 @@ def test_only_names_that_are_there_take_room() -> None:
     """A block would take gigabytes where filters ask for thousands of attributes."""
     block = lines.Block.of(1, b'{"a":1,"b":2}\n{"c":3}\n')
     asked = {"a", "c", *map(str, range(10_000))}
-    scanned = json_scan.JsonScanner(lambda name: True, FileLimits()).scan(block, asked)
+    options = ReadOptions(rename={"b": "d", "c": "e"}, drop=frozenset("d"))
+    scanned = json_scan.JsonScanner(AllowedNames(options), options).scan(block, {*asked, "e", "d"})
     assert scanned is not None
-    assert scanned.names == ["a", "c"]
-    decoder = JsonBatchReader(asked, ReadOptions(rename={"b": "d"}), set())
-    assert decoder.read(block).columns.keys() == {"a", "c"}
+    assert scanned.names == ["a", "d", "e"]
+    nested = lines.Block.of(1, b'{"a":1,"b":{"c":2}}\n{"c":3}\n')
+    decoder = JsonBatchReader(asked, ReadOptions(), set())
+    assert decoder.read(nested).columns.keys() == {"a", "c"}
 
 
 TEXTS_OF_ENTRIES = [each for each in HOSTILE_CELLS if each.isprintable() and '"' not in each]

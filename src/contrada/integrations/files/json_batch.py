@@ -64,14 +64,14 @@ class JsonBatchReader:
         self._texts: dict[str, Callable[[str], Any]] = {}
         self._tokens: dict[str, Callable[[str], Any]] = {}
         self._scanner: JsonScanner | None = None
-        if not options.is_renaming and len(options.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
-            self._scanner = JsonScanner(lambda name: self._names.allow((name,), 1), options.limits)
+        if len(options.add) < ATTRIBUTES_MAX - NAMES_SCANNED_MAX:
+            self._scanner = JsonScanner(self._names, options)
 
     def read(self, block: Block) -> ColumnBatch:
         """Returns the records of a block."""
         scanned = self._scanner.scan(block, self._wanted) if self._scanner else None
         if scanned is not None and self._scanner is not None:
-            self._unmet.difference_update(self._scanner.names)
+            self._unmet.difference_update(self._scanner.attributes)
             held = {
                 name: self._scanned_column(scanned, place, is_asked=True)
                 for place, name in enumerate(scanned.names)

@@ -6,13 +6,14 @@ The results equal those of `contrada.integrations.files.json_batch`; the kernel
 while it reads.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from contrada.integrations.files.lines import Block, FileLimits, is_utf_8
+from contrada.integrations.files.lines import Block, is_utf_8
+from contrada.integrations.files.read_options import AllowedNames, ReadOptions
 from contrada.integrations.files.value_columns import (
     EXACT_DOUBLE,
     MISSING,
@@ -35,11 +36,10 @@ BEHIND: Final = b"\n" * 8
 class JsonScanner:
     """Finds the values of attributes in JSON lines."""
 
-    def __init__(self, is_allowed: Callable[[str], bool], limits: FileLimits) -> None:
-        self._limits = limits
-        self._is_allowed = is_allowed
-        self.names: list[str] = []
-        """The learned names, in the order of discovery."""
+    def __init__(self, allowed: AllowedNames, options: ReadOptions) -> None:
+        self._allowed, self._options = allowed, options
+        self.attributes: list[str | None] = []
+        """The attributes of the learned names, in the order of discovery; None if dropped."""
         self._bytes: list[bytes] = []
         self._refused: set[str] = set()
         self._table = np.full(_TABLE, -1, dtype=np.int64)
@@ -63,59 +63,69 @@ class JsonScanner:
         if not self._is_of_use or not is_utf_8(block.data):
             return None
         data = np.frombuffer(block.data + BEHIND, dtype=np.uint8)
-        columns = [name for name in self.names if asked is None or name in asked]
+        columns = self._kept(asked, 0)
         begins = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
         lasts = np.full((len(columns) + 1, len(block)), -1, dtype=np.int64)
         is_fallback = np.zeros(len(block), dtype=bool)
         line = 0
         while True:
-            names = self._known_names(columns)
+            known = self._known_names(columns)
             found = (self._seen, begins, lasts, is_fallback, self._state)
             line = json_scanner.scan(
-                data, block.ends, line, *names[:3], *self._leads, names[3], *found
+                data, block.ends, line, *known[:3], *self._leads, known[3], *found
             )
             if line == len(block):
                 break
-            if len(self.names) == NAMES_SCANNED_MAX:
+            if len(self.attributes) == NAMES_SCANNED_MAX:
                 self._is_of_use = False
                 return None
-            name = self._learn(block.data)
-            if asked is None or name in asked:
-                columns.append(name)
+            columns |= self._kept(asked, self._learn(block.data))
             if len(columns) > len(begins):
                 begins, lasts = (
                     np.concatenate((each, np.full_like(each, -1))) for each in (begins, lasts)
                 )
         # The plain reader refuses them and reports it.
-        is_fallback |= np.diff(block.ends, prepend=-1) > self._limits.line_chars_max
-        if np.count_nonzero(is_fallback) > self._limits.fallback_share_max * len(block):
+        limits = self._options.limits
+        is_fallback |= np.diff(block.ends, prepend=-1) > limits.line_chars_max
+        places = _join_columns(list(columns.values()), begins, lasts, is_fallback)
+        if np.count_nonzero(is_fallback) > limits.fallback_share_max * len(block):
             self._is_of_use = len(block) < 100  # A few odd lines do not predict the others.
             return None
-        size = len(columns)
-        return ScannedLines(data, columns, begins[:size], lasts[:size], is_fallback)
+        # Without joined columns a view is enough.
+        rows = list(places.values()) if len(places) < len(columns) else slice(len(columns))
+        return ScannedLines(data, list(places), begins[rows], lasts[rows], is_fallback)
 
-    def _known_names(self, columns: list[str]) -> tuple[Any, Any, Any, Any]:
+    def _kept(self, asked: Container[str] | None, first: int) -> dict[int, str]:
+        """Returns the attributes asked for, by the places of their names, from a place on."""
+        return {
+            place: name
+            for place, name in enumerate(self.attributes[first:], first)
+            if name is not None and (asked is None or name in asked)
+        }
+
+    def _known_names(self, columns: Iterable[int]) -> tuple[Any, Any, Any, Any]:
         """Returns the table of names, where each begins, their texts, and the column of each."""
         refused, not_kept = json_scanner.REFUSED, json_scanner.NOT_KEPT
-        places = {name: place for place, name in enumerate(columns)}
+        columns_of = {place: column for column, place in enumerate(columns)}
         column_of = [
-            refused if name in self._refused else places.get(name, not_kept) for name in self.names
+            refused if name in self._refused else columns_of.get(place, not_kept)
+            for place, name in enumerate(self.attributes)
         ]
         starts = starts_of([len(each) for each in self._bytes])
         joined = np.frombuffer(b"".join(self._bytes) + BEHIND, dtype=np.uint8)
         return self._table, starts, joined, np.array(column_of or [not_kept], dtype=np.int64)
 
-    def _learn(self, data: bytes) -> str:
-        """Adds the name at which the kernel stopped to the table."""
+    def _learn(self, data: bytes) -> int:
+        """Adds the name at which the kernel stopped to the table; returns its place."""
         begin, end, place, _ = self._state.tolist()
         found = data[begin:end]
-        name = found.decode()
-        self._table[place] = len(self.names)
-        self.names.append(name)
+        name = self._options.attribute(found.decode())
+        self._table[place] = len(self.attributes)
+        self.attributes.append(name)
         self._bytes.append(found)
-        if not self._is_allowed(name):
+        if name is not None and not self._allowed.allow((name,), 1):
             self._refused.add(name)
-        return name
+        return len(self.attributes) - 1
 
 
 class ScannedLines:
@@ -241,6 +251,20 @@ class ScannedLines:
         is_off = (sorted_begins >= 0) & (sorted_begins < so_far)
         self.is_fallback |= is_off.any(axis=0)
         return order
+
+
+def _join_columns(names: list[str], begins: Any, lasts: Any, is_fallback: Any) -> dict[str, int]:
+    """Joins the columns of an attribute that has several names; returns the column of each
+    attribute. A line with two of its names becomes a fallback row: it has several values.
+    """
+    places: dict[str, int] = {}
+    for column, name in enumerate(names):
+        first = places.setdefault(name, column)
+        if first != column:
+            is_fallback |= (begins[first] >= 0) & (begins[column] >= 0)
+            for held in (begins, lasts):  # They are -1 where there is no value.
+                np.maximum(held[first], held[column], out=held[first])
+    return places
 
 
 def _valid(begins: Any) -> Any:
