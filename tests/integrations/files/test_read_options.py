@@ -49,6 +49,9 @@ def test_type_marks() -> None:
         *({"add": {"a": 2**64}}, {"add": {"": 1}}, {"add": {"@time": 1}}, {"add": {"@is.T": True}}),
         *({"time": "\0"}, {"time": ""}, {"time": "@time"}),
         {"time": "a", "add": {"a": 1}},
+        {"rename": {"a": "b"}, "time": "a"},
+        {"rename": {"a": "b"}, "types": {"a": "text", "b": "bool"}},
+        {"rename": {"a": "c", "b": "c"}, "types": {"a": "text", "b": "bool"}},
         *({"marks": ("",)}, {"marks": ("T", "\n")}),
     ],
 )

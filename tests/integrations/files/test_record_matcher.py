@@ -662,6 +662,31 @@ def test_names_of_options_that_a_document_has(tmp_path: Path) -> None:
             assert matcher.unmet == ({"r.e.b", "m"} if is_numbered else {"r.e.b"})
 
 
+@pytest.mark.parametrize("bulk_after_bytes", [0, 2**62])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("csv", "n,m\n7,8\n"),
+        ("json", '{"n":7,"m":"8"}\n'),
+        ("json", '{"n":7,"m":"8","o":[{}]}\n'),
+        ("xml", "<r><n>7</n><m>8</m></r>"),
+    ],
+)
+def test_types_by_former_names(tmp_path: Path, kind: str, text: str, bulk_after_bytes: int) -> None:
+    """The same option would declare a type in XML, and be called misspelled in CSV and JSON."""
+    path = tmp_path / "file"
+    path.write_text(text)
+    below = "r." if kind == "xml" else ""
+    types = {f"{below}n": "epoch", f"{below}m": "text"}
+    options = ReadOptions(types=types, rename={f"{below}n": "at", f"{below}m": "b"}, time="at")
+    matcher = Matcher([parse("b = '8'")], options, bulk_after_bytes)  # type: ignore[list-item]
+    found = [each for outcome in matcher.file(path, kind, "f") for each in outcome.records]
+    assert [dict(each.record.notification.attributes) for each in found] == [  # type: ignore[union-attr]
+        {"at": datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC), "b": "8"}
+    ]
+    assert not matcher.unmet
+
+
 def test_entries_do_not_concern_json_lines(tmp_path: Path) -> None:
     """A line of several objects would be one record to the matcher, and two to the plain reader."""
     path = tmp_path / "lines.jsonl"

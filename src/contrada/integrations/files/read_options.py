@@ -179,12 +179,12 @@ class ReadOptions:
     general first. `pattern` is the regular expression of the format `lines`. `drop` lists names
     in records that become no attributes, nor do those below them (`agent`: also `agent.id`);
     `rename` gives other names to attributes. Both apply first, so all other options use the new
-    names. `zone` is the zone of times without one, such as `Europe/Rome`. `delimiter` and `quote`
-    are the characters of CSV; with an empty quote no character quotes. `strategy` names repeated
-    elements of a document (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet`
-    is an XSLT that is applied first, and `schema` the DTD, XML Schema or RELAX NG that documents
-    must conform to; an XML Schema also declares types. `limits` and `document_limits` bound the
-    readers.
+    names; but a type may be declared for the former name, too. `zone` is the zone of times without
+    one, such as `Europe/Rome`. `delimiter` and `quote` are the characters of CSV; with an empty
+    quote no character quotes. `strategy` names repeated elements of a document
+    (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
+    first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
+    Schema also declares types. `limits` and `document_limits` bound the readers.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -240,8 +240,12 @@ class ReadOptions:
                 raise errors.InputError("types", reason)
         for name in (*self.types, *self.rename.values()):
             check_user_name(name)
+        object.__setattr__(self, "types", self._types_by_new_names())
         if self.time is not None:
             check_user_name(self.time)
+            if self.time in self._former_names() - self.add.keys():
+                reason = f"found {self.time!r}, expected its new name {self.rename[self.time]!r}"
+                raise errors.InputError("time", reason)
         # Checks the attributes that every record gets.
         Notification.with_marks(self.add, self.marks)
         if self.time in self.add:
@@ -286,7 +290,25 @@ class ReadOptions:
     def names_expected(self) -> set[str]:
         """Returns the attributes in the options. If no record has one, it is likely misspelled."""
         named = {*self.types, *self.rename.values()} | ({self.time} if self.time else set())
-        return named - self.add.keys()
+        return named - self.add.keys() - self._former_names()
+
+    def _former_names(self) -> set[str]:
+        """Returns the names that no attribute has any more."""
+        return self.rename.keys() - {*self.rename.values()}
+
+    def _types_by_new_names(self) -> Mapping[str, str]:
+        """Returns the types, those of former names also by the new ones. Raises InputError for an
+        attribute with two types.
+        """
+        types, former_names = dict(self.types), self._former_names()
+        for former, name in self.rename.items():
+            kind = self.types.get(former)
+            if kind is None or former not in former_names:
+                continue
+            if types.setdefault(name, kind) != kind:
+                found = f"found {types[name]!r}, and {kind!r} by its former name {former!r}"
+                raise errors.InputError("types", f"attribute {name!r}: {found}; expected one type")
+        return types
 
     def names_checked(self) -> set[str]:
         """Returns the attributes that can make a record bad by their values."""
