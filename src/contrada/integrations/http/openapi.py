@@ -15,13 +15,9 @@ from typing import Any, Final, get_args
 import msgspec
 
 from contrada.delivery.queue_messages import PEEKED_MAX, QueuePage, QueueState
-from contrada.integrations.console.network_view import ForestQuestion, NetworkQuestion
-from contrada.integrations.console.playground import Trial
-from contrada.integrations.console.sender import DocumentAddress, PastedDocument
 from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.integrations.http.event_ingest import BATCH, STRUCTURED
 from contrada.integrations.http.push_service import SubscriptionRequest
-from contrada.integrations.http.question_stream import Question
 from contrada.net.wire.address import PATH_DEFAULT
 from contrada.service import WhenFull
 
@@ -33,10 +29,7 @@ _JSON: Final = "application/json"
 _STREAM: Final = "text/event-stream"
 _TEXT: Final = "text/plain"
 _REFERENCE: Final = "#/components/schemas/{name}"
-_TYPES: Final = (
-    *(DocumentAddress, ForestQuestion, NetworkQuestion, PastedDocument, Question),
-    *(QueuePage, QueueState, SubscriptionRequest, Trial),
-)
+_TYPES: Final = (QueuePage, QueueState, SubscriptionRequest)
 
 Schema = dict[str, Any]
 
@@ -76,7 +69,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         shown: Schema = {
             "operationId": f"{method.lower()} {path}",
             "summary": self.summary,
-            "tags": [path.split("/")[1] or "console"],
+            "tags": [path.split("/")[1]],
             "parameters": [*self.parameters],
             "responses": responses,
             "security": [] if self.is_open else [{"token": []}, {}],
@@ -179,11 +172,6 @@ _EVENT_HEADERS: Final = tuple(
 )
 
 
-def _console(summary: str, body: Schema, media: str = _JSON, **more: Any) -> Operation:
-    bodies, schema = {_JSON: body}, _text() if media == _STREAM else _ANY
-    return Operation(summary=summary, bodies=bodies, answers={media: schema}, **more)
-
-
 def _queue(summary: str, counted: str, *parameters: Schema, needs: str = _IN_DURABLE) -> Operation:
     return Operation(
         summary=summary,
@@ -204,10 +192,6 @@ def _websocket(summary: str, *parameters: Schema, is_open: bool = False) -> Oper
         is_open=is_open,
     )
 
-
-_TO_CONSOLE: Final = Operation(
-    summary="Redirect to the console.", status=HTTPStatus.TEMPORARY_REDIRECT, is_open=True
-)
 
 OPERATIONS: Final[dict[str, dict[str, Operation]]] = {
     "/events": {
@@ -364,53 +348,9 @@ OPERATIONS: Final[dict[str, dict[str, Operation]]] = {
     "/openapi.json": {
         "GET": Operation(summary="This document.", answers={_JSON: _ANY}, is_open=True)
     },
-    "/": {"GET": _TO_CONSOLE},
-    "/console": {"GET": _TO_CONSOLE},
-    "/console/": {
-        "GET": Operation(summary="The console.", answers={"text/html": _text()}, is_open=True)
-    },
-    "/console/types": {
-        "GET": Operation(summary="List types of events in filters.", answers={_JSON: _ANY})
-    },
-    "/console/network": {
-        "POST": _console(
-            "Show the network, and the way of a notification.",
-            _type(NetworkQuestion),
-            needs="`inspect`",
-        )
-    },
-    "/console/forest": {
-        "POST": _console(
-            "Show a part of the filters of a broker.", _type(ForestQuestion), needs="`inspect`"
-        )
-    },
-    "/console/trials": {"POST": _console("Try a filter with records.", _type(Trial))},
-    "/console/documents": {
-        "POST": _console("Show the notifications of a document.", _type(PastedDocument))
-    },
-    "/console/fetches": {
-        "POST": _console("Fetch a document.", _type(DocumentAddress), needs="`sinks`")
-    },
-    "/console/publications": {
-        "POST": Operation(
-            summary="Publish the notifications of a document.",
-            needs="`publish` for each notification",
-            bodies={_JSON: _type(PastedDocument)},
-            status=HTTPStatus.ACCEPTED,
-            answers={_JSON: _PUBLISHED},
-        )
-    },
-    "/console/questions": {
-        "POST": _console("Ask the sources a question.", _type(Question), _STREAM)
-    },
-    "/console/figures": {"POST": _console("Simulate a figure of gossip.", _ANY, _STREAM)},
-    "/console/groups": {
-        "GET": Operation(
-            summary="Show the groups of the process.", needs="`inspect`", answers={_JSON: _ANY}
-        )
-    },
 }
-"""Each operation of the port by path and method. Files below `/console/` are left out."""
+"""Each operation by path and method. Those of the console's pages change with them: they are left
+out."""
 
 
 def _schemas() -> Schema:
