@@ -18,11 +18,16 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parted(
-    text: str, places: list[int], *, quote: str = '"', absent: tuple[str, ...] = ()
+    text: str,
+    places: list[int],
+    *,
+    quote: str = '"',
+    absent: tuple[str, ...] = (),
+    ends: Any = None,
 ) -> tuple[list[Any], list[list[str | None]]]:
     """Which lines are doubtful, and the cells of each column of the others."""
-    data = np.frombuffer(text.encode() + BEHIND, dtype=np.uint8)
-    ends = np.flatnonzero(data[: -len(BEHIND)] == 10)
+    data = np.frombuffer(bytearray(text.encode() + BEHIND), dtype=np.uint8)
+    ends = np.flatnonzero(data[: -len(BEHIND)] == 10) if ends is None else ends
     columns = max(max(places) + 1, 1)
     spans = tuple(np.full((columns, len(ends)), -1, dtype=np.int64) for _ in range(2))
     is_doubtful = np.zeros(len(ends), dtype=bool)
@@ -53,7 +58,14 @@ LINES: dict[str, list[str | None] | None] = {
     '"a",b,"c"': ["a", "c"],
     '"a,x",b,"c"': ["a,x", "c"],
     '"",b,""': [None, None],
-    '"a""x",b,c': None,
+    '"a""x",b,c': ['a"x', "c"],
+    '"""",b,"""a"""': ['"', '"a"'],
+    '"a"""" longer than eight "",",b,"c"""': ['a"" longer than eight ",', 'c"'],
+    '"a"",b,c': None,
+    'a,b,"c""': None,
+    '"a"" ",b,"c" "d"': None,
+    '""",",,': ['",', None],
+    'a"",b,c': None,
     '"a"x,b,c': None,
     'a"x,b,c': None,
     '"a,b,c': None,
@@ -76,6 +88,25 @@ def test_cells_are_between_signs() -> None:
     for line, is_doubtful, found in zip(LINES, fallback, cells, strict=True):
         assert is_doubtful == (LINES[line] is None), line
         assert is_doubtful or found == LINES[line]
+
+
+def test_rows_may_have_several_lines() -> None:
+    """A cell would end at a line break within it, or a row at the break of an earlier line."""
+    rows = [
+        '"a\nb",b,"c\n\n"',
+        '"\n""",b,c',
+        "a,b,c",
+        "a,b\nc,d",
+        "a,b,c\n",
+        "a,b,c\nd",
+        '"a\n,b,c',
+    ]
+    ends = np.cumsum([len(each) + 1 for each in rows]) - 1
+    fallback, cells = parted(
+        "".join(f"{each}\n" for each in rows), [0, json_scanner.NOT_KEPT, 1], ends=ends
+    )
+    assert fallback == [False] * 3 + [True] * 4
+    assert cells[:3] == [["a\nb", "c\n\n"], ['\n"', "c"], ["a", "c"]]
 
 
 @pytest.mark.parametrize("size", range(20))

@@ -46,8 +46,8 @@ class FileLimits:
     """Bytes read line by line, while pyarrow is imported. Beyond it: batches are read."""
 
     fallback_share_max: float = 0.1
-    """Share of a block's lines that the batch reader leaves to the plain one. Beyond it: Arrow or
-    msgspec reads the block."""
+    """Share of a block's JSON lines that the kernel leaves to the plain reader. Beyond it: msgspec
+    reads the block."""
 
     packed_records_max: int = 4_096
     """Matched lines that are packed together. Beyond it: the next are packed separately."""

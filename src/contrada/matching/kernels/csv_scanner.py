@@ -1,10 +1,11 @@
 """Kernels that read lines of CSV: cells between delimiters, with or without quotes around them.
 
 They find the positions of cells, and cells that are plainly numbers, truth values or texts by the
-rules of `contrada.integrations.files.read_options`. Fallback rows are lines with other quotes than
-around whole cells, and those of too few or too many cells.
+rules of `contrada.integrations.files.read_options`. A row is a line, or several if cells contain
+line breaks. Fallback rows are those with other quotes than around whole cells or doubled within
+these, and those of too few or too many cells.
 
-As in `json_scanner`, each line ends with LF, and eight more bytes can be read behind the last one.
+As in `json_scanner`, each row ends with LF, and eight more bytes can be read behind the last one.
 """
 
 from contrada.matching.kernels import json_scanner
@@ -50,6 +51,43 @@ def is_absent(data: Bytes, begin: int, end: int, starts: Ints, texts: Bytes) -> 
 
 
 @kernel
+def moved(data: Bytes, at: int, begin: int, end: int) -> int:
+    """Moves bytes to a position before them, or theirs; returns the end of them there."""
+    if at != begin:
+        for place in range(begin, end):
+            data[at + place - begin] = data[place]
+    return at + end - begin
+
+
+@kernel
+def past_quoted(
+    data: Bytes, begin: int, row_end: int, sign: int, quote: int, base: int, marks: Marks
+) -> tuple[int, int, int, Marks]:
+    """The end of the text in a cell behind its first quote, and the position behind the last one;
+    then as `next_sign`. Doubled quotes become one, in place: bytes behind them move.
+
+    Without a last quote in the row, or with a text behind it, the position is that of the row's
+    beginning or end, where no cell ends.
+    """
+    end = begin
+    last, base, marks = next_sign(data, base, marks, sign, quote)
+    while last < row_end:
+        if data[last] == quote:
+            after, base, marks = next_sign(data, base, marks, sign, quote)
+            if after != last + 1:
+                return end, begin - 1, base, marks
+            if data[after] != quote:
+                end = moved(data, end, begin, last)
+                data[end] = quote  # Readers of cells stop there.
+                return end, after, base, marks
+            end = moved(data, end, begin, after)
+            begin = after + 1
+            last = after
+        last, base, marks = next_sign(data, base, marks, sign, quote)
+    return end, begin - 1, base, marks
+
+
+@kernel
 def note_cells(
     data: Bytes,
     line: int,
@@ -62,8 +100,8 @@ def note_cells(
     begins: Grid,
     lasts: Grid,
 ) -> bool:
-    """Stores the cells of a line; False for a fallback row."""
-    other = sign if quote == NO_QUOTE else quote
+    """Stores the cells of a row; False for a fallback row."""
+    other, end = sign if quote == NO_QUOTE else quote, ends[line]
     base = at = ends[line - 1] + 1 if line else 0
     marks = sign_marks(data, base, sign, other)
     for cell in range(len(places)):
@@ -72,15 +110,8 @@ def note_cells(
         after = last
         if last == at and data[at] == quote:
             begin = at + 1
-            last, base, marks = next_sign(data, base, marks, sign, other)
-            while data[last] == sign:
-                last, base, marks = next_sign(data, base, marks, sign, other)
-            if data[last] != quote:
-                return False
-            after, base, marks = next_sign(data, base, marks, sign, other)
-            if after != last + 1:
-                return False
-        if data[after] != (sign if cell < len(places) - 1 else 0x0A):
+            last, after, base, marks = past_quoted(data, begin, end, sign, quote, base, marks)
+        if after != end if cell == len(places) - 1 else data[after] != sign:
             return False
         place = places[cell]
         if place >= 0:
