@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
+from typing import ClassVar
 
 import pytest
 
 from contrada.delivery.store import Damaged, Extent, LogRecord
 from contrada.errors import StoreError, StoreFullError
 from contrada.service.stores import table_store
+from contrada.service.stores.sqlite_store import SqliteStore
 from contrada.service.stores.store_location import open_store
 from contrada.service.stores.table_store import TableStore
 from tests.delivery.stores import StoreMachine
@@ -73,6 +75,7 @@ TestPostgresStore = pytest.mark.slow(needs_postgres(PostgresStoreMachine.TestCas
 
 WRITER = """
 import sys
+from contrada.service.stores.sqlite_store import SqliteStore
 from contrada.service.stores.store_location import open_store
 store = open_store(sys.argv[1])
 number = 0
@@ -107,6 +110,7 @@ def test_what_was_synced_survives_a_kill(place: Place) -> None:
 OPENER = """
 import sys
 from contrada.errors import StoreError
+from contrada.service.stores.sqlite_store import SqliteStore
 from contrada.service.stores.store_location import open_store
 try:
     open_store(sys.argv[1])
@@ -221,6 +225,26 @@ def test_what_waits_is_bounded(store: TableStore, monkeypatch: pytest.MonkeyPatc
         store.append("a", [b"123"], 1)
     store.sync()
     assert store.append("a", [b"123"], 1) == 2
+
+
+def test_what_waits_is_counted_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    """An append beside the end of a write would be counted for ever, or never."""
+
+    class Watched(SqliteStore):
+        """A store that notes whether its lock is held at each change of the count."""
+
+        changes: ClassVar[list[bool]] = []
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "_waiting_bytes" and hasattr(self, "_changing"):
+                self.changes.append(self._changing.locked())
+            super().__setattr__(name, value)
+
+    store = Watched(tmp_path / "store.db")
+    store.append("a", [b"1"], 1)
+    store.sync()
+    store.close()
+    assert store.changes == [True, True]
 
 
 def test_any_name_may_be_a_name(place: Place, store: TableStore) -> None:

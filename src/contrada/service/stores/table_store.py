@@ -381,8 +381,8 @@ class TableStore(ABC):
                 group = self._sealed[0]
                 self._write(group)
                 self._sealed.popleft()
-                self._waiting_bytes -= group.bytes
                 with self._changing:
+                    self._waiting_bytes -= group.bytes
                     for of in group.heads.values():
                         del of.rows[: group.appended.get(of.number, 0)]
 
