@@ -48,11 +48,12 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         super()._run_once()  # type: ignore[misc]
 
 
-def on_jumping_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """The test as an ordinary function, which waits for no clock."""
+def on_jumping_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """The test as an ordinary function, which waits for no clock: its own work takes no time."""
 
-    def run() -> None:
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
         with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-            runner.run(test())
+            runner.run(test(*args, **kwargs))
 
     return run

@@ -29,7 +29,7 @@ from contrada.net.wire.message_codec import encode_publish
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import ENTRY_BYTES
-from tests.asynchronous import on_loop, until
+from tests.asynchronous import on_jumping_loop, until
 from tests.matching.engines import needs_native
 from tests.net.costly import Desk
 from tests.net.requests import frames_in, subscribe, unsubscribe
@@ -113,7 +113,7 @@ def sizes_of(encodings: Sequence[bytes]) -> list[int]:
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_a_bundle_is_forwarded_as_it_arrived() -> None:
     """Each notification of a batch would cost steps of its own, or would be another one."""
     clients = Clients(MANY)
@@ -127,7 +127,7 @@ async def test_a_bundle_is_forwarded_as_it_arrived() -> None:
 
 @needs_native
 @pytest.mark.parametrize("seed", range(20))
-@on_loop
+@on_jumping_loop
 async def test_credit_is_kept_within_a_bundle(seed: int) -> None:
     """A reader would get more than it has granted, or less, or in another order."""
     chance = Random(seed)
@@ -148,7 +148,7 @@ async def test_credit_is_kept_within_a_bundle(seed: int) -> None:
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_a_bundle_and_a_lone_notification_keep_their_order() -> None:
     """The later one would overtake those that are held as a bundle."""
     clients = Clients(0)
@@ -158,7 +158,7 @@ async def test_a_bundle_and_a_lone_notification_keep_their_order() -> None:
     assert await clients.delivered(MANY) == clients.encodings
 
 
-@on_loop
+@on_jumping_loop
 async def test_a_lone_notification_passes_an_empty_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would be counted in and out of a queue, and written after a second pass."""
     clients, changes = Clients(MANY), list[int]()
@@ -175,7 +175,7 @@ async def test_a_lone_notification_passes_an_empty_queue(monkeypatch: pytest.Mon
     assert sum(clients.broker.latencies.counts().values()) == 2
 
 
-@on_loop
+@on_jumping_loop
 async def test_those_behind_the_first_of_a_turn_share_a_frame() -> None:
     """A publisher that sends many single requests at once would cost a frame and a write each."""
     clients = Clients(MANY)
@@ -186,7 +186,7 @@ async def test_those_behind_the_first_of_a_turn_share_a_frame() -> None:
     assert [each for some in found for each in some] == clients.encodings
 
 
-@on_loop
+@on_jumping_loop
 async def test_nothing_passes_those_that_wait() -> None:
     """A notification would overtake an earlier one, exceed the credit, or fill a paused socket."""
     clients = Clients(1)
@@ -205,7 +205,7 @@ async def test_nothing_passes_those_that_wait() -> None:
     assert [type(each) for each in clients.frames()] == [Offers, Delivery]
 
 
-@on_loop
+@on_jumping_loop
 async def test_what_is_not_encoded_is_queued() -> None:
     """Its reader would get no bytes as a notification, and end the connection."""
     clients = Clients(MANY)
@@ -214,7 +214,7 @@ async def test_what_is_not_encoded_is_queued() -> None:
     assert not clients.queue.take_whole((Notification({"n": 1}),))
 
 
-@on_loop
+@on_jumping_loop
 async def test_a_long_notification_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of the queues and of a client's bytes would not apply to it."""
     clients, changes = Clients(MANY), list[int]()
@@ -225,7 +225,7 @@ async def test_a_long_notification_is_queued(monkeypatch: pytest.MonkeyPatch) ->
     assert changes == [sizes_of(clients.encodings)[0], -sizes_of(clients.encodings)[0]]
 
 
-@on_loop
+@on_jumping_loop
 async def test_a_fault_of_the_reader_does_not_end_the_publisher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -244,7 +244,7 @@ async def test_a_fault_of_the_reader_does_not_end_the_publisher(
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_a_small_part_does_not_keep_its_message() -> None:
     """A slow reader of few notifications would hold memory that is not counted."""
     clients = Clients(0)
@@ -257,7 +257,7 @@ async def test_a_small_part_does_not_keep_its_message() -> None:
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_only_the_matching_part_is_delivered() -> None:
     """Neighbours in the message would be delivered to a reader that did not ask for them."""
     clients = Clients(MANY, filters="n >= 20 and n < 90")
@@ -266,7 +266,7 @@ async def test_only_the_matching_part_is_delivered() -> None:
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_bundles_of_an_ended_subscription_are_counted() -> None:
     """Notifications would be lost uncounted, or hold the broker's memory for ever."""
     clients = Clients(20 * ENTRY_BYTES)
@@ -281,7 +281,7 @@ async def test_bundles_of_an_ended_subscription_are_counted() -> None:
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_a_full_queue_of_bundles_drops_its_oldest() -> None:
     """A reader that asks for the latest would get the first, or a queue would grow without end."""
     clients = Clients(0, "drop-oldest")
@@ -294,7 +294,7 @@ async def test_a_full_queue_of_bundles_drops_its_oldest() -> None:
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_a_reader_that_asked_for_it_is_cut_off() -> None:
     """The subscription would go on with a gap."""
     clients = Clients(0, "disconnect")
@@ -305,7 +305,7 @@ async def test_a_reader_that_asked_for_it_is_cut_off() -> None:
 
 
 @needs_native
-@on_loop
+@on_jumping_loop
 async def test_a_publisher_waits_for_room_behind_bundles() -> None:
     """A publisher would outrun its readers, whose notifications would be dropped."""
     clients = Clients(0)
