@@ -4,8 +4,11 @@ from typing import Any, Final
 
 import pytest
 
-from contrada.errors import InvalidValueError
-from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern
+from contrada.errors import InvalidValueError, LimitError
+from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, Product
+from contrada.model.algebra.product import product_meets
+from contrada.model.languages.work_budget import Work
+from contrada.routing import interest_forwarder
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_limits import RouterLimits
@@ -141,6 +144,33 @@ def test_subscriptions_follow_advertisements() -> None:
     *_, withdrawn = effects_of(router, L, Unadvertise("1"))
     assert isinstance(withdrawn, Send)
     assert (withdrawn.to, type(withdrawn.message)) == (L, Unsubscribe)
+
+
+def test_comparisons_with_advertisements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many subscriptions at a server that knows many advertisements would hold its loop."""
+    router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
+    for number in range(100):
+        effects_of(router, L, Advertise(str(number), Advertisement({"a": -number})))
+    compared = [0]
+
+    def counted(p: Product, q: Product) -> bool:
+        compared[0] += 1
+        return product_meets(p, q)
+
+    monkeypatch.setattr(interest_forwarder, "product_meets", counted)
+    filters = {str(number): Filter({"a": number}) for number in range(1, 11)}
+    with pytest.raises(LimitError), Work("REQUEST_WORK_MAX", 1_500):
+        router.subscribe_each(ANN, filters, 0)
+    assert (compared, router.knows(ANN)) == ([0], False), "each may be compared alone"
+    with Work("REQUEST_WORK_MAX", 1_500):
+        asked = Received(ANN, Subscribe("s", FilterSet(filters.values())))
+        effects = router.handle(asked, 0)
+    sent = [each.message for each in effects if isinstance(each, Send)]
+    assert 500 <= compared[0] <= 750, "two steps for each, beside those of the entry"
+    assert [each.filters for each in sent if isinstance(each, Subscribe)], "they may match"
+    with Work("REQUEST_WORK_MAX", 15_000):
+        assert router.subscribe_each(BOB, {"t": Filter("a = 11")}, 0) == []
+    router.validate()
 
 
 def test_a_repeated_message_changes_nothing() -> None:

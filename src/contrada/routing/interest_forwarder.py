@@ -24,7 +24,8 @@ from typing import Any, Final, TypeVar
 from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
-from contrada.model.languages.work_budget import spend
+from contrada.model.languages.decision import safe_answers
+from contrada.model.languages.work_budget import Exhausted, spend
 from contrada.routing import router_messages as messages
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_limits import RouterLimits
@@ -48,6 +49,9 @@ from contrada.routing.tables.interest_table import InterestTable
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, entry_work, form_of
 
 EVERYTHING: Final = Filter({})
+
+_MEETING_WORK: Final = 2
+"""Steps of work to compare a filter with an advertisement."""
 
 _IMPLIED: Final = ""
 """The identity of a parent's implied registrations: it receives and may publish everything."""
@@ -109,6 +113,7 @@ class InterestForwarder:
         self.changed_offers: list[Node[Offer]] | None = None
         """The changed advertisements, if the router reports offers."""
         self._reported_offers: set[Hashable] = set()
+        self._has_guessed = False  # Filters may be forwarded that match no advertisement.
         self._topology = topology
 
     # --- subscriptions ------------------------------------------------------------------------
@@ -136,6 +141,8 @@ class InterestForwarder:
         Raises RefusedError.
         """
         spend(entry_work(filters.values()))  # First: it must not stop halfway.
+        if self.uses_advertisements:  # Each alone has the budget to be compared with all.
+            spend(_MEETING_WORK * len(filters) * len(self.offers.poset))
         for each in filters.values():
             if each.is_empty:
                 raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(each))
@@ -177,15 +184,21 @@ class InterestForwarder:
         return {next_hop for next_hop, source in sources.items() if source in able}
 
     def _may_match_offers(self, source: Neighbour | NextHop, node: Node[Filter]) -> bool:
-        """Whether a filter may match an advertisement from there."""
+        """Whether a filter may match an advertisement from there. Beyond a budget it may."""
         offers = self.offers
-        return any(
-            product_meets(offer.product, node.product)
-            for next_hop in (
-                [source] if isinstance(source, NextHop) else offers.registrations.next_hops(source)
-            )
-            for offer in offers.nodes(next_hop)
+        sources = (
+            [source] if isinstance(source, NextHop) else offers.registrations.next_hops(source)
         )
+        for offer in chain.from_iterable(map(offers.nodes, sources)):
+            try:
+                spend(_MEETING_WORK)
+            except Exhausted as exhausted:  # Never passed on: routing must not stop halfway.
+                safe_answers.add(f"meets: {exhausted.work.limit}")
+                self._has_guessed = True
+                return True
+            if product_meets(offer.product, node.product):
+                return True
+        return False
 
     def forwarded_at(self) -> list[ForwardedAt]:
         """Returns the counts of filters for each next hop, in order. Cost: the next hops."""
@@ -376,7 +389,9 @@ class InterestForwarder:
         for table in self.tables:
             table.validate()
         for node in self.subscriptions.poset:
-            assert node.wanted == self._next_hops(node), f"{node.product} is wanted elsewhere"
+            needed = self._next_hops(node)
+            is_right = needed <= node.wanted if self._has_guessed else needed == node.wanted
+            assert is_right, f"{node.product} is wanted elsewhere"
         wanted = Counter(chain.from_iterable(node.wanted for node in self.subscriptions.poset))
         assert wanted == self._wanted, "the counts of wanted filters differ"
         if self.merging is None:
