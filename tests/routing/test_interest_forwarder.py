@@ -173,6 +173,24 @@ def test_comparisons_with_advertisements_are_bounded(monkeypatch: pytest.MonkeyP
     router.validate()
 
 
+def test_a_spent_budget_stops_no_update_halfway() -> None:
+    """A subscription would be refused, and its filter stay in the tables for ever."""
+    outcomes = set()
+    for steps in range(20, 1_000, 20):
+        router = router_with(*PEERS)
+        asked = Filter(f"@publisher prefix 'p' and b matches 'a{steps}.*b.*c'")
+        is_refused = False
+        try:
+            with Work("REQUEST_WORK_MAX", steps):
+                router.handle(Received(ANN, Subscribe("s", asked)), 0)
+        except LimitError:
+            is_refused = True
+        router.validate()
+        assert router.knows(ANN) != is_refused
+        outcomes.add(is_refused)
+    assert outcomes == {False, True}
+
+
 def test_a_repeated_message_changes_nothing() -> None:
     """A repeated message would be refused, or counted as two."""
     router = router_with((L, Role.PEER), strategy=Strategy.ADVERTISEMENTS)

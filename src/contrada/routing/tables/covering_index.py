@@ -28,6 +28,8 @@ from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.line import TEXT_START
 from contrada.model.domains.values import ABSENT, Key, is_system_name, value_of
+from contrada.model.languages.decision import safe_answers
+from contrada.model.languages.work_budget import Exhausted
 
 Example: TypeAlias = Mapping[str, Key]
 
@@ -176,9 +178,16 @@ class OfferCoveringIndex(CoveringIndex):
 
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
-    """Returns the example as a notification; as a plain mapping, which is faster, if possible."""
+    """Returns the example as a notification; as a plain mapping, which is faster, if possible.
+
+    None if the budget of the request is spent, which must not stop an update of tables halfway.
+    """
     if any(map(is_system_name, example)):
-        return witness(product)
+        try:
+            return witness(product)
+        except Exhausted:
+            safe_answers.add("witness")
+            return None
     return {name: value_of(key) for name, key in example.items() if key[0] != ABSENT}
 
 
