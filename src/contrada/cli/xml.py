@@ -128,9 +128,9 @@ class _Rendering:
 def render(sources: tuple[str, ...], format_name: str | None, **given: Any) -> None:
     """Print the notifications of documents, one line of JSON each.
 
-    Standard error lists the repeated elements, with the largest number in one place; other
-    documents may have more. The exit status is 2 if a document or an entry could not be read; the
-    others are printed.
+    Standard error lists the repeated elements of the notifications, with the largest number in one
+    place; other documents may have more. The exit status is 2 if a document or an entry could not
+    be read; the others are printed.
 
     \b
     contrada xml render alerts.atom --entries entry

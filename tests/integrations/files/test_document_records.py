@@ -73,6 +73,18 @@ def test_a_broken_entry_costs_no_other(
     assert all(each.notification["feed.updated"] == 2013 for each in records)
 
 
+@pytest.mark.parametrize("broken", [b"<entry a=1/>", b'<entry a="1" a="2"/>', b"<entry no:a='1'/>"])
+@pytest.mark.parametrize("before", [b"", b"<entry/>", b"<entry><id>0</id></entry>\n"])
+@pytest.mark.parametrize("behind", [b"", b"<entry/>", b"<entry><id>9</id></entry>", b"<updated/>"])
+def test_a_broken_empty_entry_costs_no_other(broken: bytes, before: bytes, behind: bytes) -> None:
+    """An entry without an end tag would be one with the entry behind it, and cost both."""
+    kept = FEED.replace(b'<entry n="3"/>', before + behind)
+    records, (bad,) = read(FEED.replace(b'<entry n="3"/>', before + broken + behind))
+    assert records == read(kept)[0]
+    assert bad.line == 6 + before.count(b"\n")
+    assert bad.text == broken.decode()
+
+
 @pytest.mark.parametrize("cut", [b"</feed>", b"eed>\n", b"/feed>", b"\n</feed>"])
 def test_a_document_that_ends_too_early(cut: bytes) -> None:
     """Else a feed that was cut in transit would be lost as a whole, or look complete."""

@@ -221,6 +221,21 @@ def test_repetition_is_reported_for_pieces_too() -> None:
         assert renderer.repeated == expected, strategy
 
 
+OUTSIDE = (
+    b"<r><p><u>1</u></p><p/><o/><o/><l>1</l><l>2</l>"
+    b"<g><e><a>1</a><a>2</a></e></g><g><e/><e/></g></r>"
+)
+
+
+@pytest.mark.parametrize("strategy", ["multi", "last", "split", "index", "daemon"])
+def test_repetition_outside_of_entries_is_not_reported(strategy: str) -> None:
+    """Else names that no notification has would be reported, but of a large document not."""
+    for content in (OUTSIDE, Trickle(OUTSIDE, 7)):
+        renderer = Renderer(ReadOptions(strategy=strategy, entries="e"))
+        list(renderer.render(content))  # type: ignore[arg-type]
+        assert renderer.repeated == {"r.l": 2, "r.g.e.a": 2, "r.g.e": 2}
+
+
 def test_elements_around_one_entry_are_not_those_of_others() -> None:
     """Else an entry behind one with an odd name around it would have the attributes of that one."""
     odd = b"o." * DOCUMENT_DEPTH_MAX + b"o"

@@ -58,7 +58,8 @@ class Renderer:
         self._keeps = is_escaping(self.options.strategy)
         self._report = DocumentReport()
         self.repeated = self._report.repeated
-        """The largest number of same-named children of one parent, by the path to them."""
+        """The largest number of same-named children of one parent, by the path to them; with
+        `entries` only of those that an entry has, or gets from the elements around it."""
         self.lost = self._report.lost
         """The number of values that the strategy `last` omitted, by name."""
         self._walk = Walk(self._keeps, self._report.repeated, self.options.document_limits)
