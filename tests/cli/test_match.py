@@ -305,6 +305,10 @@ def test_what_is_named_and_nowhere_found_is_said(tmp_path: Path) -> None:
     assert result.exit_code == 3
     assert result.stderr == "contrada: error: no record has 'dleay', which an option names\n"
     assert len(result.stdout.splitlines()) == 4
+    result = match(tmp_path, "a.csv", "b.jsonl", "--rename", "dleay=late")
+    assert result.exit_code == 3
+    lack = "no record has 'dleay', which an option renames to 'late'"
+    assert result.stderr == f"contrada: error: {lack}\n"
     result = match(tmp_path, "c.xml", "--entries", "f")
     assert result.exit_code == 3
     assert result.stderr.endswith("c.xml: found no entry 'f'\n")

@@ -70,6 +70,11 @@ def test_the_nearest_cause_of_a_failure(wanted: str, value: Any, cause: str) -> 
     [
         (["Price", "pride"], "'price' is absent, there is 'Price'"),
         (["prise"], "'price' is absent, there is 'prise'"),
+        (["o.x.Price", "prise", "o.price"], "'price' is absent, there is 'o.price' or 'o.x.Price'"),
+        (
+            [f"o.{n}.price" for n in "4321"],
+            "'price' is absent, there is 'o.1.price' or 'o.2.price' or 'o.3.price'",
+        ),
         (["quantity"], "'price' is absent"),
         ([], "'price' is absent"),
     ],

@@ -244,9 +244,7 @@ class _MatchReport:
         if reading.entries:
             self.unmet += [f"{each}: found no entry {reading.entries!r}" for each in self.empty]
         if self.read:
-            self.unmet += [
-                f"no record has {name!r}, which an option names" for name in sorted(matcher.unmet)
-            ]
+            self.unmet += map(reading.lack_of, sorted(matcher.unmet))
 
     def end(self, *, as_json: bool) -> None:
         if self._quiet and as_json:

@@ -205,10 +205,10 @@ def _run(
         return
     if asked.report:
         write_report(summary, asked.report)
-    _print_summary(summary, as_json=as_json)
+    _print_summary(summary, described, as_json=as_json)
 
 
-def _print_summary(summary: "PipelineSummary", *, as_json: bool) -> None:
+def _print_summary(summary: "PipelineSummary", described: "Pipeline", *, as_json: bool) -> None:
     """Prints a summary; exits with EXIT_UNMET if it has problems."""
     if as_json:
         click.echo(msgspec.json.encode(summary).decode())
@@ -218,7 +218,7 @@ def _print_summary(summary: "PipelineSummary", *, as_json: bool) -> None:
         click.echo(f"matches and quarantine: {summary.output}")
     for missing in summary.missing:
         click.echo(f"without a match: {missing}", err=True)
-    _exit_with_problems([*_problems(summary)])
+    _exit_with_problems([*_problems(summary, described)])
 
 
 def _exit_with_problems(problems: list[str]) -> None:
@@ -228,16 +228,17 @@ def _exit_with_problems(problems: list[str]) -> None:
         raise click.exceptions.Exit(EXIT_UNMET)
 
 
-def _problems(summary: "PipelineSummary") -> Iterator[str]:
+def _problems(summary: "PipelineSummary", described: "Pipeline") -> Iterator[str]:
     """Yields problems of results that the pipeline's author likely did not intend."""
+    readings = {each.name: each.reading for each in described.sources}
     yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
         if not each.read and (each.bad or summary.mode == "batch"):
             yield f"{each.source}: " + (
                 f"all {each.bad} records are bad" if each.bad else "found no record"
             )
-        for name in each.unmet:
-            yield f"{each.source}: no record has {name!r}, which an option names"
+        for lack in map(readings[each.source].lack_of, each.unmet):
+            yield f"{each.source}: {lack}"
 
 
 @contextmanager

@@ -75,8 +75,10 @@ def test_an_empty_file_is_malformed() -> None:
 
 def test_header_errors_name_the_column() -> None:
     """The one line about the file would not name the faulty column."""
-    with pytest.raises(ParseError, match="'a' twice"):
+    with pytest.raises(ParseError, match="'a' twice, expected"):
         CsvRows("a,a", ReadOptions())
+    with pytest.raises(ParseError, match=r"'a' twice \('a' and 'b'\), expected"):
+        CsvRows("a,c,b", ReadOptions(rename={"b": "a"}))
     with pytest.raises(InvalidNameError) as caught:
         CsvRows("a,@id", ReadOptions())
     assert caught.value.name == "@id"

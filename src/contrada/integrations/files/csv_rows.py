@@ -60,7 +60,11 @@ class CsvRows:
                 raise ParseError(1, 1, f"column {number} without a name", "one")
             check_user_name(name)
             if name in known:
-                raise ParseError(1, 1, f"the column {name!r} twice", "different names")
+                found = f"the column {name!r} twice"
+                if options.rename:
+                    same = (cell for cell in cells if options.attribute(cell) == name)
+                    found += f" ({' and '.join(map(repr, same))})"
+                raise ParseError(1, 1, found, "different names")
             known.add(name)
 
     def is_blank(self, line: str) -> bool:

@@ -292,6 +292,13 @@ class ReadOptions:
         named = {*self.types, *self.rename.values()} | ({self.time} if self.time else set())
         return named - self.add.keys() - self._former_names()
 
+    def lack_of(self, name: str) -> str:
+        """Returns a sentence about an expected name that no record has."""
+        former = " or ".join(repr(each) for each, new in self.rename.items() if new == name)
+        if former:
+            return f"no record has {former}, which an option renames to {name!r}"
+        return f"no record has {name!r}, which an option names"
+
     def _former_names(self) -> set[str]:
         """Returns the names that no attribute has any more."""
         return self.rename.keys() - {*self.rename.values()}

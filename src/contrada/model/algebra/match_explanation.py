@@ -34,6 +34,9 @@ from contrada.model.domains.values import (
     value_of,
 )
 
+SIMILAR_MAX: Final = 3
+"""Similar names that are suggested, without those that differ by case. Beyond it: none."""
+
 SIMILARITY: Final = 0.75
 """Least `difflib` ratio of similar names: one letter of four, or two of eight, may differ."""
 
@@ -127,13 +130,20 @@ def explain_match(
 
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Returns the known names that differ by case, else those that differ by few letters."""
+    """Returns the known names that differ by case, else the shortest that end in the name, behind a
+    dot, else those that differ by few letters.
+    """
     folded: dict[str, list[str]] = {}
     for each in known:
         folded.setdefault(each.casefold(), []).append(each)
-    near = difflib.get_close_matches(name.casefold(), folded, cutoff=SIMILARITY)
-    by_case = folded.get(name.casefold())
-    return by_case or [each for found in near for each in folded[found]]
+    asked = name.casefold()
+    if by_case := folded.get(asked):
+        return by_case
+    inner = sorted((len(each), each) for each in folded if each.endswith(f".{asked}"))
+    near = [each for _, each in inner[:SIMILAR_MAX]] or difflib.get_close_matches(
+        asked, folded, SIMILAR_MAX, SIMILARITY
+    )
+    return [each for found in near for each in folded[found]]
 
 
 def asked_domains(of: ValueSet) -> list[int]:
