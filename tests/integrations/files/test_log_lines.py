@@ -141,6 +141,15 @@ def test_named_groups_are_attributes() -> None:
             ReadOptions(pattern=wrong)
 
 
+def test_names_that_are_renamed_to_one() -> None:
+    """The last of them would silently replace the others, which JSON keeps as several values."""
+    names = {"user": "host", "method": "path", "ident": "host", "referer": "bytes"}
+    found = made("access", ACCESS.replace("/a b.gif", "/a"), rename=names)
+    assert found["host"] == ("127.0.0.1", "frank")
+    assert found["path"] == ("/a", "GET")
+    assert found["bytes"] == (2326, "http://www.example.com/start.html")
+
+
 @pytest.mark.parametrize(
     ("form", "line", "reason"),
     [
