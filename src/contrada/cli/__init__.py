@@ -37,7 +37,7 @@ COMMANDS = {
     "bridge": ("contrada.cli.bridge:bridge", "Bridge AMQP, Kafka, MQTT, NATS or Redis."),
     "mqtt": ("contrada.cli.mqtt:mqtt", "Former name of `bridge mqtt`."),
     "xml": ("contrada.cli.xml:xml", "Send and receive documents."),
-    "pipeline": ("contrada.cli.pipeline:pipeline", "Run a pipeline on Spark."),
+    "pipeline": ("contrada.cli.pipeline:pipeline", "Run a pipeline over files and tables."),
     "spark": ("contrada.cli.spark:spark", "Run a cluster of Spark here."),
     "simulate": ("contrada.cli.simulate:simulate", "Simulate networks of brokers."),
     "help": ("contrada.cli.manual:manual", "Print a page of the documentation."),

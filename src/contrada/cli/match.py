@@ -105,8 +105,8 @@ def match(
     repeated element of it, or of an array in a JSON document (json, and geojson, which needs it). A
     log is read line by line: --format access, syslog, journald, or lines with --pattern; the first
     line of a .log tells which. A record of evtx, an event log of Windows, is an event. Files that
-    end in .gz, .bz2, .xz or .zst are unpacked. The file `-` is standard input, and needs --format.
-    Each match is one line of JSON.
+    end in .gz, .bz2, .xz or .zst are unpacked. The file `-` is standard input, which is read as it
+    is, and needs --format. Each match is one line of JSON.
 
     --strategy chooses the treatment of repeated elements of a document: `contrada help documents`.
 

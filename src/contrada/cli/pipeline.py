@@ -44,7 +44,7 @@ others; the report lists them.
 
 @click.group()
 def pipeline() -> None:
-    """Pipelines on Spark: files to notifications, matches and quarantine."""
+    """Pipelines: files and tables to matches and quarantine; small ones without Spark."""
 
 
 @pipeline.command()

@@ -105,7 +105,7 @@ def test_an_array_in_a_document_is_read_by_its_name() -> None:
         (QUAKES, "features", "expected an array at 'features'"),
         (QUAKES, "type", "found a JSON string at 'type', expected an array"),
         (QUAKES, "type.x", "no such member"),
-        (b'{"a": [\n 1,\n }', "a", "found '}', expected value"),
+        (b'{"a": [\n 1,\n }', "a", "found '}', expected a JSON value"),
         (b'{"a": [\n NaN]}', "a", "found NaN, expected JSON"),
         (b"\xff", "a", "expected"),
         (b"{}", ".", "found a JSON object at '.', expected an array"),

@@ -224,7 +224,9 @@ def decode_value(line: str) -> Any:
     except json.JSONDecodeError as error:
         found = repr(line[error.pos]) if error.pos < len(line) else "the end of the line"
         expected = error.msg.removeprefix("Expecting ")
-        if expected == error.msg:
+        if expected == "value":
+            expected = "a JSON value"
+        elif expected == error.msg:
             expected = f"one JSON object ({error.msg.lower()})"
         raise ParseError(error.lineno, error.colno, found, expected) from None
     except LiteralError as error:  # The first such literal outside of texts.
