@@ -17,6 +17,7 @@ from time import process_time
 from typing import Any, Final
 
 from bench.harness import Measurement, figure
+from bench.java import bench_session
 from contrada.integrations.files import Matcher, ReadOptions
 from contrada.matching.index import Index
 from contrada.model import parse
@@ -204,9 +205,7 @@ def run_pairs(session: Any, folders: list[Path], count: int) -> list[list[tuple[
     workload="all flights, five subscriptions, local[2], to Parquet; processor time of all of it",
 )
 def pipeline_on_spark() -> Measurement:
-    from contrada.integrations.spark.spark_session import spark_session
-
-    with flights() as folder, spark_session(2) as session:
+    with flights() as folder, bench_session() as session:
         pairs = [pair for (pair,) in run_pairs(session, [folder], SAMPLES)]
     return Measurement([a for a, _ in pairs], "plain Spark SQL", [b for _, b in pairs])
 
@@ -219,9 +218,7 @@ def pipeline_on_spark() -> Measurement:
     ratio_at_most=1 / 1.5,
 )
 def row_on_spark() -> Measurement:
-    from contrada.integrations.spark.spark_session import spark_session
-
-    with flights() as folder, spark_session(2) as session:
+    with flights() as folder, bench_session() as session:
         head, _, rows = (folder / "flights.csv").read_text().partition("\n")
         many = folder / "many"
         many.mkdir()

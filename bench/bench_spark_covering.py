@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.harness import Measurement, figure
+from bench.java import bench_session
 from bench.matching_workloads import Workload, compared, mixed, three_constraints
 from contrada.integrations.spark import covering
-from contrada.integrations.spark.spark_session import spark_session
 from contrada.model.algebra.simplification import simplify
 from contrada.model.codec import to_msgpack
 
@@ -41,7 +41,7 @@ def _folder() -> Path:
 def _session() -> SparkSession:
     stack = ExitStack()
     atexit.register(stack.close)
-    session = stack.enter_context(spark_session(2, "bench"))
+    session = stack.enter_context(bench_session())
     session.range(2).mapInArrow(lambda batches: batches, "id bigint").count()
     return session
 

@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from bench.harness import Measurement, figure
+from bench.java import bench_session
 from contrada.integrations.spark import Base, match
-from contrada.integrations.spark.spark_session import spark_session
 from contrada.model import Filter
 from contrada.model.algebra import sets
 
@@ -50,7 +50,7 @@ def _folder() -> Path:
 def _session() -> SparkSession:
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(spark_session(2, "bench"))
+    return stack.enter_context(bench_session())
 
 
 @cache

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.harness import Measurement, figure
+from bench.java import bench_session
 
 BATCHES: Final = 4
 ROWS: Final = 500_000
@@ -77,10 +78,9 @@ def noop(matches: Any, _batch: int) -> None:
 def measured(keys: int, peer: str) -> Measurement:
     """Returns the median rows per second of the batches, beside a peer."""
     from bench.spark_peers import two_steps
-    from contrada.integrations.spark.spark_session import spark_session
     from contrada.integrations.spark.transforms.detection import detect_stream
 
-    with tempfile.TemporaryDirectory() as name, spark_session(2, "bench") as session:
+    with tempfile.TemporaryDirectory() as name, bench_session() as session:
         session.conf.set(*STATE_STORE)
         folder = Path(name)
         write(folder / "in", keys)

@@ -21,11 +21,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from bench.bench_records import PEER_ROWS, TYPES, flights, processor_s
 from bench.bench_spark_matching import _identity, _uncompiled
 from bench.harness import Measurement, figure
+from bench.java import bench_session
 from contrada.integrations.files import ReadOptions
 from contrada.integrations.spark import Base
 from contrada.integrations.spark.pipeline.pipeline_description import Source
 from contrada.integrations.spark.pipeline.source_outcomes import outcomes
-from contrada.integrations.spark.spark_session import spark_session
 from contrada.model import Filter
 from contrada.model.algebra import sets
 
@@ -60,7 +60,7 @@ def _folder() -> Path:
 
 @cache
 def _session() -> SparkSession:
-    return _stack().enter_context(spark_session(2, "bench"))
+    return _stack().enter_context(bench_session())
 
 
 def _conjunctions() -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:

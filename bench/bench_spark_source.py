@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from bench.harness import Measurement, figure
-from contrada.integrations.spark.spark_session import spark_session
+from bench.java import bench_session
 from contrada.model import Envelope, Notification, to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
@@ -93,7 +93,7 @@ async def _read(address: str) -> float:
 def through_spark(schema: str | None) -> Measurement:
     """Rows per second; the peer is one client that only reads the same batches."""
     samples, floor = [], []
-    with broker() as address, spark_session(2, "bench") as spark:
+    with broker() as address, bench_session() as spark:
         read = spark.read.format("contrada").options(address=address, durable="log", partitions="2")
         frame = read.load() if schema is None else read.schema(schema).load()
         for _ in range(SAMPLES + 1):
@@ -142,7 +142,7 @@ async def _subscribe(address: str) -> None:
 def publishing() -> Measurement:
     """Rows per second, with the start of the job."""
     samples = []
-    with TemporaryDirectory() as folder, spark_session(2, "bench") as spark:
+    with TemporaryDirectory() as folder, bench_session() as spark:
         table = pa.table({"notification": [_record(number) for number in range(1, PUBLISHED + 1)]})
         frame = spark.createDataFrame(table).coalesce(1).persist()
         for sample in range(SAMPLES + 1):
