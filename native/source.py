@@ -107,7 +107,23 @@ from cpython.ref cimport Py_INCREF
 
 cdef extern from "Python.h":
     """
+    #include <structmember.h>
     #define new_object_of(kind) PyType_GenericAlloc((PyTypeObject*)(kind), 0)
+
+    /* The slots of a class are members of its objects, which a setter of attributes would look up,
+       check and call: three times as long. */
+    static inline int set_slot_of(PyObject* of, PyObject* name, PyObject* value) {
+        PyObject* slot = _PyType_Lookup(Py_TYPE(of), name);
+        if (slot == NULL || !Py_IS_TYPE(slot, &PyMemberDescr_Type)
+                || ((PyMemberDescrObject*)slot)->d_member->type != T_OBJECT_EX)
+            return PyObject_GenericSetAttr(of, name, value);
+        PyObject** place = (PyObject**)((char*)of + ((PyMemberDescrObject*)slot)->d_member->offset);
+        PyObject* before = *place;
+        Py_INCREF(value);
+        *place = value;
+        Py_XDECREF(before);
+        return 0;
+    }
     """
     void untrack "PyObject_GC_UnTrack"(object)
     int PyGC_Disable()
@@ -115,6 +131,7 @@ cdef extern from "Python.h":
     list PyList_New(Py_ssize_t)
     void put_item "PyList_SET_ITEM"(list, Py_ssize_t, object)
     object new_object "new_object_of"(object)
+    int set_slot "set_slot_of"(object, object, object) except -1
 '''
 
 _BUFFERS: Final = '''\

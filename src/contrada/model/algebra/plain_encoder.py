@@ -23,7 +23,6 @@ from contrada.model.algebra.attributes import ATTRIBUTES_KEPT_MAX, ATTRIBUTES_MA
 from contrada.model.domains.values import INT_MAX, INT_MIN
 
 if cython.compiled:
-    from cython.cimports.cpython.object import PyObject_GenericSetAttr
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize
     from cython.cimports.libc.string import memcpy
 
@@ -37,6 +36,10 @@ if not cython.compiled:
     def new_object(kind: Any) -> object:
         """Returns an object with empty slots. Compiled, it is `PyType_GenericAlloc`."""
         return object.__new__(kind)
+
+    def set_slot(of: object, name: str, value: object) -> None:
+        """Sets a slot of an object that refuses to be changed. Compiled, it is one store."""
+        vars(type(of))[name].__set__(of, value)
 
 
 HEAD: Final = b"\x93\x01\xacnotification\x94"
@@ -317,7 +320,7 @@ def pack_plain(
             break
         if not writer.put_envelope(before, name, number, stamp_us):
             break
-        found.append(bytes(writer.out[: writer.at]))
+        found.append(cython.cast(bytes, writer.out[: writer.at]))
         number += 1
     return found
 
@@ -369,16 +372,6 @@ def plain_values(attributes: dict, fields: dict, marks: dict) -> tuple | None:
             return None
         found.append(value)
     return tuple(found)
-
-
-@cython.cfunc
-def set_slot(of: object, name: str, value: object) -> cython.bint:
-    """Sets a slot of an object that refuses to be changed."""
-    if cython.compiled:
-        PyObject_GenericSetAttr(of, name, value)
-    else:
-        vars(type(of))[name].__set__(of, value)
-    return True
 
 
 @cython.cfunc
@@ -448,7 +441,8 @@ def stamp_plain(
         if not writer.put_attributes(items[at], good):
             break
         # First: a collection of cycles at a later allocation may run code that uses the writer.
-        span = bytes(writer.out[len(head) : writer.at])
+        # A cast, since `bytes` would be called for what is bytes already.
+        span = cython.cast(bytes, writer.out[len(head) : writer.at])
         attributes = items[at]
         values = attributes.copy() if len(attributes) <= _attributes_kept else None
         envelope = filled(copied(), f"{prefix}{number}", publisher, number, stamp_us)
