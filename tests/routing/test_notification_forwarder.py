@@ -95,7 +95,7 @@ def test_one_that_is_refused_costs_the_others_nothing() -> None:
 
 
 def test_excessive_work_leaves_no_trace() -> None:
-    """A retried notification would be a duplicate, and lost."""
+    """A retried notification would be a duplicate and lost, or an expired one counted twice."""
     router = Router(Strategy.ADVERTISEMENTS, name="here")
     offer = Filter("t matches '(a|b)*c(a|b){50,90}'")
     router.handle(Received(PUBLISHER, Advertise("1", offer)), 0)
@@ -105,6 +105,7 @@ def test_excessive_work_leaves_no_trace() -> None:
         Notification(each, envelope=Envelope(id=str(n)))
         for n, each in enumerate([*values, {"t": "d"}])
     )
+    batch += (Notification({}, envelope=Envelope(id="late", time_us=0, ttl_us=0)),)
     effects: list[Effect] = []
     for steps in itertools.count():
         try:
@@ -117,6 +118,7 @@ def test_excessive_work_leaves_no_trace() -> None:
     reasons = [effect.reason for effect in effects if isinstance(effect, Refused)]
     assert reasons == [Reason.NOT_ADVERTISED]
     assert received_by(effects) == {(PARTIES[0], "0"): [*"01234567"]}
+    assert router.expired == 1
 
 
 def test_times_that_are_not_believed_are_counted_one_by_one() -> None:

@@ -51,6 +51,9 @@ class NotificationForwarder:
         self.admitted = 0
         self.expired = 0
         self._name = topology.name
+        self._is_selective = bool(topology.name) or forwarding.uses_advertisements
+        """Whether an admitted message may have notifications that are refused."""
+        self._floods = forwarding.floods
         self._topology = topology
         self._admission = admission
         self._forwarding = forwarding
@@ -67,8 +70,8 @@ class NotificationForwarder:
         matching.
         """
         # A client's own message, without hops and source, passes all of these checks.
-        is_fresh = not message.hops and not message.source and message.version == messages.VERSION
-        if not is_fresh or type(origin) is not Client or origin.name == ITSELF.name:
+        is_sent_on = message.hops or message.source or message.version != messages.VERSION
+        if is_sent_on or type(origin) is not Client or origin.name == ITSELF.name:
             self._admission.check_forwarded(origin, message)
         whole = message.notifications
         # Too much work raises here, before any change: the caller retries in parts.
@@ -79,19 +82,15 @@ class NotificationForwarder:
             in_time, interests = whole, (self.next_hops.find(numbers) if numbers else NOBODY,)
         else:
             in_time, interests = self._find_next_hops(whole, now_us)
-        forwarding, refused = self._forwarding, {}
-        if forwarding.uses_advertisements and isinstance(origin, Client):
-            refused = self._find_unadvertised(origin, in_time)
+        effects: list[Effect] = []
+        admitted = in_time
+        if self._is_selective:
+            admitted, interests = self._admit(origin, message, in_time, interests, effects)
         if in_time is not whole:
             self.expired += len(whole) - len(in_time)
-            message = replace(message, notifications=in_time)
-        effects: list[Effect] = []
-        admitted: Notifications = message.notifications
-        if self._name or refused:
-            admitted, interests = self._admit(origin, message, interests, refused, effects)
         assembler = self._assembler
-        if len(admitted) == 1 and not assembler.by_origin and not forwarding.floods:
-            interest, time_us = interests[0], (envelope or admitted[0].envelope).time_us
+        if envelope is not None and admitted and not assembler.by_origin and not self._floods:
+            interest, time_us = interests[0], envelope.time_us
             latest_us = now_us + assembler.ahead_max_us
             is_here = not (interest.next_hops or interest.parts)
             if is_here and time_us is not None and assembler.learned_us <= time_us <= latest_us:
@@ -113,15 +112,15 @@ class NotificationForwarder:
         effects: list[Effect],
     ) -> list[Action]:
         """Adds the deliveries and copies of notifications to the effects; returns the actions."""
-        forwarding, assembler = self._forwarding, self._assembler
+        floods, assembler = self._floods, self._assembler
         onward: dict[messages.Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
         for interest, batch in _group_by_next_hops(admitted, interests):
             self.admitted += len(batch)
             for client, identities in interest.clients:
                 effects.append(messages.Deliver(client, identities, batch))
-            if interest.next_hops or forwarding.floods:
-                next_hops = None if forwarding.floods else interest.next_hops
+            if interest.next_hops or floods:
+                next_hops = None if floods else interest.next_hops
                 for neighbour in self._topology.next_neighbours(origin, message.source, next_hops):
                     onward.setdefault(neighbour, []).append(batch)
             # Patterns take notifications singly: each one may advance the time of others.
@@ -150,12 +149,17 @@ class NotificationForwarder:
         self,
         origin: messages.Origin,
         message: Publish,
+        notifications: Notifications,
         interests: Sequence[NextHops],
-        refused: dict[int, RefusedError],
         effects: list[Effect],
     ) -> tuple[Notifications, Sequence[NextHops]]:
-        """Returns the first copies, with their next hops. Adds effects for the refused ones."""
-        notifications = message.notifications
+        """Returns the first copies that are advertised, with their next hops.
+
+        Adds effects for the refused ones of the message. Raises LimitError before any change.
+        """
+        refused: dict[int, RefusedError] = {}
+        if self._forwarding.uses_advertisements and isinstance(origin, Client):
+            refused = self._find_unadvertised(origin, notifications)
         if self._name:
             for number, (sender, identity) in enumerate(_identities(notifications)):
                 if number not in refused:
