@@ -90,6 +90,8 @@ def span_in(column: Any, row: int) -> bytes:
 def columns_of(table: Any, attrs: dict[str, int]) -> Columns | None:
     """Returns the columns that filters ask for; None if one must be matched row by row."""
     found = []
+    if hasattr(table, "to_batches") and len(parts := table.to_batches()) == 1:
+        (table,) = parts  # Its columns are arrays, in half the time of those of a table.
     for i, name in enumerate(table.schema.names):  # A table makes an object for each column.
         if name in attrs and not is_system_name(name):
             array = table.column(i)
