@@ -14,7 +14,7 @@ from contrada.errors import InvalidNotificationError, InvalidObventError
 from contrada.model import Envelope, Filter, Notification, mark_name
 from contrada.model.domains.values import INT_MAX
 from contrada.model.native import NATIVE
-from contrada.service.envelope_factory import EnvelopeFactory
+from contrada.service.envelope_factory import EnvelopeFactory, of_one
 from contrada.typed import Expiring, Obvent, type_name_of
 from contrada.typed.type_names import NAMES
 from tests.asynchronous import on_loop
@@ -378,7 +378,7 @@ def test_plain_objects_are_stamped_as_their_notifications(item: Any, is_plain: b
     stamp = EnvelopeFactory("desk")
     with suppress(InvalidNotificationError):
         item.to_notification()  # So that its names are known.
-    stamped = stamp.stamp_one(item)
+    stamped = of_one(item, stamp.stamp_dicts)
     assert bool(stamped) == (is_plain and NATIVE is not None)
     for found in stamped:
         (expected,) = EnvelopeFactory("desk").stamped([item.to_notification()], 5)
@@ -419,9 +419,9 @@ def test_a_later_notification_of_its_own_is_published(monkeypatch: pytest.Monkey
     """A program that replaces the method once objects were published would have no effect."""
     stamp = EnvelopeFactory("desk")
     QUOTE.to_notification()
-    assert bool(stamp.stamp_one(QUOTE)) == (NATIVE is not None)
+    assert bool(of_one(QUOTE, stamp.stamp_dicts)) == (NATIVE is not None)
     monkeypatch.setattr(StockQuote, "to_notification", lambda _: Notification({"price": 0.0}))
-    assert stamp.stamp_one(QUOTE) == []
+    assert of_one(QUOTE, stamp.stamp_dicts) == []
 
 
 def test_an_object_is_of_the_subclass_that_has_its_name_since() -> None:

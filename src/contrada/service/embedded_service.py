@@ -25,7 +25,7 @@ from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
 from contrada.service.dispatch_routes import Pending, Route
 from contrada.service.dispatcher import Dispatcher, new_router
-from contrada.service.envelope_factory import EnvelopeFactory, runs_of, with_identity
+from contrada.service.envelope_factory import EnvelopeFactory, of_one, runs_of, with_identity
 from contrada.service.interface import ConnectionState, ServiceStatistics
 from contrada.service.loop_guards import (
     batches_of,
@@ -193,7 +193,7 @@ class EmbeddedService(BaseService):
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         if not options:  # As mostly.
-            made = self._stamp.stamp_one(item)
+            made = of_one(item, self._stamp.stamp_dicts)
             if made:
                 self._check_open()
                 envelope = made[0].envelope

@@ -151,14 +151,6 @@ class EnvelopeFactory:
             self.has_told_time = True
         return made
 
-    def pack_one(self, item: Item) -> list[bytes]:
-        """The encoding of one stamped item; none as of `pack_dicts`."""
-        return of_one(item, self.pack_dicts)
-
-    def stamp_one(self, item: Item) -> list[Notification]:
-        """The stamped notification of one item; none as of `stamp_dicts`."""
-        return of_one(item, self.stamp_dicts)
-
     def packed(self, item: Item) -> bytes | Notification:
         """The encoding of the stamped item, if it can be made at once.
 
@@ -166,7 +158,7 @@ class EnvelopeFactory:
         """
         if type(item) is Notification:  # The steps for other items would cost twice as much.
             return self.best_effort(item)
-        for packed in self.pack_one(item):
+        for packed in of_one(item, self.pack_dicts):
             return packed
         return self.best_effort(notification_of(item))
 

@@ -64,7 +64,7 @@ from contrada.service import (
 )
 from contrada.service.base_service import BaseService, BatchSorter
 from contrada.service.connection_states import ConnectionStates
-from contrada.service.envelope_factory import EnvelopeFactory, runs_of, with_identity
+from contrada.service.envelope_factory import EnvelopeFactory, of_one, runs_of, with_identity
 from contrada.service.loop_guards import batches_of, checked_timeout, checked_wait, tell_published
 from contrada.service.security.signatures import Signer
 from contrada.service.service_limits import ServiceLimits
@@ -298,7 +298,7 @@ class TcpService(BaseService):
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         if not options and self.reconnection.is_up and not trace_spans.is_on:
             self.reconnection.check()
-            made = self._stamp.pack_one(item)
+            made = of_one(item, self._stamp.pack_dicts)
             if made:
                 assert self._publishing is not None, "it was opened"
                 answer = self._publishing.add_one(made[0])
