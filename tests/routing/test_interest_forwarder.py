@@ -173,16 +173,20 @@ def test_comparisons_with_advertisements_are_bounded(monkeypatch: pytest.MonkeyP
     router.validate()
 
 
-def test_a_spent_budget_stops_no_update_halfway() -> None:
+@pytest.mark.parametrize("is_pattern", [False, True])
+def test_a_spent_budget_stops_no_update_halfway(is_pattern: bool) -> None:
     """A subscription would be refused, and its filter stay in the tables for ever."""
     outcomes = set()
-    for steps in range(20, 1_000, 20):
+    for steps in (int(20 * 1.15**power) for power in range(60)):  # Up to 76,000.
         router = router_with(*PEERS)
-        asked = Filter(f"@publisher prefix 'p' and b matches 'a{steps}.*b.*c'")
+        asked = Filter(f"@publisher prefix 'p' and b matches '^[a-c]{{2,9}}{steps}.*b(y|z)*'")
+        message: Message = Subscribe("s", asked)
+        if is_pattern:
+            message = SubscribePattern("s", Pattern((WIDE, asked)))
         is_refused = False
         try:
             with Work("REQUEST_WORK_MAX", steps):
-                router.handle(Received(ANN, Subscribe("s", asked)), 0)
+                router.handle(Received(ANN, message), 0)
         except LimitError:
             is_refused = True
         router.validate()

@@ -57,6 +57,7 @@ from contrada.errors import ContradaError, InvalidFilterError, UnknownOperatorEr
 from contrada.matching.index import Index
 from contrada.model import Filter, Notification, Pattern
 from contrada.model.domains.values import TIME_MIN_US, value_of
+from contrada.model.languages.work_budget import Unbounded
 from contrada.patterns.reorder_buffer import Order, ReorderBuffer, check_slack, order_of
 from contrada.patterns.runs import (
     DEFAULT_LIMITS,
@@ -102,10 +103,11 @@ class SharedFilters:
 
     def use(self, part: Filter) -> SharedFilter:
         """Counts one more use of a filter; at the first, `uses` is 1 and the number is new."""
-        shared = self._by_filter.get(part)
-        if shared is None:
-            shared = SharedFilter(part, next(self._numbers))
-            self._by_filter[part] = self._by_number[shared.number] = shared
+        with Unbounded():  # The budget of a request has paid for its hash before.
+            shared = self._by_filter.get(part)
+            if shared is None:
+                shared = SharedFilter(part, next(self._numbers))
+                self._by_filter[part] = self._by_number[shared.number] = shared
         shared.uses += 1
         return shared
 

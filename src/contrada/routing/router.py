@@ -345,7 +345,9 @@ class Router:
         ):
             raise RefusedError(Reason.IDENTITY_IN_USE)
         if isinstance(message, SubscribePattern):
-            spend(entry_work(message.pattern.filters))  # First: it must not stop halfway.
+            filters = message.pattern.filters
+            hash(filters)  # Patterns share filters. First: it must not stop halfway.
+            spend(entry_work(filters))
         return self._perform(self._assembler.receive(origin, message))
 
     def _perform(self, actions: Iterable[Action]) -> list[messages.Effect]:
