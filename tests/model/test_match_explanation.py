@@ -85,6 +85,11 @@ def test_similar_names_of_an_absent_attribute(names: list[str], near: str) -> No
     assert result.cause == f"`price < 5`: {near}"
 
 
+def test_no_name_ends_in_an_empty_one() -> None:
+    """An empty text would be similar to each sentence that ends with a point."""
+    assert similar_names("", ["a.", "."]) == []
+
+
 def test_names_that_differ_by_case_come_alone() -> None:
     """The obvious cause would be one of several."""
     assert similar_names("Straße", ["STRASSE", "Strasse", "Strafe"]) == ["STRASSE", "Strasse"]

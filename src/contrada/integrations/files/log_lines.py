@@ -160,7 +160,7 @@ def _notification(
     texts: Mapping[str, list[str | bytes]], options: ReadOptions, kind: Callable[[str], Converter]
 ) -> Notification:
     """Returns the notification of named texts; `kind` converts those without a declared type."""
-    found: dict[str, list[Value]] = {}
+    found: dict[str, Value | list[Value]] = {}
     for own_name, several in texts.items():
         name = options.attribute(own_name)
         if name is None:
@@ -174,8 +174,11 @@ def _notification(
             ]
         except ContradaError as error:
             raise InvalidCellError(name, error) from None
-        if values:  # Several names may be renamed to one.
-            found.setdefault(name, []).extend(values)
+        if name in found:  # Several names may be renamed to one.
+            held = found[name]
+            values[:0] = held if isinstance(held, list) else [held]
+        if values:
+            found[name] = values[0] if len(values) == 1 else values
     return options.notification(found)
 
 

@@ -139,7 +139,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
     asked = name.casefold()
     if by_case := folded.get(asked):
         return by_case
-    inner = sorted((len(each), each) for each in folded if each.endswith(f".{asked}"))
+    inner = sorted((len(each), each) for each in folded if asked and each.endswith(f".{asked}"))
     near = [each for _, each in inner[:SIMILAR_MAX]] or difflib.get_close_matches(
         asked, folded, SIMILAR_MAX, SIMILARITY
     )
