@@ -758,3 +758,19 @@ def test_finding_the_sources_of_a_query_is_charged_as_work() -> None:
     with pytest.raises(LimitError), Work("WORK", 10_000):
         router.handle(Received(BOB, many), 0)
     assert not router.statistics().questions
+
+
+def test_the_descriptions_that_a_query_meets_are_bounded() -> None:
+    """A query of many alternatives at a server with many sources would hold its loop for long."""
+    router = router_with_sources(links="")
+    for number in range(50):
+        offer = Filter({"room": number})
+        router.handle(Received(ANN, Describe(str(number), (offer,))), 0)
+    disjuncts = tuple(Disjunct(Query(f"floor = {number}")) for number in range(10))
+    question = Ask(disjuncts, "", "7", SECOND, ANSWER_WINDOW)
+    with pytest.raises(LimitError), Work("WORK", 1_000):
+        router.handle(Received(BOB, question), 0)
+    assert not router.knows(BOB)
+    with Work("WORK", 2_000):
+        (asked, *_) = router.handle(Received(BOB, question), 0)
+    assert isinstance(asked, DeliverQuestion)

@@ -67,6 +67,9 @@ still report missing sources."""
 
 _DESCRIPTIONS_PER_STEP: Final = 200
 
+_CANDIDATE_WORK: Final = 2
+"""Steps of work for each description that the index finds for a query."""
+
 _STALE: Final = 64
 """Deadlines of ended queries that may remain in the heap, besides as many as are open."""
 
@@ -212,7 +215,9 @@ class QueryRouter:
         descriptions = self._descriptions
         met: dict[Node[Offer], None] = {}
         for each in message.alternatives:
-            for number in descriptions.index.meeting(each.query):
+            found = descriptions.index.meeting(each.query)
+            spend(_CANDIDATE_WORK * len(found))
+            for number in found:
                 node = descriptions.poset.node(number)
                 # The index ignores that items lack the attributes outside their description.
                 if product_meets(node.product, each.query):
