@@ -121,7 +121,8 @@ def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
         (("a.csv",), "late: delay >", "subs:1:14: found"),
         (("a.csv",), "late", "subs:1:1: found 'late', expected `name: filter`"),
         (("a.txt",), "a: x = 1", "unknown suffix '.txt'"),
-        (("a.csv", "--types", "delay"), "a: x = 1", "found 'delay', expected NAME=VALUE"),
+        (("a.csv", "--types", "delay"), "a: x = 1", "--types: found 'delay', expected NAME=VALUE"),
+        (("a.csv", "--add", "kind"), "a: x = 1", "--add: found 'kind', expected NAME=VALUE"),
         (("a.csv", "--types", "delay=int"), "a: x = 1", "found 'int', expected one of text"),
         (("missing.csv",), "a: x = 1", "does not exist"),
         (("a.csv", "--output", "nowhere/out"), "a: id = 1", "Could not open file 'nowhere/out'"),
@@ -294,6 +295,40 @@ def test_the_first_match_is_told_before_the_input_ends(tmp_path: Path) -> None:
         process.stdin.write('{"delay": 130}\n')
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["attributes"] == {"delay": 130}
+
+
+def test_an_input_without_records_is_named(tmp_path: Path) -> None:
+    """A log that has just been rotated would be an error, and an empty export look like a run in
+    which nothing matched.
+    """
+    for name in ("a.log", "b.jsonl"):
+        (tmp_path / name).write_text("\n")
+    (tmp_path / "c.csv").write_text("delay\n")
+    result = match(tmp_path, "a.log", "b.jsonl", "c.csv")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "found no record\n")
+    assert match(tmp_path, "c.csv", "--entries", "f").stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("tiem", "attribute 'tiem' = None: it is absent, and is to give the time of the record"),
+        ("delay", "must hold one time (declare its type as time); --types NAME=time"),
+    ],
+)
+def test_a_record_without_its_time_names_the_reason(tmp_path: Path, name: str, shown: str) -> None:
+    """A misspelled --time would ask to declare the type of an attribute that is nowhere."""
+    (tmp_path / "a.jsonl").write_text('{"delay":130}\n')
+    result = match(tmp_path, "a.jsonl", "--time", name)
+    assert (result.exit_code, result.stderr.count(shown)) == (2, 1)
+
+
+def test_a_directory_of_rules_asks_for_their_dialect(tmp_path: Path) -> None:
+    """Without --from a directory would only be unreadable."""
+    (tmp_path / "a.csv").write_text(ROWS)
+    result = CliRunner().invoke(main, ["match", str(tmp_path), str(tmp_path / "a.csv")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "needs --from, such as --from sigma" in result.stderr
 
 
 def test_what_is_named_and_nowhere_found_is_said(tmp_path: Path) -> None:

@@ -169,6 +169,8 @@ def _wanted(
     """
     if dialect is not None:
         return report_rules(place, dialect, **rules)
+    if place.is_dir():
+        raise click.UsageError("a directory of rules needs --from, such as --from sigma")
     return load_subscriptions(place), {}, False
 
 
@@ -255,6 +257,8 @@ class _MatchReport:
             click.echo(f"and {self.bad - ERRORS_SHOWN_MAX} more", err=True)
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad} records", err=True)
+        elif not self.read and not self.unmet:
+            click.echo("found no record", err=True)
         for each in self.unmet:
             click.echo(f"contrada: error: {each}", err=True)
 

@@ -15,7 +15,7 @@ from contrada.cli import shared_options as options
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
 from contrada.integrations.files import BadRecord, ReadOptions
-from contrada.integrations.files.read_options import CONVERTERS
+from contrada.integrations.files.read_options import CONVERTERS, NOT_A_TIME
 from contrada.integrations.files.time_formats import TIME_WITH_ZONE
 from contrada.model import Filter, Value
 from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED, value_of
@@ -77,11 +77,11 @@ def reading_of(
 ) -> ReadOptions:
     """Returns the `ReadOptions` of the options. Raises InputError and InvalidNameError."""
     return ReadOptions(
-        types=_pairs(_listed(types)),
-        rename=_pairs(_listed(rename), empty=True),
+        types=_pairs(_listed(types), "--types"),
+        rename=_pairs(_listed(rename), "--rename", empty=True),
         drop=frozenset(_listed(drop)),
         absent=frozenset(absent),
-        add={name: literal(value) for name, value in _pairs(add).items()},
+        add={name: literal(value) for name, value in _pairs(add, "--add").items()},
         stylesheet=None if stylesheet is None else read_bytes(stylesheet),
         schema=None if schema is None else read_bytes(schema),
         **others,
@@ -103,6 +103,8 @@ def hint_for(bad: BadRecord) -> str:
         return "; --rename =NAME gives it one"
     if bad.reason.endswith(TIME_WITH_ZONE):
         return "; --zone gives the zone of times without one"
+    if bad.reason.endswith(NOT_A_TIME):
+        return "; --types NAME=time does so"
     if bad.text.strip() == "{":
         return "; each line is one object: `jq -c .` writes them so"
     return ""
@@ -112,8 +114,8 @@ def _listed(text: str | None) -> list[str]:
     return [each.strip() for each in text.split(",")] if text else []
 
 
-def _pairs(texts: Iterable[str], *, empty: bool = False) -> dict[str, str]:
-    return dict(named_text(text.strip(), "option", empty=empty) for text in texts)
+def _pairs(texts: Iterable[str], option: str, *, empty: bool = False) -> dict[str, str]:
+    return dict(named_text(text.strip(), option, empty=empty) for text in texts)
 
 
 def literal(text: str) -> Value:

@@ -43,6 +43,9 @@ from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name, datetime_of, time_us_of
 
+NOT_A_TIME: Final = "the source's time attribute must hold one time (declare its type as time)"
+NO_TIME: Final = "it is absent, and is to give the time of the record"
+
 NAMES_KEPT_MAX: Final = 2**16
 """Valid names of attributes that are cached. Beyond it: all are checked again."""
 
@@ -365,7 +368,7 @@ class ReadOptions:
         if isinstance(stamp, list) and len(stamp) == 1:
             stamp = stamp[0]
         if not isinstance(stamp, datetime):
-            reason = "the source's time attribute must hold one time (declare its type as time)"
+            reason = NOT_A_TIME if self.time in attributes else NO_TIME
             raise errors.InvalidNotificationError(self.time, stamp, reason)
         return Envelope(time_us=time_us_of(stamp))
 

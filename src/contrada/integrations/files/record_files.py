@@ -50,6 +50,8 @@ def format_of(path: Path) -> str:
     suffix = Path(unpacked_name(path.name)).suffix
     if suffix.lower() == LOG_SUFFIX:
         line = next((each for each in open_lines(path) if each.strip()), "")
+        if not line:
+            return "jsonl"  # Without a record, as in any format.
         if (found := format_of_line(line)) is None:
             reason = f"found {line[:LOG_LINE_SHOWN_MAX]!r}, a log of another form: name its format"
             raise InputError(str(path), reason, 1)
