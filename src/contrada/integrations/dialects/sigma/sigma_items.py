@@ -185,7 +185,7 @@ class RuleConditions:
 
     def _of_item(self, item: SelectionItem) -> Formula:
         if item.field is None and not self._keywords:
-            raise refusal(refusals.KEYWORDS, _shown(item.values[0][0]), item.place)
+            raise refusal(refusals.NOT_SEARCHED, _shown(item.values[0][0]), item.place)
         names = self._keywords if item.field is None else (item.field,)
         for name in names:
             try:
