@@ -223,6 +223,8 @@ HINTS = [
     ("a ≤ 5", "write `<=`"),
     ("a ≥ 5", "write `>=`"),
     ("a ≠ 5", "write `!=`"),
+    ("a = 1 → b = 2", "write `->`"),
+    ("a = 1 -> b = 2 within 5 s by c", "`by` is written before `within`"),
     ("a ~ 'x'", "write `matches /…/`"),
     ("a = “x”", "a text is written in ' or \""),
     ("a = ‘x’", "a text is written in ' or \""),

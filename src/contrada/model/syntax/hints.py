@@ -40,6 +40,7 @@ _SIGNS: Final = (
     ("≤", 0, "write `<=`"),
     ("≥", 0, "write `>=`"),
     ("≠", 0, "write `!=`"),
+    *((sign, 0, "write `->`") for sign in "→⇒"),
     ("&&", 0, "write `and`"),
     ("||", 0, "write `or`"),
     ("!", 0, "write `not (…)`"),
@@ -86,6 +87,7 @@ _HABITS: Final = tuple(
         (r"(?<![\w.])\d{4}\0[-/]\d", "AND", f"a time has {TIME}"),
         (r"(?<![\w.])\d[\d.]*\0([\w.:/%]|,\d{3}\b)", "AND", _PLAIN_NUMBER),
         (r"\S\0#", "", "a comment needs a blank before `#`"),
+        (r"\bwithin\s+[\d.]+\s*\w+\s+\0by\b", "", "`by` is written before `within`"),
         *((rf"\bnot\s+{word}\s*\0", "NUMBER", f"write {put}") for word, put in NEGATED.items()),
         *(
             (rf"\b{word}[\s(]+[\w.]+\s*\0", "NUMBER", f"{_NAME_FIRST} `a {word}`")
