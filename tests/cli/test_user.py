@@ -92,7 +92,7 @@ def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
     assert path.read_text().startswith(text)
     again = user(tmp_path, "add", "desk", "--subscribe", "a = 3")
     assert again.exit_code == 2
-    assert "there is a user 'desk' already: --replace gives him a new token" in again.output
+    assert "there is a user 'desk' already: --replace gives them a new token" in again.output
     replaced = user(tmp_path, "add", "desk", "--subscribe", "a = 3", "--replace").output.strip()
     users = Users.read(path)
     assert not is_token(token, users.records["desk"])

@@ -164,6 +164,7 @@ def test_it_names_the_rule_or_the_reason(
         (("d'1", "subscribe", "a <"), "line 1, column 4"),
         (("d'1", "subscribe", "a", "=", "1"), "subscribe takes one argument in quotes, found 3"),
         (("d'1", "publish", "a"), "argument"),
+        (("d'1", "publish"), "publish takes NAME=VALUE, once or several times, found none"),
         (("d'1", "fly", "a"), "'fly' is not one of"),
     ],
 )

@@ -129,7 +129,7 @@ def add(
             read_users(file) if file.exists() else (tomlkit.document(), UserFile({}, {}))
         )
         if name in known.users and not replace:
-            reason = f"there is a user {name!r} already: --replace gives him a new token"
+            reason = f"there is a user {name!r} already: --replace gives them a new token"
             raise InputError(path, reason)
         if name in known.users:  # Only `user quota` changes them.
             settings = structs.replace(settings, quota=known.users[name].quota)

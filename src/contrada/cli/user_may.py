@@ -78,7 +78,9 @@ def may(
     contrada user may desk durable desk/alarms
     """  # noqa: D301 - click reads the escape
     most = 0 if action in _FLAGS else 1
-    if (action == "publish" and not what) or (action != "publish" and len(what) != most):
+    if action == "publish" and not what:
+        raise click.UsageError("publish takes NAME=VALUE, once or several times, found none")
+    if action != "publish" and len(what) != most:
         expected = ("no argument", "one argument in quotes")[most]
         raise click.UsageError(f"{action} takes {expected}, found {len(what)}")
     principal, rights = _user(path, name, jwt_groups)
