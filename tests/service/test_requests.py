@@ -21,6 +21,7 @@ from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notificat
 from contrada.model.algebra.expression import CONJUNCTIONS_MAX
 from contrada.model.algebra.sets import lt
 from contrada.service import filters_of, notification_of, offer_of, reader_of, with_transmission
+from contrada.typed import Obvent
 
 
 class Cheap:
@@ -31,6 +32,11 @@ class Cheap:
 
     def from_notification(self, notification: Notification) -> object:
         return notification["price"]
+
+
+@dataclass
+class Tick(Obvent, name="requests.Tick"):
+    price: float
 
 
 class Sale:
@@ -98,6 +104,16 @@ def test_other_things_cannot_be_subscribed(subject: Any) -> None:
     """The error would not list the valid subjects."""
     with pytest.raises(ServiceError, match="cannot subscribe to"):
         filters_of(subject)
+
+
+def test_an_event_and_its_class_are_not_mistaken_for_each_other() -> None:
+    """An object would subscribe to all objects of its class, and a class that is published would
+    be told to become a class of events.
+    """
+    with pytest.raises(ServiceError, match=r"object of type Tick: .*; give its class"):
+        filters_of(Tick(1.0))
+    with pytest.raises(ServiceError, match=r"the class Tick: .*; publish objects of it"):
+        notification_of(Tick)  # type: ignore[arg-type]
 
 
 def test_a_wrong_text_is_a_parse_error() -> None:

@@ -3,6 +3,7 @@
 import copy
 import enum
 import gc
+import re
 import typing
 import weakref
 from abc import ABC, abstractmethod
@@ -22,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidObventError
-from contrada.model import Envelope, Filter, Notification
+from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.typed import Alias, Obvent, obvent
 from contrada.typed.obvent_schema import schema_of
 from contrada.typed.predicates import lift
@@ -201,6 +202,62 @@ def test_scalars_are_attributes_that_filters_see() -> None:
         Trade.check_where(Filter({"tags": "x"}))
     with pytest.raises(InvalidObventError, match="no field"):
         Trade.check_where(Filter({"side.deeper": "x"}))
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("price < '9'", "'price' that no object has: its type is Decimal"),
+        ("price != '9'", "'price'"),
+        ("side = 'BUY'", "'side' that no object has: its type is Side"),
+        ("level = 3", "'level'"),
+        ("note = 1 and price < 9", "'note' that no object has: its type is bytes | None"),
+        ("price = '9' or price = true", "'price'"),
+        ("party.name = 3", None),
+        ("party = 3", None),
+        ("price < '9' or price < 9", None),
+        ("price (< '9' | absent)", None),
+        ("price = nan and side = 'buy' and shade = 'DARK' and level in (2, 3)", None),
+        ("note = null or note = 'x'", None),
+        ("lasts > 3600 and day > '2026' and id prefix '00' and at < @2026-11-22T00:00:00Z", None),
+        ("@publisher = 'x'", None),
+    ],
+)
+def test_a_filter_for_values_of_another_type_is_refused(where: str, expected: str | None) -> None:
+    """A subscriber with a number in quotes would wait for ever."""
+    if expected is None:
+        assert Trade.check_where(FilterSet(where)) == FilterSet(where)
+        return
+    with pytest.raises(InvalidObventError, match=re.escape(f"values of {expected}")):
+        Trade.check_where(FilterSet(where))
+
+
+class Unannotated(Obvent, name="carry.Unannotated"):
+    def __init__(self, price: float) -> None:
+        self.price = price
+
+
+class WithoutFields(Obvent, name="carry.WithoutFields"):
+    def __init__(self, price: float = 0.0, *more: Any, **options: Any) -> None:
+        self.price = price
+
+
+class Base(Obvent, ABC, name="carry.Base"):
+    def __init__(self, price: float) -> None:
+        self.price = price
+
+    @abstractmethod
+    def fee(self) -> float: ...
+
+
+def test_a_constructor_whose_values_would_be_lost_is_refused() -> None:
+    """An object without annotated fields would arrive empty."""
+    with pytest.raises(InvalidObventError, match="wants values, and no field is annotated"):
+        Unannotated(3.0).to_notification()
+    assert WithoutFields(3.0).to_notification() == Notification.with_marks(
+        {}, ["carry.WithoutFields"]
+    )
+    assert shape_of(Base).fields == ()  # Only its subclasses have objects.
 
 
 @dataclass

@@ -322,7 +322,10 @@ def _asked(subject: object) -> Filter | FilterSet:
     elif isinstance(subject, Mapping) and not isinstance(subject, Notification):
         wanted = Filter(subject)
     elif isinstance(subject, SelectsFilters) and not isinstance(subject, Pattern):
-        wanted = subject.to_filters()
+        # An event has the filters of its class, which are not about this one.
+        is_of_class = getattr(subject.to_filters, "__self__", None) is type(subject)
+        is_event = is_of_class and hasattr(subject, "to_notification")
+        wanted = subject if is_event else subject.to_filters()
     if isinstance(wanted, Filter | FilterSet):
         return wanted
     if isinstance(wanted, Pattern):
@@ -341,8 +344,14 @@ def _kind_of(thing: object) -> str:
 
 
 def _obvent_hint(thing: object) -> str:
-    """Advice for an undecorated class with declared fields, or an object of one; otherwise ""."""
+    """Advice for an undecorated class with declared fields, or an object of one, and for a class of
+    events in place of an object or the reverse; otherwise "".
+    """
     cls = thing if isinstance(thing, type) else type(thing)
+    if cls is thing and hasattr(cls, "to_notification"):
+        return "; publish objects of it"
+    if cls is not thing and hasattr(cls, "to_filters"):
+        return "; give its class"
     if not getattr(cls, "__annotations__", None):
         return ""
     return f'; for a class of events, decorate it: @ct.obvent(name="{cls.__name__}")'

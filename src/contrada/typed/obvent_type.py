@@ -6,14 +6,14 @@ Source: EPFL 2503 §3.3, §3.4.1 (all instances of a type, its subtypes too), §
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification, mark_name
 from contrada.model.algebra.notification import raw_attributes
-from contrada.model.algebra.value_set import ABSENT
+from contrada.model.algebra.value_set import ABSENT, union
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed import type_names
 from contrada.typed.body_values import IS
@@ -28,7 +28,8 @@ from contrada.typed.object_parts import (
 )
 from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
 from contrada.typed.qos import NOTHING, Qos, qos_of
-from contrada.typed.shapes import FieldKind, Shape, own_fields
+from contrada.typed.scalars import values_of
+from contrada.typed.shapes import Field, FieldKind, Shape, own_fields
 
 logger: Final = logging.getLogger("contrada.typed")
 
@@ -84,13 +85,19 @@ def narrowing_filters(
     """Returns filters with each field under its aliases, too, as objects of older classes have it.
 
     Filters of which one itself names an alias, as those of a predicate do, are not changed. Raises
-    InvalidObventError if a filter names no field, or a field that is not an attribute, and
-    LimitError for too many filters.
+    InvalidObventError if a filter names no field, or a field that is not an attribute, or if each
+    filter wants values that no object has by the types of the fields, and LimitError for too many
+    filters.
     """
     aliases = {alias for field in shape.fields for alias in field.aliases}
     names = {name for member in where.filters for name in member.sets}
     for name in names:
         _check_field(type_name, shape, name, aliases)
+    foreign = [next(_foreign_fields(shape, member), None) for member in where.filters]
+    if foreign and foreign[0] is not None and None not in foreign:
+        name, expected = foreign[0].name, foreign[0].expected
+        reason = f"`where` wants values of {name!r} that no object has: its type is {expected}"
+        raise InvalidObventError(type_name, reason)
     if not aliases.isdisjoint(name.partition(".")[0] for name in names):
         return where
     if all(len(_names_of_path(shape, name)) == 1 for name in names):
@@ -111,6 +118,17 @@ def _check_field(type_name: str, shape: Shape, name: str, aliases: Collection[st
     if not found.is_flat:
         reason = f"`where` names {name!r}, which is in the body; use a predicate"
         raise InvalidObventError(type_name, reason)
+
+
+def _foreign_fields(shape: Shape, member: Filter) -> Iterator[Field]:
+    """Yields the fields of which a filter wants only values of other types."""
+    for name, values in member.sets.items():
+        found = shape.by_name.get(name)
+        if found is None or FieldKind.OBJECT in [each.kind for each in found.alternatives]:
+            continue  # It is of the envelope, an alias, or within an object.
+        possible = union((ABSENT, *map(values_of, found.alternatives)))
+        if not values.is_empty and not values.meets(possible):
+            yield found
 
 
 def _under_aliases(shape: Shape, member: Filter) -> Filter | FilterSet:

@@ -136,6 +136,8 @@ class Shape:
 _DECORATED: Final = frozenset(("__dataclass_fields__", "__attrs_attrs__"))
 """The attributes of a class that a decorator has completed."""
 
+_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 _NUMBERS: Final = (FieldKind.INT, FieldKind.FLOAT, FieldKind.DURATION, FieldKind.DECIMAL)
 _TEXTS: Final = (FieldKind.TEXT, FieldKind.BYTES, FieldKind.DATE, FieldKind.UUID)
 _DOMAINS: Final = {**dict.fromkeys(_NUMBERS, "number"), **dict.fromkeys(_TEXTS, "text")}
@@ -187,6 +189,8 @@ def shape_of(annotation: Any, type_name: str = "") -> Shape:
         is_root = getattr(cls, "__pydantic_root_model__", False)
         return Shape(cls, fields, _make_root if is_root else _make_model)
     if is_plain(cls):
+        if not fields:
+            reader.check_unannotated()
         return Shape(cls, fields, _make_plain)
     keywords = {each.name: each.keyword for each in fields if each.is_init}
     reader.check_constructor(set(keywords.values()))
@@ -353,6 +357,17 @@ class _ShapeReader:
     def check_extra(self) -> None:
         if getattr(self.cls, "model_config", {}).get("extra") == "allow":
             raise self.refusal('values beside its fields, extra="allow", would be lost')
+
+    def check_unannotated(self) -> None:
+        """Raises InvalidObventError for a plain class without fields whose constructor wants
+        values: these would be lost.
+        """
+        init = inspect.getattr_static(self.cls, "__init__")
+        if not inspect.isfunction(init) or inspect.isabstract(self.cls):
+            return
+        _, *taken = inspect.signature(init).parameters.values()
+        if any(each.default is each.empty and each.kind not in _VARIABLE for each in taken):
+            raise self.refusal("its constructor wants values, and no field is annotated")
 
     def check_narrowing(self, fields: tuple[Field, ...]) -> None:
         """Raises InvalidObventError if a redeclared field is not narrower: filters use its type."""
