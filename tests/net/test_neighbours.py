@@ -440,6 +440,46 @@ async def test_links_of_a_moment_are_made_ever_more_rarely(
     assert waits[4]["wait_s"] >= 0.008, "the fifth, at least half of what is due"
 
 
+def _attempts(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Returns the levels of the failed attempts to make a link."""
+    return [each.levelname for each in caplog.records if "tried again" in each.msg]
+
+
+@on_loop
+@pytest.mark.parametrize(("steady_s", "warnings"), [(0.0, 1), (1e9, 0)])
+async def test_a_neighbour_that_stays_away_is_one_warning(
+    steady_s: float, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator with a wrong address would see an idle broker and no reason, or all attempts, or
+    each restart of a neighbour.
+    """
+    caplog.set_level("INFO", "contrada.net.broker.neighbours")
+    async with Broker(port=0) as gone:
+        address = parse_address(gone.address)
+    limits = BrokerLimits(backoff=BackoffLimits(first_s=0.001, longest_s=0.01, steady_s=steady_s))
+    wanted = (WantedLink(address),)
+    async with Broker(port=0, network=Membership("b", neighbours=wanted), limits=limits):
+        await until(lambda: len(_attempts(caplog)) >= 5)
+    assert _attempts(caplog).count("WARNING") == warnings
+
+
+@on_loop
+async def test_a_link_that_the_other_side_has_made_is_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two brokers that list each other would warn, though they are linked."""
+    caplog.set_level("INFO", "contrada.net.broker.neighbours")
+    limits = BrokerLimits(backoff=BackoffLimits(steady_s=0.0))
+    async with Broker(port=0, network=Membership("a"), limits=limits) as first:
+        wanted = (WantedLink(parse_address(first.address)),)
+        other = Membership("b", neighbours=wanted)
+        async with Broker(port=0, network=other, limits=limits) as second:
+            await until(lambda: len(first.neighbours) == 1)
+            first.neighbours.change([WantedLink(parse_address(second.address))])
+            await until(lambda: bool(_attempts(caplog)))
+            assert _attempts(caplog)[0] == "INFO"
+
+
 @on_loop
 async def test_neighbours_are_added_and_removed_while_a_broker_runs() -> None:
     """A network would have to be stopped to be changed, and all its clients with it."""

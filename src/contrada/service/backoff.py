@@ -15,7 +15,9 @@ class BackoffLimits:
     longest_s: float = 30.0
     """Seconds between two attempts. Beyond it: the waits do not grow."""
     steady_s: float = 10.0
-    """Seconds after which a connection is good. Beyond it: its loss begins the waits anew."""
+    """Seconds after which a connection is good, and after which an absent neighbour is a warning.
+    Beyond it: the loss of the connection begins the waits anew.
+    """
 
 
 USUAL_BACKOFF: Final = BackoffLimits()

@@ -177,21 +177,28 @@ class Neighbours:
         clock = asyncio.get_running_loop().time
         limits = self._broker.limits.backoff
         backoff, address, attempt = Backoff(limits), str(wanted.address), 0
+        away_s, warned = clock(), ""
         while True:
             begun_s = clock()
             reason = await self._hold_link(wanted)
             if wanted in self._connected:
                 self._connected.discard(wanted)
                 self._tell(ConnectionState("lost", address, reason))
-                attempt = 0
+                attempt, away_s, warned = 0, clock(), ""
             if clock() - begun_s >= limits.steady_s:  # It was not refused or replaced at once.
                 backoff.reset()
             wait_s = backoff.next_s()
-            fields = {"address": str(address), "reason": reason or "it is gone", "wait_s": wait_s}
-            _LOG.info(
+            said = reason or "it is gone"
+            # A wrong address or setting would show nowhere else. A restart of the neighbour is no
+            # news, the other side may have made the link, and all attempts would fill the log.
+            is_long = clock() - away_s >= limits.steady_s and self._link_to(wanted) is None
+            is_news = is_long and said != warned
+            _LOG.log(
+                logging.WARNING if is_news else logging.INFO,
                 "neighbour %(address)s is away (%(reason)s); it is tried again in %(wait_s).1f s",
-                fields,
+                {"address": str(address), "reason": said, "wait_s": wait_s},
             )
+            warned = said if is_news else warned
             attempt += 1
             self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
             await asyncio.sleep(wait_s)
@@ -199,11 +206,13 @@ class Neighbours:
 
     async def _wait_unlinked(self, wanted: WantedLink) -> None:
         """Waits until no link leads to this broker: two links would replace one another."""
-        while True:
-            link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
-            if link is None or link.is_down:
-                return
+        while (link := self._link_to(wanted)) is not None:
             await asyncio.wait([link.connection.ended])
+
+    def _link_to(self, wanted: WantedLink) -> Link | None:
+        """Returns the link to the broker that answered at an address, whichever side made it."""
+        link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
+        return None if link is None or link.is_down else link
 
     async def _hold_link(self, wanted: WantedLink) -> str:
         """Makes a link, and waits for its end. Returns why it ended, or could not be made."""
