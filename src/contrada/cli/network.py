@@ -41,20 +41,12 @@ def network() -> None:
     port = 7703
     neighbours = ["oslo", { to = "riga", cost = 3 }]
 
-    The same file starts one broker on its own machine:
+    The same file starts one broker on its own machine, and is checked without a start:
 
     \b
     contrada serve --config network.toml --name bern
+    contrada doctor --config network.toml
     """  # noqa: D301 - click reads the escape
-
-
-@network.command()
-@click.argument("file", type=options.FILE_NAME, metavar="TOML")
-def check(file: str) -> None:
-    """Check a network file, and start nothing."""
-    brokers = settings_of_network(Path(file))
-    links = sum(len(each.neighbours) for each in brokers.values())
-    click.echo(f"{len(brokers)} brokers, {links} links")
 
 
 @network.command()
