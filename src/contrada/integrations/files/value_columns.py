@@ -4,7 +4,7 @@ A column has the values of one attribute in each row of a batch. An Arrow column
 with another value (a text among numbers, null, several values) are *odd* and matched one by one,
 with the same results.
 
-Only this module and `contrada.integrations.files.csv_batch` import pyarrow, and only for large
+This module, `json_scan` and `packed_records` import pyarrow, and are imported only for large
 inputs: the import takes as long as reading some thousand rows one by one.
 """
 
