@@ -444,18 +444,17 @@ class NativeFuzz:
         types = {"price": "number", "symbol": "text", "at": "time", "größe": "number"}
         held = {name: kind for name, kind in types.items() if chance.random() < 0.6}
         options = ReadOptions(
-            types=held,
-            absent=frozenset(absent),
-            delimiter=delimiter,
-            quote=quote,
-            limits=FileLimits(fallback_share_max=1.0),
+            types=held, absent=frozenset(absent), delimiter=delimiter, quote=quote
         )
         wanted = [each for each in names if each and chance.random() < 0.7]
         reader = CsvBatchReader(names, wanted, options)
         for _ in range(LINES // LINES_AT_ONCE):
             lines = [_csv_line(chance, len(names), delimiter, quote) for _ in range(LINES_AT_ONCE)]
             block = _block(chance, lines)
-            self._note("read", (names, options, block.data))
+            if chance.random() < 0.3:  # Rows of several lines, also where no quote is open.
+                ends = [chance.random() < 0.7 for _ in range(len(block) - 1)]
+                block = block.of_rows(np.array([*ends, True]))
+            self._note("read", (names, options, block.data, block.ends.tolist()))
             reader.read(block)
             rows = reader.written(block)
             if rows is not None:
@@ -541,6 +540,8 @@ def _csv_line(chance: random.Random, cells: int, delimiter: str, quote: str) -> 
         value = chosen(chance)
         text = "2026-11-20T05:00:00Z" if isinstance(value, datetime) else str(value)
         is_quoted = bool(quote) and chance.random() < 0.3
+        if is_quoted and chance.random() < 0.5:
+            text = text[:3] + quote * chance.choice((1, 2, 2, 4)) + text[3:]
         found.append(f"{quote}{text}{quote}" if is_quoted else text.replace(delimiter, ""))
     return _changed_text(chance, delimiter.join(found))
 

@@ -100,8 +100,9 @@ class CsvBatchReader:
         quote = self._options.quote.encode()
         has_quotes = bool(quote) and quote in block.data
         signs = (ord(self._options.delimiter), quote[0] if has_quotes else csv_scanner.NO_QUOTE)
-        # The kernel writes each doubled quote as one.
-        data = np.frombuffer(bytearray(block.data + BEHIND), np.uint8)
+        # A copy, in which the kernel writes each doubled quote as one.
+        data = np.empty(len(block.data) + len(BEHIND), np.uint8)
+        data[: len(block.data)], data[len(block.data) :] = np.frombuffer(block.data, np.uint8), _LF
         begins, lasts = np.full((2, len(names), len(block)), -1, dtype=np.int64)
         is_fallback = unreadable_lines(block, single=len(places) == 1)
         outputs = (np.array(places), starts[:-1], texts, begins, lasts, is_fallback)

@@ -64,7 +64,8 @@ def past_quoted(
     data: Bytes, begin: int, row_end: int, sign: int, quote: int, base: int, marks: Marks
 ) -> tuple[int, int, int, Marks]:
     """The end of the text in a cell behind its first quote, and the position behind the last one;
-    then as `next_sign`. Doubled quotes become one, in place: bytes behind them move.
+    then as `next_sign`. Doubled quotes become one, in place: bytes behind them move. Without them
+    nothing is written.
 
     Without a last quote in the row, or with a text behind it, the position is that of the row's
     beginning or end, where no cell ends.
@@ -78,7 +79,8 @@ def past_quoted(
                 return end, begin - 1, base, marks
             if data[after] != quote:
                 end = moved(data, end, begin, last)
-                data[end] = quote  # Readers of cells stop there.
+                if end != last:
+                    data[end] = quote  # Readers of cells stop there.
                 return end, after, base, marks
             end = moved(data, end, begin, after)
             begin = after + 1
@@ -110,7 +112,14 @@ def note_cells(
         after = last
         if last == at and data[at] == quote:
             begin = at + 1
-            last, after, base, marks = past_quoted(data, begin, end, sign, quote, base, marks)
+            last, base, marks = next_sign(data, base, marks, sign, quote)
+            while data[last] == sign:
+                last, base, marks = next_sign(data, base, marks, sign, quote)
+            if data[last] == quote:
+                after, base, marks = next_sign(data, base, marks, sign, quote)
+            if after != last + 1 or data[after] == quote:
+                marks = sign_marks(data, begin, sign, quote)
+                last, after, base, marks = past_quoted(data, begin, end, sign, quote, begin, marks)
         if after != end if cell == len(places) - 1 else data[after] != sign:
             return False
         place = places[cell]
