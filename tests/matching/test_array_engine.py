@@ -14,8 +14,10 @@ from contrada.matching.array_engine import UNITS_PER_MATCH, UNITS_PER_UPDATE, Ar
 from contrada.matching.kernels.schema import EPOCHS_MAX
 from contrada.matching.packed import spans_of
 from contrada.model.algebra.notification import Envelope
+from contrada.model.algebra.sets import between
 from contrada.model.codec import notification_from_msgpack, to_msgpack
-from tests.matching.engines import COMPILED, arrays_of, module, needs_native, new_index
+from contrada.model.languages.work_budget import Work
+from tests.matching.engines import COMPILED, arrays_of, module, naive, needs_native, new_index
 
 
 def new_engine(compiled: bool) -> Any:
@@ -338,7 +340,10 @@ class Collected:
 def _collector() -> Iterator[None]:
     """Collects as usual, once the test has ended."""
     before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
     yield
+    gc.unfreeze()
     gc.set_threshold(*before)
 
 
@@ -359,3 +364,111 @@ def test_a_finalizer_leaves_a_match_as_it_is(use: Any) -> None:
         found = engine.match({"a": 1})
         gc.set_threshold(0)
         assert sorted(found) == [*range(20)]
+
+
+def _crowded(compiled: bool) -> Any:
+    """An engine with filters that are to be moved to new bins."""
+    engine = new_engine(compiled)
+    for key in range(64):
+        engine.add(key, (ct.Filter({"x": between(key, key + 2)}),))
+    assert engine._segment.assignment.moving
+    return engine
+
+
+UPDATES: dict[str, Callable[[Any], object]] = {
+    "match": lambda engine: engine.match({"x": 200}),
+    "match_batch": lambda engine: engine.match_each([{"x": 200}]),
+    "add": lambda engine: engine.add(100, (ct.Filter({"x": between(0, 200)}),)),
+    "replace": lambda engine: engine.add(1, (ct.Filter({"x": between(3, 9)}),)),
+    "add_encoded": lambda engine: engine.add_encoded(
+        [100, 101], [to_msgpack(ct.Filter({"x": between(n, 200)})) for n in (0, 1)]
+    ),
+    "remove": lambda engine: engine.remove(5),
+    "maintain": lambda engine: engine.maintain(3),
+    "begin_renewal": lambda engine: engine.begin_renewal(),
+}
+MEANWHILE: dict[str, Callable[[Any], object]] = {
+    "remove": lambda engine: [engine.remove(key) for key in (*range(20), *range(50, 64))],
+    "renew": renew,
+    "match": lambda engine: engine.match({"x": 30}),
+}
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.usefixtures("_collector")
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_finalizer_does_not_divide_an_update(update: str, meanwhile: str) -> None:
+    """A filter that is moved would be left behind in a bucket, or its removal raise an error."""
+    for allocations in range(1, 60, 2):
+        engine, raised = _crowded(True), []
+
+        def use(engine: Any = engine, raised: list[BaseException] = raised) -> None:
+            try:
+                MEANWHILE[meanwhile](engine)
+                engine.validate()
+            except BaseException as error:  # noqa: BLE001 - a finalizer's error is only printed
+                raised.append(error)
+
+        gc.collect()
+        gc.set_threshold(0)
+        Collected(use)
+        gc.set_threshold(allocations)
+        UPDATES[update](engine)
+        gc.set_threshold(0)
+        gc.collect()
+        assert not raised
+        engine.validate()
+        while engine.maintain():
+            pass
+        kept = {key: engine.members(key)[0] for key in engine}
+        assert sorted(engine.match({"x": 30})) == naive(kept, ct.Notification({"x": 30}))
+
+
+@pytest.mark.parametrize("update", ["remove", "add"])
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_finalizer_of_a_key_may_use_the_index(update: str, compiled: bool) -> None:
+    """The last reference to a key is that of the index: an update would run its finalizer."""
+    engine = new_engine(compiled)
+
+    class Key(str):
+        __slots__ = ()
+
+        def __del__(self) -> None:
+            engine.add("late", (ct.Filter({"a": 3}),))
+            engine.validate()
+            seen.append(sorted(engine.match({"a": 3})))
+
+    seen: list[list[str]] = []
+    engine.add(Key("k"), (ct.Filter({"a": 3}),))
+    engine.begin_renewal()
+    if update == "add":  # The key stays, as in a dictionary.
+        engine.add("k", (ct.Filter({"a": 3}), ct.Filter({"a": 4})))
+        engine.validate()
+        assert seen == []
+    engine.remove("k")
+    engine.validate()
+    assert seen == [["late"]]
+    assert sorted(engine.match({"a": 3})) == ["late"]
+    while engine.maintain():
+        pass
+    assert sorted(engine.match({"a": 3})) == ["late"]
+
+
+@needs_native
+@pytest.mark.usefixtures("_collector")
+def test_a_finalizer_leaves_a_slow_match_as_it_is() -> None:
+    """A match within a budget would list the keys, or the doubts, of the finalizer's one."""
+    engine = new_engine(True)
+    for key in range(40):
+        engine.add(key, (ct.Filter({"a" if key < 20 else "b": 1}),))
+    for allocations in range(1, 40):
+        gc.set_threshold(0)
+        Collected(lambda: engine.match({"b": 1}))
+        with Work("BUDGET", 10_000):
+            gc.set_threshold(allocations)
+            found = engine.match({"a": 1})
+            gc.set_threshold(0)
+        assert sorted(found) == [*range(20)]
+        gc.collect()

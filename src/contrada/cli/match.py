@@ -47,7 +47,7 @@ from contrada.integrations.files.subscription_files import (
 )
 from contrada.model import Notification
 from contrada.model.rule import CorrelationRule, Rule
-from contrada.service.loop_guards import uncollected
+from contrada.model.uncollected import Uncollected
 
 PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)
 INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
@@ -131,7 +131,7 @@ def match(
     if as_json and not count:
         raise click.UsageError("--json is for --count; matches are JSON always")
     reading = read_flags.reading_of(marks=mark, **given)
-    with uncollected():
+    with Uncollected():
         wanted, correlations, refused = _wanted(subscriptions, dialect, rules)
         inputs = [_input(path, format_name, reading) for path in files]
         asked = (each.asked for each in correlations.values())

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from contrada.errors import ContradaError, LimitError
+from contrada.errors import ContradaError
 from contrada.matching import index_file, packed
 from contrada.matching.assignment import Drift
 from contrada.matching.index_limits import IndexLimits
@@ -30,9 +30,10 @@ from contrada.model.algebra.value_set import answer_exhausted
 from contrada.model.codec import pack_asked
 from contrada.model.languages.work_budget import Exhausted, Unbounded, budget, spend
 from contrada.model.native import NATIVE
+from contrada.model.uncollected import Uncollected
 
 UNITS_PER_UPDATE: Final = 4
-"""Keys that an update moves during a renewal."""
+"""Units of maintenance with each filter that is added or removed."""
 
 UNITS_PER_MATCH: Final = 1
 """Keys that a match, or a batch, moves during a renewal."""
@@ -80,39 +81,42 @@ class ArrayEngine(Generic[K]):
 
     def add(self, key: K, members: tuple[Filter, ...]) -> None:
         """Replaces the filters of a key. Raises LimitError, and changes nothing then."""
-        try:
-            programs = self._segment.compiler.programs(members)
-            beside = [] if self._next is None else self._next.compiler.programs(members)
-        except LimitError:
-            self._tidy_up()  # Parts of the refused filters are unused now.
-            raise
+        with Uncollected(), Unbounded():
+            try:
+                self._add(key, members)
+            finally:  # Parts of refused filters are unused now.
+                self._tidy_up(UNITS_PER_UPDATE)
+
+    def _add(self, key: K, members: tuple[Filter, ...]) -> None:
+        programs = self._segment.compiler.programs(members)
+        beside = [] if self._next is None else self._next.compiler.programs(members)
         slot = self._take_slot(key)
         self._segment.add(slot, members, programs)
+        if self._next is not None:
+            self._next.add(slot, members, beside)
         if self._members is not None:
             # Equal ones are one filter of the segment; to compare them here would decide languages.
             is_one = len(members) == 1
             self._members[key] = members if is_one else tuple(self._segment.filters_of(slot))
             if len(self._members) > MEMBERS_KEPT_MAX:
                 self._members = None
-        if self._next is not None:
-            self._next.add(slot, members, beside)
         if self._segment.compiler.system_names != self._system_names:
             self._find_system_names()
-        self._tidy_up()
 
     def add_encoded(self, keys: Sequence[K], encodings: Any) -> None:
         """See `Index.add_encoded`."""
-        since, self._members = self._segment.mark(), None
-        try:
-            for begin in range(0, len(keys), ENCODINGS_AT_ONCE):
-                end, segment = begin + ENCODINGS_AT_ONCE, self._segment
-                self._add_some(keys[begin:end], encodings[begin:end])
-                if self._segment is not segment:  # A renewal has ended: all have places.
-                    since = self._segment.mark()
-        finally:
-            self._segment.assignment.assign_since(*since)
-            self._find_system_names()
-        self._tidy_up()
+        with Uncollected(), Unbounded():
+            since, self._members = self._segment.mark(), None
+            try:
+                for begin in range(0, len(keys), ENCODINGS_AT_ONCE):
+                    end, segment = begin + ENCODINGS_AT_ONCE, self._segment
+                    self._add_some(keys[begin:end], encodings[begin:end])
+                    if self._segment is not segment:  # A renewal has ended: all have places.
+                        since = self._segment.mark()
+            finally:
+                self._segment.assignment.assign_since(*since)
+                self._find_system_names()
+            self._tidy_up(UNITS_PER_UPDATE)
 
     def _add_some(self, keys: Sequence[K], encodings: Any) -> None:
         """Adds encoded filters, most without places yet."""
@@ -120,7 +124,8 @@ class ArrayEngine(Generic[K]):
         are_new = len(set(keys)) == len(keys) and not any(map(self.__contains__, keys))
         if not are_new or self._next is not None:
             for row, key in enumerate(keys):
-                self.add(key, packed.filters_from(encoding_of(row)))
+                self._add(key, packed.filters_from(encoding_of(row)))
+                self._tidy_up(UNITS_PER_UPDATE)
             return
         slots, row = array("q", [self._take_slot(key) for key in keys]), 0
         try:
@@ -135,35 +140,36 @@ class ArrayEngine(Generic[K]):
 
     def _take_slot(self, key: K) -> int:
         """Returns the slot of a key, without its former filters."""
-        found = self._slots.find(key)
-        if found >= 0:
-            self._remove(found)
-            found = self._slots.find(key)
-        slot = self._slots.take(key, found)
+        slot = self._slots.find(key)
+        if slot >= 0:
+            self._remove_filters(slot)
+            return slot
+        slot = self._slots.take(key, slot)
         if self._slots.keys is not self._named:
             self._name_keys()
         return slot
 
     def remove(self, key: K) -> None:
         """Removes a key and its filters; an unknown key is no error."""
-        if self._members is not None:
-            self._members.pop(key, None)
-        slot = self._slots.find(key)
-        if slot >= 0:
-            self._remove(slot)
-            self._tidy_up()
+        with Uncollected(), Unbounded():
+            slot = self._slots.find(key)
+            if slot >= 0:
+                if self._members is not None:
+                    del self._members[key]
+                self._remove_filters(slot)
+                self._slots.free_slot(slot)
+                self._tidy_up(UNITS_PER_UPDATE)
 
-    def _tidy_up(self) -> None:
+    def _tidy_up(self, units: int) -> None:
         """Does an update's share of maintenance, and begins a renewal if it is due."""
         if (self._next or self._last) is None and self._segment.is_worn:
             self.begin_renewal()
-        self.maintain(UNITS_PER_UPDATE)
+        self._maintain(units)
 
-    def _remove(self, slot: int) -> None:
+    def _remove_filters(self, slot: int) -> None:
         self._segment.remove(slot)
         if self._next is not None:
             self._next.remove(slot)
-        self._slots.free_slot(slot)
 
     def _find_system_names(self) -> None:
         """Finds the system's names in filters."""
@@ -191,15 +197,16 @@ class ArrayEngine(Generic[K]):
         """Returns the keys with a filter that may meet a product, or lie inside it."""
         if self._members is not None and len(self._members) <= FEW_KEYS:
             return list(self._members)
-        segment = self._segment
         if isinstance(product, FilterSet):
             return list(self)
-        possible = set(segment.touching(product, inside=inside))
-        if inside:
-            slots = segment.slots_within(possible | segment.empty())
-        else:
-            slots = {slot for number in possible for slot in segment.slots(number)}
-        return self._keys_at(list(slots))
+        with Uncollected():  # A finalizer may free the arrays.
+            segment = self._segment
+            possible = set(segment.touching(product, inside=inside))
+            if inside:
+                slots = segment.slots_within(possible | segment.empty())
+            else:
+                slots = {slot for number in possible for slot in segment.slots(number)}
+            return self._keys_at(list(slots))
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -216,33 +223,40 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        keys: list[Any] = []  # First: a collection of cycles may run code that frees the arrays.
+        found: list[Any] = []  # First: a collection of cycles may run code that frees the arrays.
         work, span = budget(), given.span if type(given) is Notification else given
         arrays, answer = self._segment.arrays, None
         if found_keys is not None and work is None and not self._system_names:
-            answer = found_keys(keys, span, self._segment.compiler.attrs, arrays.memory)
+            answer = found_keys(found, span, self._segment.compiler.attrs, arrays.memory)
             if type(answer) is list:  # As mostly.
                 return answer
         if answer is None or answer < 0:  # Code of the caller may run here, too.
-            message, arrays = self._message(given, envelope), self._segment.arrays
-            answer = arrays.bounded(work, match, message) if answer is None else answer
-            while answer < 0:
-                if answer >> 2 == UNREADABLE:
-                    rewritten = packed.reencode(self._exactly(given, envelope))
-                    assert rewritten.span != message, "the encoding is readable"
-                    return self.match(rewritten)
-                arrays.grow_for(answer >> 2)
-                answer = arrays.bounded(work, match, message)
+            message = self._message(given, envelope)
+            with Uncollected():  # That code may match, too, before the keys are listed.
+                arrays = self._segment.arrays
+                answer = arrays.bounded(work, match, message) if answer is None else answer
+                while answer < 0 and answer >> 2 != UNREADABLE:
+                    arrays.grow_for(answer >> 2)
+                    answer = arrays.bounded(work, match, message)
+                found = arrays.out[: max(0, answer >> 2)].tolist()
+            if answer < 0:
+                rewritten = packed.reencode(self._exactly(given, envelope))
+                assert rewritten.span != message, "the encoding is readable"
+                return self.match(rewritten)
+        counters = arrays.counters
+        is_doubted, is_inexact = counters.doubted[0], bool(counters.inexact[0])
         if answer & 2:
-            self._drift.improve(self._segment.assignment)
-        if answer < 4:
-            return []
-        found = keys or arrays.out[: answer >> 2].tolist()
-        if answer & 1 == 0:
+            self._improve()
+        if answer & 1 == 0 or not found:
             return found
-        if arrays.counters.doubted[0]:
-            return self._verified(found, self._exactly(given, envelope))
+        if is_doubted:
+            return self._verified(found, self._exactly(given, envelope), is_inexact)
         return self._keys_at(found)
+
+    def _improve(self) -> None:
+        """Moves some filters to better places, where that is due."""
+        with Uncollected(), Unbounded():
+            self._drift.improve(self._segment.assignment)
 
     def _exactly(self, given: packed.Given | bytes, envelope: Envelope) -> Notification:
         """Returns the full notification, for filters that need the model."""
@@ -277,9 +291,8 @@ class ArrayEngine(Generic[K]):
                 pass
         return Notification(packed.select_attributes(attributes, asked)).span
 
-    def _verified(self, found: list[int], notification: Notification) -> list[K]:
+    def _verified(self, found: list[int], notification: Notification, inexact: bool) -> list[K]:
         """Returns the keys of found filters; evaluates inexact ones on the values themselves."""
-        inexact = bool(self._segment.arrays.counters.inexact[0])
         known: dict[int, bool] = {}
         slots: dict[int, None] = {}
         for each in found:
@@ -365,8 +378,9 @@ class ArrayEngine(Generic[K]):
         if self.envelope:
             return False
         spans = bundle.spans()
-        members = array("q", self._segment.numbers(self._slots.find(key)))
-        return self._segment.arrays.all_hold(spans.address, spans.starts, members, steps_max)
+        with Uncollected():  # A finalizer may free the arrays.
+            members = array("q", self._segment.numbers(self._slots.find(key)))
+            return self._segment.arrays.all_hold(spans.address, spans.starts, members, steps_max)
 
     def match_table(self, table: Any) -> FoundKeys:
         """Matches the rows of an Arrow table, in columns where kernels have their types."""
@@ -382,14 +396,15 @@ class ArrayEngine(Generic[K]):
 
     def _matched(self, rows: Any, alone: Callable[[int], list[K]]) -> FoundKeys:
         """Matches a batch by one call; `alone` matches a row that needs the model."""
-        slots, arrays = self._slots, self._segment.arrays
+        slots = self._slots
         of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
-        was_in_batch, self._in_batch = self._in_batch, True  # the arrays must stay
+        was_in_batch, self._in_batch = self._in_batch, True
         try:
+            arrays = self._segment.arrays  # They stay from now on.
             offsets, found = packed.match_rows(arrays, rows, of_row)
         finally:
             self._in_batch = was_in_batch
-        self._drift.improve(self._segment.assignment)
+        self._improve()
         if (self._next or self._last) is not None:
             self.maintain(UNITS_PER_MATCH)
         return offsets, found if slots.are_int else [slots.keys[slot] for slot in found]
@@ -402,6 +417,10 @@ class ArrayEngine(Generic[K]):
         A unit is one key, or one filter that is moved to new bins. Nothing is done during a batch:
         an operator that updates the index must not free arrays in use.
         """
+        with Uncollected(), Unbounded():
+            return self._maintain(units)
+
+    def _maintain(self, units: int) -> bool:
         if self._in_batch:
             return False
         if self._last is not None and self._last.dissolve(units):
@@ -411,11 +430,10 @@ class ArrayEngine(Generic[K]):
             assignment = self._segment.assignment
             return bool(assignment.moving) and assignment.move(units)
         end = min(self._cursor + units, self._slots.used)
-        with Unbounded():
-            for slot in range(self._cursor, end):
-                if self._segment.knows(slot) and not self._next.knows(slot):
-                    members = self._segment.filters_of(slot)
-                    self._next.add(slot, members, self._next.compiler.programs(members))
+        for slot in range(self._cursor, end):
+            if self._segment.knows(slot) and not self._next.knows(slot):
+                members = self._segment.filters_of(slot)
+                self._next.add(slot, members, self._next.compiler.programs(members))
         self._cursor = end
         if end == self._slots.used:
             self._last, self._segment, self._next = self._segment, self._next, None
@@ -425,9 +443,10 @@ class ArrayEngine(Generic[K]):
 
     def begin_renewal(self) -> None:
         """Starts a second segment, which `maintain` then fills in parts."""
-        self._next = IndexSegment(self._segment)
-        self._name_keys()
-        self._cursor = 0
+        with Uncollected():
+            self._next = IndexSegment(self._segment)
+            self._name_keys()
+            self._cursor = 0
 
     @property
     def is_renewing(self) -> bool:
@@ -436,7 +455,8 @@ class ArrayEngine(Generic[K]):
 
     def save(self, path: Path) -> None:
         """See `Index.save`."""
-        index_file.save(path, self._segment, self._slots)
+        with Uncollected():
+            index_file.save(path, self._segment, self._slots)
 
     @classmethod
     def load(cls, path: Path) -> "ArrayEngine[Any]":

@@ -23,7 +23,6 @@ from contrada.matching.kernels.bucket_lookup import keep_range, note_ranges
 from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.update import cheapest_value
 from contrada.model import Filter
-from contrada.model.languages.work_budget import Unbounded
 
 CUT_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
 """Ranges of an attribute at which it gets bins, and better ones. A renewed segment begins with the
@@ -347,10 +346,9 @@ class Assignment:
 
     def move(self, units: int) -> bool:
         """Moves up to `units` filters to new bins; returns whether more are left."""
-        with Unbounded():  # An exhausted budget would leave a filter without a place.
-            while units and self.moving:
-                self._move_one(*next(iter(self.moving.items())))
-                units -= 1
+        while units and self.moving:
+            self._move_one(*next(iter(self.moving.items())))
+            units -= 1
         return bool(self.moving)
 
     def _move_one(self, attr: int, left: int) -> None:
@@ -472,8 +470,7 @@ class Drift:
         if bucket < 0:
             return 0
         moved = 0
-        with Unbounded():  # As in `move`.
-            for _ in range(REASSIGNED_AT_ONCE):
-                moved += assignment.reassign(bucket, self._cursor)
-                self._cursor += 1
+        for _ in range(REASSIGNED_AT_ONCE):
+            moved += assignment.reassign(bucket, self._cursor)
+            self._cursor += 1
         return moved

@@ -24,7 +24,6 @@ from contrada.model.algebra.filter import Selects, selection
 from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import product_meets
 from contrada.model.algebra.relations import covers, witness
-from contrada.model.languages.work_budget import Unbounded
 from contrada.model.native import NATIVE
 from contrada.model.rule import Rule, residue_accepts
 
@@ -89,8 +88,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         if isinstance(subscription, Rule):
             holds, subscription = subscription.residue_holds, subscription.filters
         members = selection(subscription).filters
-        with Unbounded():
-            self._engine.add(key, members)
+        self._engine.add(key, members)
         self._residues.put(key, holds)
 
     def add_encoded(self, keys: Iterable[K], encodings: Sequence[bytes] | Any) -> None:
@@ -106,8 +104,7 @@ class Index(Mapping[K, Filter | FilterSet]):
         listed = keys if isinstance(keys, list | range) else list(keys)
         if len(listed) != len(encodings):
             raise ValueError(f"{len(listed)} keys for {len(encodings)} filters")
-        with Unbounded():
-            self._engine.add_encoded(listed, encodings)
+        self._engine.add_encoded(listed, encodings)
         if self._residues.of:
             for key in listed:
                 self._residues.put(key, None)

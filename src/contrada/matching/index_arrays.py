@@ -15,6 +15,7 @@ from contrada.matching.kernels.scratch import gram_bit
 from contrada.matching.table_growth import TableGrowth, empty_table
 from contrada.model.languages.work_budget import Work, budget
 from contrada.model.native import NATIVE
+from contrada.model.uncollected import Uncollected
 
 COPIED_BYTES_MAX: Final = 2**21
 """Bytes of an array of an index. Beyond it: its growth reserves 64 times the room, if the system
@@ -177,6 +178,10 @@ class Arrays:
 
     def grow_for(self, status: int) -> None:
         """Doubles the array that a kernel asked for; or clears the stamps."""
+        with Uncollected():  # A finalizer may match: with arrays that do not fit together.
+            self._grow_for(status)
+
+    def _grow_for(self, status: int) -> None:
         if status == schema.NEED_STAMPS:
             self.clear_stamps()
             return

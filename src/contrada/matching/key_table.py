@@ -79,8 +79,8 @@ class KeyTable(Generic[K]):
             if larger is not None and slot < self._growth.filled:
                 drop_key(keys[slot], keys, larger.numbers)
         else:
-            del self._slots[self.keys[slot]]
-            self.keys[slot] = None
+            key, self.keys[slot] = self.keys[slot], None
+            del self._slots[key]  # It may be finalized after the last line.
         self._free.append(slot)
 
     def __len__(self) -> int:

@@ -1,7 +1,6 @@
 """Checks and helpers of calls to a service: event loops, time-outs, options, and batches."""
 
 import asyncio
-import gc
 import threading
 from collections.abc import (
     AsyncIterable,
@@ -13,7 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final, TypeVar, get_args
 
 from contrada.errors import ServiceClosedError, ServiceError
@@ -50,18 +49,6 @@ def check_loop(opened_on: asyncio.AbstractEventLoop | None) -> None:
             "it belongs to the event loop on which it was opened, and another one runs here; "
             "connect anew on each loop, and in each process, or use connect_sync"
         )
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Pauses the garbage collector: its passes over many new objects would free nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 async def off_loop(work: Callable[[], None]) -> None:

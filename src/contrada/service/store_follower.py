@@ -11,10 +11,11 @@ from typing import Final
 
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.durable_state import DurableState
+from contrada.model.uncollected import Uncollected
 from contrada.routing.router_messages import Client
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.durable_routes import DurableRoutes
-from contrada.service.loop_guards import in_daemon, uncollected
+from contrada.service.loop_guards import in_daemon
 from contrada.service.stores.postgres_store import PostgresStore
 
 CHANGES_PER_TURN: Final = 50
@@ -60,7 +61,7 @@ class StoreFollower:
         """Opens the store to write, and takes over the last changes. Raises as `follow`."""
         changes = self._store.open()
         try:
-            with uncollected():
+            with Uncollected():
                 for _ in self.routes.follow(changes):
                     pass
         except BaseException:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from contrada.delivery.store import Store
 from contrada.errors import ServiceError, StoreError
-from contrada.service.loop_guards import uncollected
+from contrada.model.uncollected import Uncollected
 from contrada.service.stores.table_store import TableStore
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def open_sound(place: str | Path, use: Callable[[Store], T]) -> T:
     The store is closed if that fails, or if it is damaged. Raises StoreError, and the errors of
     `open_store` and `use`.
     """
-    with uncollected():
+    with Uncollected():
         return use_sound(open_store(place), use)
 
 
