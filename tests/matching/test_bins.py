@@ -239,3 +239,13 @@ def test_no_budget_of_a_request_stops_a_move(
             else:
                 index.match({"x": 1})
     check(index, kept, [{"x": 104}, {"x": f"7{'é' * 300}"}, {"x": "b"}])
+
+
+def test_filters_that_are_added_together_move_as_many_others(compiled: bool) -> None:
+    """Calls that add many filters would leave a crowded tree as it is."""
+    index: ct.Index[int] = new_index(compiled)
+    kept = {n: ct.Filter({"x": sets.between(n, n + 1)}) for n in range(96)}
+    for some in (range(40), range(40, 64), range(64, 96)):
+        index.add_encoded(list(some), [to_msgpack(kept[each]) for each in some])
+    assert not moving(index)
+    check(index, kept, [{"x": 33}])

@@ -116,7 +116,7 @@ class ArrayEngine(Generic[K]):
             finally:
                 self._segment.assignment.assign_since(*since)
                 self._find_system_names()
-            self._tidy_up(UNITS_PER_UPDATE)
+            self._tidy_up(UNITS_PER_UPDATE * len(keys))
 
     def _add_some(self, keys: Sequence[K], encodings: Any) -> None:
         """Adds encoded filters, most without places yet."""
