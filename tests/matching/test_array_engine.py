@@ -402,7 +402,8 @@ MEANWHILE: dict[str, Callable[[Any], object]] = {
 def test_a_finalizer_does_not_divide_an_update(update: str, meanwhile: str) -> None:
     """A filter that is moved would be left behind in a bucket, or its removal raise an error."""
     for allocations in range(1, 60, 2):
-        engine, raised = _crowded(True), []
+        raised: list[BaseException] = []
+        engine = _crowded(True)
 
         def use(engine: Any = engine, raised: list[BaseException] = raised) -> None:
             try:

@@ -76,7 +76,6 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     of: bool = request.param
     assignment = module("assignment", of)
     monkeypatch.setattr(assignment, "CUT_AT", (8, 32))
-    monkeypatch.setattr(assignment, "CROWDED_FROM", 64)
     monkeypatch.setattr(assignment, "CROWDED_STEP", 1)
     return of
 
@@ -249,3 +248,43 @@ def test_filters_that_are_added_together_move_as_many_others(compiled: bool) -> 
         index.add_encoded(list(some), [to_msgpack(kept[each]) for each in some])
     assert not moving(index)
     check(index, kept, [{"x": 33}])
+
+
+def test_bins_follow_ranges_that_slide(compiled: bool) -> None:
+    """All filters that are there would be in the last bin: those before them were removed."""
+    index: ct.Index[int] = new_index(compiled)
+    kept: dict[int, ct.Filter] = {}
+    looked = []
+    for number in range(COUNT):
+        kept[number] = ct.Filter({"x": sets.between(number, number + 2)})
+        index.add(number, kept[number])
+        if number >= 100:
+            index.remove(number - 100)
+            del kept[number - 100]
+            index.match({"x": number - 30})
+            looked.append(arrays_of(index)._segment.arrays.counters.looked[0])
+    assert sum(looked) / len(looked) < 100 / 4
+    check(index, kept, [{"x": number} for number in range(COUNT - 110, COUNT + 10, 10)])
+
+
+def test_bins_are_looked_at_after_many_more_ranges(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each update of a full attribute would sort the ends of its ranges."""
+    index: ct.Index[int] = new_index(compiled)
+    segment = arrays_of(index)._segment
+    asked = 0
+    ends_of = segment.arrays.ends_of
+
+    def counted(attr: int) -> Any:
+        nonlocal asked
+        asked += 1
+        return ends_of(attr)
+
+    monkeypatch.setattr(segment.arrays, "ends_of", counted)
+    for live in (7, 8, 31, 32, 33, 63, 64, 65, 100):
+        asked = 0
+        for number in range(200):
+            index.remove(number % live)
+            index.add(number % live, ct.Filter({"x": sets.between(ORDER[number], 400)}))
+        assert asked <= 8 + 500 // live, live

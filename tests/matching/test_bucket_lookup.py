@@ -182,17 +182,16 @@ def test_every_range_is_as_likely_to_be_remembered(compiled: Any) -> None:
     """The sample that bins are cut by would have only the first ranges, or the last."""
     arrays = generation_of([ct.Filter("a = 1")], compiled).arrays
     keep_range = module("kernels.bucket_lookup", compiled).keep_range
-    doubled = []
+    arrays.attrs.due[0] = 1_000
     for number in range(16 * RANGES_KEPT):
         arrays.give_room(0)
-        if keep_range(0, 4, number, 5, number + 1, arrays.memory):
-            doubled.append(number + 1)
+        is_due = keep_range(0, 4, number, 5, number + 1, arrays.filters.begin[0], arrays.memory)
+        assert is_due == (number + 1 >= 1_000)
         if number == RANGES_KEPT - 1:
-            assert arrays.ends_of(0)[::2] == [(4, each) for each in range(RANGES_KEPT)]
-    assert doubled == [2**power for power in range(14)]
+            assert arrays.ends_of(0)[:RANGES_KEPT] == [(4, each) for each in range(RANGES_KEPT)]
     kept = arrays.ends_of(0)
-    assert all(after == (5, low + 1) for (_, low), after in zip(kept[::2], kept[1::2], strict=True))
-    eighths = Counter(low // (2 * RANGES_KEPT) for _, low in kept[::2])
+    assert kept[RANGES_KEPT:] == [(5, low + 1) for _, low in kept[:RANGES_KEPT]]
+    eighths = Counter(low // (2 * RANGES_KEPT) for _, low in kept[:RANGES_KEPT])
     assert sorted(eighths) == list(range(8))
     assert all(RANGES_KEPT / 16 < each < RANGES_KEPT / 5 for each in eighths.values()), eighths
 
@@ -215,7 +214,7 @@ def test_only_ranges_of_numbers_and_times_are_counted_at_once(
     """Ranges would be counted twice, or those that Python looks at be forgotten."""
     segment = generation_of([ct.Filter(text)], compiled)
     arrays = segment.arrays
-    arrays.attrs.ranges[0] = 0
+    arrays.attrs.ranges[0], arrays.attrs.due[0] = 0, 1
     note_ranges = module("kernels.bucket_lookup", compiled).note_ranges
     assert note_ranges(0, arrays.memory) == answer
     assert arrays.attrs.ranges[0] == ranges
@@ -231,6 +230,31 @@ def test_no_range_is_counted_before_there_is_room_for_all(compiled: Any) -> None
         pass
     assert attr == 0
     assert arrays.attrs.ranges[0] == arrays.attrs.ranges[1] == arrays.attrs.room[0]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_ranges_of_removed_filters_are_forgotten(compiled: Any) -> None:
+    """Bins would be cut for ranges that were removed long ago."""
+    count = 2 * RANGES_KEPT
+    segment = generation_of([ct.Filter(f"x > {n}") for n in range(count)], compiled)
+    arrays = segment.arrays
+    for slot in range(0, count, 2):
+        segment.remove(slot)
+        segment.add(slot, (ct.Filter("y = 1"),), segment.compiler.programs((ct.Filter("y = 1"),)))
+    ends = arrays.ends_of(0)
+    assert ends == arrays.ends_of(0)
+    lows = [key for domain, key in ends if domain == 4]
+    odd = {arrays.words_of(segment.numbers(slot)[0])[1] for slot in range(1, count, 2)}
+    assert odd.issuperset(lows[: len(lows) // 2])
+    assert arrays.attrs.kept[0] * 2 == len(ends)
+    assert 200 < arrays.attrs.kept[0] < 312, "half of them"
+    assert arrays.attrs.ranges[0] == count * arrays.attrs.kept[0] // RANGES_KEPT
+    for slot in range(1, count, 2):
+        segment.remove(slot)
+    assert arrays.ends_of(0) == []
+    assert arrays.attrs.ranges[0] == 0
+    segment.add(1, (ct.Filter("x > 5"),), segment.compiler.programs((ct.Filter("x > 5"),)))
+    assert len(arrays.ends_of(0)) == 2
 
 
 # --- parts of texts -----------------------------------------------------------------------------

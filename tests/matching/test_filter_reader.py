@@ -274,13 +274,15 @@ def test_ranges_added_together_may_crowd_a_tree(
     compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Later ranges would all be in the last bin, and none would be moved to others."""
-    monkeypatch.setattr(module("assignment", compiled), "CROWDED_FROM", 130)
+    monkeypatch.setattr(module("assignment", compiled), "CUT_AT", (64, 90))
     index = new_index(compiled)
     index.add("first", ct.Filter("a < 1"))
     for first, end in ((0, 100), (100, 300)):
         ranges = [ct.Filter({"a": ct.ops.between(n, n + 1)}) for n in range(first, end)]
         index.add_encoded(range(first, end), [to_msgpack(each) for each in ranges])
-        assert bool(arrays_of(index)._segment.assignment.moving) == (end == 300)
+        assert not arrays_of(index)._segment.assignment.moving
+        index.match({"a": end - 10})
+        assert arrays_of(index)._segment.arrays.counters.looked[0] < 30
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -11,7 +11,7 @@ import pytest
 import contrada as ct
 from contrada.errors import InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.matching import index as index_module
-from contrada.matching.assignment import CROWDED_FROM
+from contrada.matching.assignment import CUT_AT
 from contrada.matching.filter_compiler import TEXT_BYTES_MAX, number_key
 from contrada.matching.index_arrays import _SEED
 from contrada.matching.kernels import scratch
@@ -148,7 +148,7 @@ def test_names_of_removed_filters_are_dropped_in_the_long_run(
 def test_ascending_ranges_are_spread_over_the_bins(compiled: Any) -> None:
     """Bins would be cut where the first ranges lie, and all later ones hang in the last."""
     index: ct.Index[int] = new_index(compiled)
-    for number in range(2 * CROWDED_FROM):
+    for number in range(4 * CUT_AT[-1]):
         index.add(number, ct.Filter({"x": sets.between(10 * number, 10 * number + 100)}))
         index.maintain()
     while index.maintain(1_000):
@@ -157,7 +157,7 @@ def test_ascending_ranges_are_spread_over_the_bins(compiled: Any) -> None:
     assert found == [
         number for number in range(2_048) if number * 10 <= 10_005 <= number * 10 + 100
     ]
-    assert looked_at(index, {"x": 10_005}) < 2 * CROWDED_FROM / 10
+    assert looked_at(index, {"x": 10_005}) < 4 * CUT_AT[-1] / 10
     index.validate()
 
 
@@ -233,7 +233,7 @@ def test_covered_and_meeting_ask_only_for_filters_of_that_text(
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_ordered_ranges_are_moved_once_and_then_lie_well(compiled: Any) -> None:
     """Bins would be cut again as soon as filters are moved, for ever, or be left crowded."""
-    count = 5_000 if compiled else 2 * CROWDED_FROM
+    count = 5_000 if compiled else 4 * CUT_AT[-1]
     index: ct.Index[int] = new_index(compiled)
     for number in range(count):
         index.add(number, ct.Filter({"x": sets.between(10 * number, 10 * number + 100)}))

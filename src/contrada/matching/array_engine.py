@@ -106,15 +106,15 @@ class ArrayEngine(Generic[K]):
     def add_encoded(self, keys: Sequence[K], encodings: Any) -> None:
         """See `Index.add_encoded`."""
         with Uncollected(), Unbounded():
-            since, self._members = self._segment.mark(), None
+            since, self._members = self._segment.arrays.used["filters"], None
             try:
                 for begin in range(0, len(keys), ENCODINGS_AT_ONCE):
                     end, segment = begin + ENCODINGS_AT_ONCE, self._segment
                     self._add_some(keys[begin:end], encodings[begin:end])
                     if self._segment is not segment:  # A renewal has ended: all have places.
-                        since = self._segment.mark()
+                        since = self._segment.arrays.used["filters"]
             finally:
-                self._segment.assignment.assign_since(*since)
+                self._segment.assignment.assign_since(since)
                 self._find_system_names()
             self._tidy_up(UNITS_PER_UPDATE * len(keys))
 

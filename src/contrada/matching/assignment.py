@@ -24,12 +24,9 @@ from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.update import cheapest_value
 from contrada.model import Filter
 
-CUT_AT: Final = (64, 512)  # powers of two: bins are looked at when ranges are twice as many
+CUT_AT: Final = (64, 512)
 """Ranges of an attribute at which it gets bins, and better ones. A renewed segment begins with the
-bins of the former one."""
-
-CROWDED_FROM: Final = 1_024
-"""Ranges of an attribute from which on its bins are judged, each time that they have doubled."""
+bins of the former one. Bins are judged after as many more ranges, or half as many as there are."""
 
 CROWDED_SHARE: Final = 1 / 8
 """The share of the ends of ranges in one bin beyond which bins are cut anew."""
@@ -119,16 +116,14 @@ class Assignment:
         filters.place[number] = self._chains.of_places(places)
         filters.at[number] = places[0][1] if places else 0
 
-    def assign_since(self, first: int, before: list[int]) -> None:
-        """Assigns filters from a number on that have no place yet.
-
-        `before` are the numbers of ranges of the attributes before these were added.
-        """
+    def assign_since(self, first: int) -> None:
+        """Assigns filters from a number on that have no place yet."""
         arrays, memory = self.arrays, self.arrays.memory
-        for attr, count in enumerate(arrays.attrs.ranges[: arrays.used["attrs"]].tolist()):
-            known = before[attr] if attr < len(before) else 0
-            if known < count:
-                self._look_at_bins(attr, known)
+        attrs, count = arrays.attrs, arrays.used["attrs"]
+        ranges, due = attrs.ranges[:count].tolist(), attrs.due[:count].tolist()
+        for attr in range(count):
+            if due[attr] <= ranges[attr]:
+                self._look_at_bins(attr)
         self._assign_at_values(first)
         end = arrays.used["filters"]
         while (first := filter_reader.next_unassigned(first, end, memory)) < end:
@@ -280,37 +275,41 @@ class Assignment:
             answer = note_ranges(number, arrays.memory)
         if answer == -1:
             return None
-        doubled: dict[int, None] = {}
-        constraints = constraints_of(words)
+        constraints, begin = constraints_of(words), arrays.filters.begin[number]
         for constraint, value_set in zip(constraints, of.sets.values(), strict=True):
             attr, op, _, _ = constraint
             if op in (schema.OP_TEXT_RANGE, schema.OP_SET):
                 ends = range_ends(op, value_set)
                 if ends is not None:
                     arrays.give_room(attr)
-                    if keep_range(attr, *ends, arrays.memory):
-                        doubled[attr] = None
-            elif op == schema.OP_RANGE and (count := arrays.attrs.ranges[attr]) & (count - 1) == 0:
-                doubled[attr] = None
-        for attr in doubled:
-            self._look_at_bins(attr, arrays.attrs.ranges[attr] - 1)
+                    keep_range(attr, *ends, begin, arrays.memory)
+            self._look_at_bins(attr)
         return constraints
 
-    def _look_at_bins(self, attr: int, known: int) -> None:
-        """Cuts an attribute's bins if they are due; it has had `known` ranges so far."""
-        arrays, count = self.arrays, self.arrays.attrs.ranges[attr]
+    def _look_at_bins(self, attr: int) -> None:
+        """Cuts an attribute's bins if they are due, and better ones are known.
+
+        Bins from which filters are moved are looked at afterwards, by `move`.
+        """
+        arrays, attrs = self.arrays, self.arrays.attrs
+        due = attrs.due[attr]
+        if attrs.ranges[attr] < max(1, due) or attr in self.moving:
+            return
         # A segment that replaces another knows the other's ends from the beginning, and has no
         # better ones until it has half as many of its own. It is not judged by the first of them.
         before = self.statistics.ends_of(attr) if self.statistics else []
-        if known == 0 and len(before) > schema.PIVOTS:
+        ends, count = arrays.ends_of(attr), attrs.ranges[attr]
+        more = next((at - count for at in CUT_AT if at > count), CUT_AT[-1])
+        attrs.due[attr] = count + max(more, count // 2)
+        if due == 0 and len(before) > schema.PIVOTS:
             self._cut(attr, before)
-        elif any(known < at <= count for at in CUT_AT):
+        elif count >= CUT_AT[0 if attrs.cuts[attr] < 0 else -1] and due <= CUT_AT[-1]:
             if 2 * count > len(before):
-                self._cut(attr, arrays.ends_of(attr))
-        elif not self.statistics and count >= CROWDED_FROM:
-            ends, pooled = arrays.ends_of(attr), self.pools.trees_of(attr)
-            if self._crowds(arrays.attrs.tree[attr], ends):
                 self._cut(attr, ends)
+        elif not self.statistics:
+            if self._crowds(attrs.tree[attr], ends):
+                self._cut(attr, ends)
+            pooled = self.pools.trees_of(attr)
             self.has_crowded_pool |= any(self._crowds(tree, ends) for tree in pooled)
 
     def _crowds(self, tree: int, ends: list[End]) -> bool:
@@ -330,12 +329,10 @@ class Assignment:
         """Cuts an attribute's values into bins at the ends of its ranges; `move` moves filters.
 
         A filter of the former bins stays in their tree until then, since a node has other values in
-        the new one. While some are there, no bins are cut: `move` judges the new ones afterwards.
+        the new one.
         """
         arrays, attrs = self.arrays, self.arrays.attrs
         tree, cuts, presence = attrs.tree[attr], attrs.cuts[attr], attrs.presence[attr]
-        if 0 <= tree != cuts:
-            return
         if cuts < 0:  # Filters are at presence only because there were no bins.
             self.moving[attr] = arrays.buckets.length[presence] if presence >= 0 else 0
         else:
@@ -366,7 +363,7 @@ class Assignment:
             cuts = attrs.cuts[attr]
             attrs.tree[attr] = cuts if self.arrays.trees.first_bucket[cuts] else -1
         del self.moving[attr]
-        self._look_at_bins(attr, attrs.ranges[attr])
+        self._look_at_bins(attr)
 
     def _next_moved(self, attr: int, left: int) -> int:
         """Returns a filter at an attribute's presence, or in its former tree; -1 without one."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from contrada.matching.kernels import batch_match, match, schema, text_store, update
+from contrada.matching.kernels import batch_match, bucket_lookup, match, schema, text_store, update
 from contrada.matching.kernels.column_visits import LOOK_UPS
 from contrada.matching.kernels.evaluate import constraint_words, operand
 from contrada.matching.kernels.memory import Rows, numbers
@@ -355,7 +355,9 @@ class Arrays:
         step = max(1, -(-len(ordered) // schema.PIVOTS))
         pivots = self._pivots[tree] = ordered[::step][: schema.PIVOTS]
         self.trees.count[tree] = len(pivots)
-        self._put_ends("pivots", schema.PIVOTS * tree, pivots)
+        rows = self.pivots
+        for row, (domain, key) in enumerate(pivots, schema.PIVOTS * tree):
+            rows.domain[row], rows.key[row] = domain, key
 
     def enter_node(self, tree: int, node: int) -> None:
         """Notes for the bins below a node of a tree that filters hang at it."""
@@ -370,36 +372,36 @@ class Arrays:
         """Returns the bin of a value among the pivots, as `bucket_lookup.bin_of`."""
         pivots = self._pivots.get(tree)
         if pivots is None:
-            pivots = self._ends("pivots", schema.PIVOTS * tree, self.trees.count[tree])
+            rows, first = self.pivots, schema.PIVOTS * tree
+            part = slice(first, first + self.trees.count[tree])
+            pivots = [*zip(rows.domain[part].tolist(), rows.key[part].tolist(), strict=True)]
             self._pivots[tree] = pivots
         return bisect_right(pivots, key)
 
-    def _put_ends(self, name: str, first: int, ends: list[tuple[int, int]]) -> None:
-        rows: Any = self.of[name]
-        for row, (domain, key) in enumerate(ends, first):
-            rows.domain[row], rows.key[row] = domain, key
-
-    def _ends(self, name: str, first: int, count: int) -> list[tuple[int, int]]:
-        rows: Any = self.of[name]
-        part = slice(first, first + count)
-        return [*zip(rows.domain[part].tolist(), rows.key[part].tolist(), strict=True)]
-
     def give_room(self, attr: int) -> None:
         """Makes room for the ends of one more range of an attribute, if they are remembered."""
-        count, room = self.attrs.ranges[attr], self.attrs.room[attr]
+        count, room = self.attrs.kept[attr], self.attrs.room[attr]
         if count < room or room == schema.RANGES_KEPT:
             return
-        ends, room = self.ends_of(attr), max(4, 2 * room)
-        begin = self.take("ends", 2 * room)
-        self._put_ends("ends", begin, ends)
+        room, before = max(4, 2 * room), self.attrs.ends[attr]
+        begin = self.take("ends", room)
+        ends = self.of["ends"]
+        ends.part(begin, begin + count)[:] = ends.part(before, before + count)
         self.attrs.ends[attr], self.attrs.room[attr] = begin, room
 
     def ends_of(self, attr: int) -> list[tuple[int, int]]:
-        """Returns the remembered (domain, key) of the ends of an attribute's ranges."""
+        """Returns the (domain, key) of the ends of an attribute's ranges, as far as remembered."""
         if attr >= self.used["attrs"]:
             return []
-        begin, count = self.attrs.ends[attr], min(self.attrs.ranges[attr], schema.RANGES_KEPT)
-        return self._ends("ends", begin, 2 * count)
+        bucket_lookup.forget_ranges(attr, self.memory)
+        begin, ends = self.attrs.ends[attr], self.ends
+        part = slice(begin, begin + self.attrs.kept[attr])
+        pairs = (ends.domain, ends.low), (ends.end_domain, ends.high)
+        return [
+            end
+            for tag, key in pairs
+            for end in zip(tag[part].tolist(), key[part].tolist(), strict=True)
+        ]
 
     # --- hash tables --------------------------------------------------------------------------
 

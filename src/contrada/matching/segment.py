@@ -273,11 +273,6 @@ class IndexSegment:
         if any(map(_may_be_empty, of.sets.values())):
             self.fallback.add(number)
 
-    def mark(self) -> tuple[int, list[int]]:
-        """Returns the number of the next filter, and of ranges by attribute, for `assign_since`."""
-        used, attrs = self.arrays.used, self.arrays.attrs
-        return used["filters"], attrs.ranges[: used["attrs"]].tolist()
-
     def read(self, rows: PackedBatch, slots: "array[int]", row: int) -> int:
         """Adds encoded filters, from a row on, to slots without filters; `assign_since` assigns.
 

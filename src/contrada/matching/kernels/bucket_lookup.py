@@ -325,28 +325,44 @@ def share(h: int, attr: int, unseen: float, m: Memory) -> float:
 
 
 @entry
-def keep_range(attr: int, domain: int, low: int, end_domain: int, high: int, m: Memory) -> bool:
-    """Counts a range, and remembers its ends; whether ranges have doubled.
+def keep_range(
+    attr: int, domain: int, low: int, end_domain: int, high: int, begin: int, m: Memory
+) -> bool:
+    """Counts a range, and remembers its ends; whether the bins of the attribute are due.
 
     All of the first are remembered, and then fewer and fewer, so that each is equally likely. There
-    must be room for it.
+    must be room for it. The filter's program is at `begin`.
     """
     its = m.attrs[attr]
     its.ranges += 1
-    count, at = its.ranges + 0, its.ranges - 1
-    if at >= schema.RANGES_KEPT:
-        # Of the next RANGES_KEPT after k times as many, one in k: about the share that is due.
-        is_next = count % (count // schema.RANGES_KEPT) == 0
-        at = (
-            scratch.finished(scratch.mixed(scratch.FIXED_SEED, 0, count)) % schema.RANGES_KEPT
-            if is_next
-            else -1
-        )
-    if at >= 0:
-        first, last = m.ends[its.ends + 2 * at], m.ends[its.ends + 2 * at + 1]
-        first.domain, first.key = domain, low
-        last.domain, last.key = end_domain, high
-    return count & (count - 1) == 0
+    count, at = its.ranges + 0, its.kept + 0
+    # Of the next RANGES_KEPT after k times as many, one in k: about the share that is due.
+    if count <= schema.RANGES_KEPT or count % (count // schema.RANGES_KEPT) == 0:
+        if at < schema.RANGES_KEPT:
+            its.kept += 1
+        else:
+            at = scratch.finished(scratch.mixed(scratch.FIXED_SEED, 0, count)) % schema.RANGES_KEPT
+        kept = m.ends[its.ends + at]
+        kept.domain, kept.low, kept.end_domain, kept.high = domain, low, end_domain, high
+        kept.begin = begin
+    return count >= its.due
+
+
+@entry
+def forget_ranges(attr: int, m: Memory) -> None:
+    """Forgets the ranges of removed filters: of the others there are as many as remembered ones.
+
+    The begin of a program is never another's.
+    """
+    its = m.attrs[attr]
+    first, before, kept = its.ends + 0, its.kept + 0, 0
+    for at in range(first, first + before):
+        if m.program[m.ends[at].begin] & schema.GONE == 0:
+            m.ends[first + kept] = m.ends[at]
+            kept += 1
+    if kept < before:
+        its.ranges = its.ranges * kept // before
+        its.kept = kept
 
 
 @kernel
@@ -360,7 +376,7 @@ def without_room(begin: int, m: Memory) -> int:
             (program[word] >> schema.OP_SHIFT) & schema.OP_MASK,
         )
         if op == schema.OP_RANGE and m.attrs[attr].room < schema.RANGES_KEPT:
-            if m.attrs[attr].ranges >= m.attrs[attr].room:
+            if m.attrs[attr].kept >= m.attrs[attr].room:
                 return attr
         word += constraint_words(op)
     return -1
@@ -370,15 +386,16 @@ def without_room(begin: int, m: Memory) -> int:
 def note_ranges(number: int, m: Memory) -> int:
     """Counts the ranges of numbers and times of a filter.
 
-    Answers -1, less 1 if some attribute has twice as many ranges as before, less 2 if the filter
-    has sets or intervals of texts, too. An attribute that needs room for the ends of more ranges is
+    Answers -1, less 1 if the bins of some attribute are due, less 2 if the filter has sets or
+    intervals of texts, too. An attribute that needs room for the ends of more ranges is
     answered before any is counted.
     """
-    program, word = m.program, m.filters[number].begin + 1
-    end, lacking = word + (program[word - 1] & schema.WORDS_MASK), without_room(word - 1, m)
+    program, begin = m.program, m.filters[number].begin + 0
+    word, lacking = begin + 1, without_room(begin, m)
+    end = word + (program[begin] & schema.WORDS_MASK)
     if lacking >= 0:
         return lacking
-    doubled = others = 0
+    due = others = 0
     while word < end:
         head = program[word]
         attr, op, domain = (
@@ -388,11 +405,11 @@ def note_ranges(number: int, m: Memory) -> int:
         )
         if op == schema.OP_RANGE:
             low, high = operand(program, word + 1), operand(program, word + 3)
-            doubled |= keep_range(attr, domain, low, domain, high, m)
+            due |= keep_range(attr, domain, low, domain, high, begin, m)
         elif op == schema.OP_TEXT_RANGE or op == schema.OP_SET:
             others = 2
         word += constraint_words(op)
-    return -1 - doubled - others
+    return -1 - due - others
 
 
 @kernel

@@ -48,9 +48,11 @@ STORE: Final[dict[str, Layout]] = {
         "seen",  # notifications seen with the attribute
         "sketch",  # row in sketches: of the single values that filters ask for
         "cuts",  # row in trees, or -1: the newest bins, to which the filters in tree are moved
-        "ranges",  # how many filters ask for
+        "ranges",  # about how many filters ask for, without those that were removed
         "ends",  # where the ends of some of these begin in ends,
+        "kept",  # of how many they are,
         "room",  # and of how many they may be
+        "due",  # the number of ranges at which the bins are looked at; 0 before the first
         "by_value",  # 1 where filters hang on single values
     ),
     # per attribute six words, see PREFIXES: bit n says that filters hang on parts of n bytes
@@ -114,8 +116,8 @@ STORE: Final[dict[str, Layout]] = {
     ),
     # hash table of filters: row + 1
     "equal": _I4,
-    # two rows for each range that is remembered: its first end, and its last
-    "ends": _row(_I8, "domain", "key"),
+    # a row for each range that is remembered: its ends, and where its filter's program starts
+    "ends": _row(_I8, "domain", "low", "end_domain", "high", "begin"),
     # value sets that are no single interval: flags, count of (domain, low, high), the intervals,
     # length of the expression on text, the expression: see X_ATOM
     "sets": _I8,
