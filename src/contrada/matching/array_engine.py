@@ -267,29 +267,10 @@ class ArrayEngine(Generic[K]):
         if isinstance(given, bytes):
             message = given
         elif type(given) is dict or not isinstance(given, Notification):  # An abstract class: slow.
-            message = self._packed(given)
+            message = _packed(given, self._segment.compiler.attrs, self._system_names)
         else:
             message, envelope = given.span, given.envelope
         return packed.with_envelope(message, envelope, self.envelope) if self.envelope else message
-
-    def _packed(self, attributes: Mapping[str, Any]) -> bytes:
-        """Encodes the attributes of a mapping; checks them if the encoder is too tolerant."""
-        asked = self._segment.compiler.attrs
-        if pack_asked is not None and type(attributes) is dict and not self._system_names:
-            span = pack_asked(attributes, asked)
-            if span is not None:
-                return span
-        values = values_of(attributes)
-        if _PLAIN.issuperset(map(type, values)) or _are_plain(values):
-            try:
-                return packed.encode(
-                    packed.select_attributes(attributes, asked)
-                    if self._system_names
-                    else attributes
-                )
-            except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
-                pass
-        return Notification(packed.select_attributes(attributes, asked)).span
 
     def _verified(self, found: list[int], notification: Notification, inexact: bool) -> list[K]:
         """Returns the keys of found filters; evaluates inexact ones on the values themselves."""
@@ -487,6 +468,26 @@ def _rows_of(encodings: Any) -> tuple[packed.PackedBatch, Callable[[int], bytes]
 
         return spans_at(encodings), partial(span_in, encodings)
     return packed.spans_of(encodings), encodings.__getitem__
+
+
+def _packed(attributes: Mapping[str, Any], asked: dict[str, int], system_names: int) -> bytes:
+    """Encodes the attributes of a mapping; checks them if the encoder is too tolerant.
+
+    `asked` are the attributes that filters name, with this number of the system's names.
+    """
+    if pack_asked is not None and type(attributes) is dict and not system_names:
+        span = pack_asked(attributes, asked)
+        if span is not None:
+            return span
+    values = values_of(attributes)
+    if _PLAIN.issuperset(map(type, values)) or _are_plain(values):
+        try:
+            return packed.encode(
+                packed.select_attributes(attributes, asked) if system_names else attributes
+            )
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+            pass
+    return Notification(packed.select_attributes(attributes, asked)).span
 
 
 _PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))

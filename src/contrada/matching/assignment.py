@@ -122,7 +122,7 @@ class Assignment:
         attrs, count = arrays.attrs, arrays.used["attrs"]
         ranges, due = attrs.ranges[:count].tolist(), attrs.due[:count].tolist()
         for attr in range(count):
-            if due[attr] <= ranges[attr]:
+            if max(1, due[attr]) <= ranges[attr]:
                 self._look_at_bins(attr)
         self._assign_at_values(first)
         end = arrays.used["filters"]

@@ -10,7 +10,7 @@ Numbers become the bits of their double, as an integer in the order of doubles.
 
 import struct
 from array import array
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from contrada.errors import LimitError
@@ -252,10 +252,10 @@ class Compiler:
         self._arrays.take("attrs", count)
         self.names += [""] * count
 
-    def use(self, number: int, constraints: Iterable[CompiledConstraint]) -> None:
+    def use(self, number: int, constraints: Sequence[CompiledConstraint]) -> None:
         """Counts one more filter with its names, texts and sets."""
         self.bytes_unused += count_uses(number, 1, self._arrays.memory)
-        for each in _sets_of(constraints):
+        for each in _sets_of(constraints) if constraints else ():
             self._set_uses[each] = self._set_uses.get(each, 0) + 1
             if each in self._unused_sets:
                 self._unused_sets.remove(each)
@@ -264,6 +264,8 @@ class Compiler:
     def disuse(self, number: int) -> None:
         """Counts one filter less; names, texts and sets of none are unused."""
         self.bytes_unused += count_uses(number, -1, self._arrays.memory)
+        if not self._set_uses:  # To decode a program takes longer than the rest.
+            return
         for each in _sets_of(constraints_of(self._arrays.words_of(number))):
             self._set_uses[each] -= 1
             if not self._set_uses[each]:
@@ -408,32 +410,25 @@ def _put_interval(attr: int, cuts: Cuts, words: list[int]) -> bool | None:
     tag = start[0]
     if tag == values.ABSENT or (end[0] != tag and end != (tag + 1,)):
         return None
-    low, high, exact = _ends(tag, start, end)
+    first: Any = start[-1]
+    after: Any = end[-1]
+    is_exact = tag == values.NUMBER and len(start) == len(end) == 2
+    if is_exact and first > -EXACT_MAX and after < EXACT_MAX:
+        _DOUBLE[0] = first  # As `low_key` and `high_key`, but faster: nearly all are these.
+        low = _BITS[0]
+        low = low if low >= 0 else -(low & _UNSIGNED)
+        _DOUBLE[0] = after
+        high = _BITS[0]
+        high = (high if high >= 0 else -(high & _UNSIGNED)) - 1
+    else:
+        low, low_exact = low_key(start)
+        high, high_exact = high_key(tag, end)
+        is_exact = low_exact and high_exact
     if low == high:
         words += (attr | schema.OP_POINT << schema.OP_SHIFT | tag << schema.DOMAIN_SHIFT, low)
     else:
         words += (attr | schema.OP_RANGE << schema.OP_SHIFT | tag << schema.DOMAIN_SHIFT, low, high)
-    return not exact
-
-
-def _ends(tag: int, start: line.Cut, end: line.Cut) -> tuple[int, int, bool]:
-    """Returns the lowest and the highest key of an interval, and whether its ends are doubles."""
-    if tag == values.NUMBER and len(start) == len(end) == 2:
-        first: Any = start[1]
-        after: Any = end[1]
-        if first > -EXACT_MAX and after < EXACT_MAX:
-            _DOUBLE[0] = first  # as `number_key` twice, but faster: nearly all ranges are these
-            low = _BITS[0]
-            _DOUBLE[0] = after
-            high = _BITS[0]
-            return (
-                low if low >= 0 else -(low & _UNSIGNED),
-                (high if high >= 0 else -(high & _UNSIGNED)) - 1,
-                True,
-            )
-    low, low_exact = low_key(start)
-    high, high_exact = high_key(tag, end)
-    return low, high, low_exact and high_exact
+    return not is_exact
 
 
 def _key_at(tag: int, comparable: int) -> values.Key:

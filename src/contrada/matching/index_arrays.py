@@ -133,7 +133,7 @@ class Arrays:
 
     def reserve(self, name: str, rows: int) -> None:
         """Makes room for this many rows."""
-        if rows > len(self.of[name]):
+        if rows > self.of[name].size:
             self.put(name, grown(self.of[name], rows))
             for other in _WITH.get(name, ()):
                 self.reserve(other, len(self.of[name]) * _PER_ROW.get(other, 1))
@@ -426,7 +426,7 @@ class Arrays:
     def _grow_table(self, name: str, entries: int, live: int, rows: int, kernel: Any) -> bool:
         """Makes room in a hash table for one more entry; returns whether a larger one took over."""
         table, growth = self.of[name], self._growth[name]
-        if growth.larger is None and 2 * (entries + 1) <= len(table):
+        if growth.larger is None and 2 * (entries + 1) <= table.size:
             return False  # as mostly
         larger = growth.grown(table, entries, live, rows, partial(_filled, kernel, self.memory))
         if larger is table:
@@ -586,7 +586,7 @@ def grown(rows: Rows, count: int) -> Rows:
     the system only reserves memory that is never used. If the system does not allow that, it grows
     by half.
     """
-    have = len(rows)
+    have = rows.size
     if count <= have:
         return rows
     bigger = None

@@ -39,15 +39,16 @@ class KeyTable(Generic[K]):
         """Returns the slot of a key, or a number below 0, for `take`."""
         if not self.are_int:
             return self._slots.get(key, -1)  # type: ignore[arg-type]
-        number = _as_int(key)
-        if number is None:
+        number = key if type(key) is int else _as_int(key)
+        if number is None or not _FIRST_INT <= number <= _LAST_INT:
             return -1
         return find_key(number, self.keys.numbers, self._hashed.numbers)
 
     def take(self, key: K, found: int) -> int:
         """Returns a slot for a new key; `found` is the last result of `find`. Raises TypeError."""
         hash(key)
-        if self.are_int and (type(key) is not int or _as_int(key) is None):
+        number: Any = key
+        if self.are_int and not (type(number) is int and _FIRST_INT <= number <= _LAST_INT):
             self._become_objects(list(self))
         hashed = self._hashed
         if self._free:
@@ -66,7 +67,8 @@ class KeyTable(Generic[K]):
             place = find_key(number, self.keys.numbers, hashed) if found is None else found
             hashed[-1 - place] = slot + 1
             self.keys.numbers[slot] = number
-            self._growth.put(slot, self._fill)
+            if self._growth.larger is not None:
+                self._growth.put(slot, self._fill)
         else:
             self._slots[key] = slot
             self.keys[slot] = key
@@ -96,8 +98,10 @@ class KeyTable(Generic[K]):
         if not self.are_int:
             self.keys += [None] * (slots - len(self.keys))
             return
-        self.keys = grown(self.keys, slots)
-        self._hashed = self._growth.grown(self._hashed, slots - 1, slots, slots, self._fill)
+        if slots > self.keys.size:
+            self.keys = grown(self.keys, slots)
+        if self._growth.larger is not None or 2 * slots > self._hashed.size:
+            self._hashed = self._growth.grown(self._hashed, slots - 1, slots, slots, self._fill)
 
     def _fill(self, first: int, end: int, table: Any) -> None:
         rehash_keys(first, end, table, self.keys.numbers, self._hashed.numbers)

@@ -37,7 +37,7 @@ class TableGrowth:
         `live` is the number of entries that a larger table will have, of so many rows.
         """
         if self.larger is None:
-            if 2 * (entries + 1) <= len(table):
+            if 2 * (entries + 1) <= table.size:
                 return table
             self.larger, self.filled = empty_table(table.layout, live + 1), 0
         is_urgent = 4 * (entries + 1) > 3 * len(table)
@@ -50,7 +50,7 @@ class TableGrowth:
         return larger
 
     def put(self, row: int, fill: Fill) -> None:
-        """Enters a row that is used again, unless the larger table will get it."""
+        """Enters a row that is used again into a larger table, unless that will get it."""
         if self.larger is not None and row < self.filled:
             fill(row, row + 1, self.larger.numbers)
 

@@ -7,7 +7,8 @@ class Uncollected:
     """A `with` block in which the garbage collector does not run, in no thread.
 
     Its passes over many new objects would free nothing; or it would run finalizers that use an
-    object which the block has changed in part.
+    object which the block has changed in part. Where blocks of several threads overlap, it runs
+    again from the end of the first one on.
     """
 
     __slots__ = ("_was_enabled",)

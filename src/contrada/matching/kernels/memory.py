@@ -52,13 +52,13 @@ class _Row:
 
 
 class Rows:
-    """An array: `rows.length[row]`, or `rows.numbers[row]` without names; `len` counts rows."""
+    """An array: `rows.length[row]`, or `rows.numbers[row]` without names; it has `size` rows."""
 
     def __init__(self, layout: Layout, buffer: Any) -> None:
         """The buffer has whole rows."""
         self.numbers: memoryview = memoryview(buffer).cast("B").cast(layout.code)  # type: ignore[call-overload]
         self.layout = layout
-        self._count = len(self.numbers) // max(1, len(layout.fields))
+        self.size = len(self.numbers) // max(1, len(layout.fields))
 
     @classmethod
     def zeros(cls, layout: Layout, count: int) -> "Rows":
@@ -81,10 +81,10 @@ class Rows:
         return found
 
     def __len__(self) -> int:
-        return self._count
+        return self.size
 
     def __getitem__(self, row: int) -> _Row:
-        if not 0 <= row < self._count:
+        if not 0 <= row < self.size:
             raise IndexError(row)
         return _Row(self, row)
 
