@@ -46,8 +46,8 @@ from contrada.integrations.files.subscription_files import (
     load_subscriptions,
 )
 from contrada.model import Notification
+from contrada.model.languages.work_budget import Uncollected
 from contrada.model.rule import CorrelationRule, Rule
-from contrada.model.uncollected import Uncollected
 
 PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)
 INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)

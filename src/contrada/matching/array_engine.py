@@ -28,9 +28,8 @@ from contrada.model.algebra.notification import UNSTAMPED
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.value_set import answer_exhausted
 from contrada.model.codec import pack_asked
-from contrada.model.languages.work_budget import Exhausted, Unbounded, budget, spend
+from contrada.model.languages.work_budget import Exhausted, Unbounded, Uncollected, budget, spend
 from contrada.model.native import NATIVE
-from contrada.model.uncollected import Uncollected
 
 UNITS_PER_UPDATE: Final = 4
 """Units of maintenance with each filter that is added or removed."""

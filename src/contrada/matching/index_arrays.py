@@ -13,9 +13,8 @@ from contrada.matching.kernels.evaluate import constraint_words, operand
 from contrada.matching.kernels.memory import Rows, numbers
 from contrada.matching.kernels.scratch import gram_bit
 from contrada.matching.table_growth import TableGrowth, empty_table
-from contrada.model.languages.work_budget import Work, budget
+from contrada.model.languages.work_budget import Uncollected, Work, budget
 from contrada.model.native import NATIVE
-from contrada.model.uncollected import Uncollected
 
 COPIED_BYTES_MAX: Final = 2**21
 """Bytes of an array of an index. Beyond it: its growth reserves 64 times the room, if the system

@@ -11,7 +11,7 @@ from typing import Final
 
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.durable_state import DurableState
-from contrada.model.uncollected import Uncollected
+from contrada.model.languages.work_budget import Uncollected
 from contrada.routing.router_messages import Client
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.durable_routes import DurableRoutes

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from contrada.delivery.store import Store
 from contrada.errors import ServiceError, StoreError
-from contrada.model.uncollected import Uncollected
+from contrada.model.languages.work_budget import Uncollected
 from contrada.service.stores.table_store import TableStore
 
 T = TypeVar("T")
