@@ -147,6 +147,7 @@ CALLS: list[tuple[str, Callable[[], object], type[Exception], dict[str, object]]
     ("filter's list", lambda: Filter({"a": []}), InvalidFilterError, {"name": "a"}),
     ("no filter", lambda: FilterSet([1]), InvalidFilterError, {"constants": (1,)}),  # type: ignore[list-item]
     ("short pattern", lambda: Pattern([Filter({})]), InvalidFilterError, {"operator": "->"}),
+    ("no pattern", lambda: Pattern(3), InvalidFilterError, {"operator": "->"}),  # type: ignore[arg-type]
     (
         "pattern's time",
         lambda: Pattern([Filter({})] * 2, within_us=-1),

@@ -48,6 +48,8 @@ class Pattern:
                 raise InvalidFilterError("->", (filters,), reason)
             filters, every = parsed.filters, parsed.every
             by, within_us = parsed.by, parsed.within_us
+        if not isinstance(filters, Iterable):
+            raise InvalidFilterError("->", (filters,), "a pattern is a text, or several filters")
         parts, names = tuple(filters), (by,) if isinstance(by, str) else tuple(by)
         if not 2 <= len(parts) <= PATTERN_PARTS_MAX:
             reason = f"a pattern has 2 to {PATTERN_PARTS_MAX} filters, this one {len(parts)}"
