@@ -101,7 +101,7 @@ def test_offered_records_answer_queries(tmp_path: Path) -> None:
         assert (few.exit_code, few.stdout.count("\n")) == (0, 2)
         nobody = ask(address, "author = 'Homer'")
         assert (nobody.exit_code, nobody.stdout) == (0, "")
-        assert nobody.stderr == "no source was asked\n"
+        assert nobody.stderr == "no source was asked: none within reach describes such data\n"
         library.send_signal(signal.SIGINT)
         told, errors = library.communicate(timeout=WAIT_S)
         assert library.returncode == 130

@@ -151,7 +151,7 @@ def _print_reports(reports: Iterable[SourceReport]) -> None:
         name, reason = map(escape_controls, (each.name, each.reason))  # Of one line each.
         made.add_row(name, each.state, str(each.count), reason)
     if not made.row_count:
-        click.echo("no source was asked", err=True)
+        click.echo("no source was asked: none within reach describes such data", err=True)
         return
     output(errors=True).print(made)
 
