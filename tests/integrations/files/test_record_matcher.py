@@ -569,6 +569,17 @@ def test_objects_that_are_too_long_are_bad(file: Path) -> None:
     check(file, f'{short}{{"a":1,"b":"{"x" * 30}"}}\n{short}', "json", options)
 
 
+def test_rows_that_are_too_long_are_bad(file: Path) -> None:
+    """A row of too many characters would be a record among others, also one of several lines."""
+    options = ReadOptions(limits=FileLimits(line_chars_max=30))
+    text = "a,b\n"
+    for size in (28, 29):
+        quoted = f'"{"x" * (size - 4)}"""', '"x{}x"'.format("\n" * (size - 4))
+        for cell in ("x" * size, "é" * size, *quoted):
+            text += f"1,{cell}\n1,x\n"
+    check(file, text, "csv", options)
+
+
 def test_a_time_that_means_none_is_missing(file: Path) -> None:
     """A record would have a time that means "no value", or no time at all."""
     for time in (None, "t"):

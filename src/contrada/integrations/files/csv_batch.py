@@ -4,7 +4,7 @@
 takes only rows with certainly the same cells. All others are fallback rows:
 
 - rows with quotes other than around a whole cell or doubled within one, with bytes that are not
-  UTF-8, longer than LINE_BYTES_MAX, or first and with a byte order mark;
+  UTF-8, or longer than LINE_BYTES_MAX or `line_chars_max`;
 - rows with too few or too many cells;
 - rows with a cell that is not of its declared type, or without the time of the envelope.
 
@@ -12,7 +12,6 @@ The kernel `matching.kernels.csv_scanner` finds the cells, and reads numbers, tr
 and texts from their bytes. Other values are converted once for each distinct text.
 """
 
-import codecs
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -104,7 +103,8 @@ class CsvBatchReader:
         data = np.empty(len(block.data) + len(BEHIND), np.uint8)
         data[: len(block.data)], data[len(block.data) :] = np.frombuffer(block.data, np.uint8), _LF
         begins, lasts = np.full((2, len(names), len(block)), -1, dtype=np.int64)
-        is_fallback = unreadable_lines(block, single=len(places) == 1)
+        limits, single = self._options.limits, len(places) == 1
+        is_fallback = unreadable_lines(block, limits.line_chars_max, single=single)
         outputs = (np.array(places), starts[:-1], texts, begins, lasts, is_fallback)
         csv_scanner.part(data, block.ends, *signs, *outputs)
         return ScannedCells(data, names, begins, lasts, is_fallback)
@@ -140,14 +140,12 @@ class ScannedCells(ScannedLines):
         return found
 
 
-def unreadable_lines(block: Block, *, single: bool) -> Any:
+def unreadable_lines(block: Block, line_chars_max: int, *, single: bool) -> Any:
     """Returns the lines that only the plain reader can read, and single cells that may be blank."""
     data = np.frombuffer(block.data, np.uint8)
-    found = np.diff(block.ends, prepend=-1) > LINE_BYTES_MAX
+    found = np.diff(block.ends, prepend=-1) > min(LINE_BYTES_MAX, line_chars_max)
     if not is_utf_8(block.data):
         found[np.searchsorted(block.ends, np.flatnonzero(data >= 0x80))] = True
-    if block.data.startswith(codecs.BOM_UTF8):
-        found[0] = True
     if single:
         first = data[np.concatenate(([0], block.ends[:-1] + 1))]
         found |= (first != _LF) & ((first <= 0x20) | (first >= 0x80))
