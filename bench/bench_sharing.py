@@ -17,6 +17,7 @@ from contrada.matching.array_engine import ArrayEngine
 from contrada.matching.index import Index
 from contrada.matching.kernels import match as checking
 from contrada.model import Filter
+from contrada.model.algebra.notification import UNSTAMPED
 from tests.matching import rules_sigma
 
 LOG_SOURCE: Final = frozenset({"Channel", "EventID", "Provider_Name", "SourceName"})
@@ -36,7 +37,7 @@ def call(index: Index[int], event: Any) -> Call:
     """The call that `Index.match` makes."""
     engine = index._engine
     assert isinstance(engine, ArrayEngine)
-    return Call(checking.match, engine._packed(event), engine._segment.arrays.memory)
+    return Call(checking.match, engine._message(event, UNSTAMPED), engine._segment.arrays.memory)
 
 
 def seconds(calls: Iterable[Call]) -> float:
