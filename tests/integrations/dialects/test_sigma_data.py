@@ -33,7 +33,7 @@ Pair = tuple[str, int, str]
 
 PAGE: Final = Path(__file__).parents[3].joinpath("docs/dialects.md").read_text("utf-8")
 RULES: Final = 3_141
-REFUSED: Final = {sigma_refusals.KEYWORDS: 86}
+REFUSED: Final = {sigma_refusals.NOT_SEARCHED: 86}
 PREPARED_REFUSED: Final = {sigma_refusals.KEYWORDS: 8}
 FILTERS_MAX: Final = 6_000
 EVENTS: Final = 90_700
