@@ -181,11 +181,12 @@ cdef list all_keys(Memory* m, int64_t count):
     return keys
 
 
-def found_keys(list found, given, dict asked, size_t memory):
+def found_keys(list found, given, dict asked, keys, size_t memory):
     """Returns the keys of a mapping, of the attributes in `asked`, or of a span, by one call.
 
-    None for a mapping that is not plain, or another type; the answer of the kernel `match` if more
-    is to be done: `found`, an empty list, gets the keys then.
+    None for a mapping that is not plain, another type, or filters to be verified: code of a
+    finalizer may remove them before. The answer of the kernel `match` if more is to be done:
+    `found`, an empty list, gets the keys then. `keys` are those of the slots.
     """
     cdef Memory* m = <Memory*>memory
     cdef PlainWriter writer = _writer
@@ -205,8 +206,17 @@ def found_keys(list found, given, dict asked, size_t memory):
     answer = match_match_in_c(message, m)
     if answer > 0 and answer & 3 == 0:
         return all_keys(m, answer >> 2)
-    for place in range(answer >> 2):
-        found.append(m.out.at[place])
+    if answer > 0 and answer & 1:
+        if m.counters.at[0].doubted:
+            m.counters.at[0].seen -= 1  # It will be matched once more.
+            m.counters.at[0].matched -= 1
+            return None
+        for place in range(answer >> 2):
+            found.append((<list?>keys)[m.out.at[place]])
+        answer -= 1
+    else:
+        for place in range(answer >> 2):
+            found.append(m.out.at[place])
     return answer if answer < 0 or answer & 3 else found
 '''
 

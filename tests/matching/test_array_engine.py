@@ -473,3 +473,90 @@ def test_a_finalizer_leaves_a_slow_match_as_it_is() -> None:
             gc.set_threshold(0)
         assert sorted(found) == [*range(20)]
         gc.collect()
+
+
+LARGE = 2**54 + 1
+ASKED: dict[str, Callable[[Any], list[Any]]] = {
+    "match": lambda engine: engine.match({"a": LARGE}),
+    "match_batch": lambda engine: list(engine.match_each([{"a": LARGE}] * 3)[1])[:20],
+    "list": lambda engine: [*engine],
+}
+
+
+@needs_native
+@pytest.mark.usefixtures("_collector")
+@pytest.mark.parametrize("kind", ["objects", "integers"])
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_finalizer_replaces_no_key_that_was_found(asked: str, kind: str) -> None:
+    """A notification would be delivered for a key that got the slot of a removed one."""
+    keys = [f"k{number}" if kind == "objects" else number for number in range(30)]
+    old, new = (f"a = {LARGE}", f"b = {LARGE}") if kind == "objects" else (f"a >= {LARGE}", "b > 1")
+    for allocations in range(1, 60):
+        engine = new_engine(True)
+        engine.add_encoded(keys[:20], [to_msgpack(ct.Filter(old))] * 20)
+
+        def replace(engine: Any = engine) -> None:
+            for key in keys[:20]:
+                engine.remove(key)
+            for key in keys[20:]:
+                engine.add(key, (ct.Filter(new),))
+
+        gc.collect()
+        gc.set_threshold(0)
+        Collected(replace)
+        gc.set_threshold(allocations)
+        found = ASKED[asked](engine)
+        gc.set_threshold(0)
+        gc.collect()
+        after = keys[20:] if asked == "list" else []
+        assert sorted(found, key=str) in (sorted(keys[:20], key=str), sorted(after, key=str))
+
+
+@needs_native
+@pytest.mark.usefixtures("_collector")
+def test_a_finalizer_replaces_no_filter_that_is_decoded() -> None:
+    """A key would have the filter of another one that got its slot."""
+    one, two = ct.Filter("a = 1"), ct.Filter("a = 2")
+    for allocations in range(1, 30):
+        engine = new_engine(True)
+        engine.add_encoded(["k"], [to_msgpack(one)])
+
+        def replace(engine: Any = engine) -> None:
+            engine.remove("k")
+            engine.add("other", (two,))
+
+        gc.collect()
+        gc.set_threshold(0)
+        Collected(replace)
+        gc.set_threshold(allocations)
+        try:
+            assert engine.members("k") == (one,)
+        except KeyError:
+            assert [*engine] == ["other"]
+        gc.set_threshold(0)
+        gc.collect()
+
+
+@needs_native
+@pytest.mark.usefixtures("_collector")
+def test_a_finalizer_leaves_a_batch_of_columns_as_it_is() -> None:
+    """A batch would go on with the block of rows of another one."""
+    pyarrow = pytest.importorskip("pyarrow")
+    engine = new_engine(True)
+    for key in range(100):
+        engine.add(key, (ct.Filter({"a": key % 10}),))
+    table = pyarrow.table({"a": [*range(20)] * 5})
+    other = pyarrow.table({"b": [1.5] * 90, "a": [3] * 90})
+    expected = [[*each] for each in engine.match_table(table)]
+    for allocations in range(1, 130):
+        fresh = new_engine(True)
+        for key in range(100):
+            fresh.add(key, (ct.Filter({"a": key % 10}),))
+        gc.collect()
+        gc.set_threshold(0)
+        Collected(lambda engine=fresh: engine.match_table(other))  # type: ignore[misc]
+        gc.set_threshold(allocations)
+        found = fresh.match_table(table)
+        gc.set_threshold(0)
+        gc.collect()
+        assert [[*each] for each in found] == expected

@@ -187,10 +187,11 @@ class ArrayEngine(Generic[K]):
         """Returns the filters of a key. KeyError for an unknown one."""
         if self._members is not None:
             return self._members[key]
-        slot = self._slots.find(key)
-        if slot < 0:
-            raise KeyError(key)
-        return tuple(self._segment.filters_of(slot))
+        with Uncollected():  # A finalizer may remove the key, or another one.
+            slot = self._slots.find(key)
+            if slot < 0:
+                raise KeyError(key)
+            return tuple(self._segment.filters_of(slot))
 
     def near(self, product: Product | FilterSet, *, inside: bool) -> list[K]:
         """Returns the keys with a filter that may meet a product, or lie inside it."""
@@ -205,7 +206,7 @@ class ArrayEngine(Generic[K]):
                 slots = segment.slots_within(possible | segment.empty())
             else:
                 slots = {slot for number in possible for slot in segment.slots(number)}
-            return self._keys_at(list(slots))
+            return self._slots.keys_at(list(slots))
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -214,7 +215,8 @@ class ArrayEngine(Generic[K]):
         return self._slots.find(key) >= 0
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._keys_at(list(self._slots)))
+        with Uncollected():  # A finalizer may remove some.
+            return iter(self._slots.keys_at(list(self._slots)))
 
     # --- matching -----------------------------------------------------------------------------
 
@@ -222,11 +224,13 @@ class ArrayEngine(Generic[K]):
         """See `Index.match` and `Index.match_span`."""
         if (self._next or self._last) is not None and not self._in_batch:
             self.maintain(UNITS_PER_MATCH)
-        found: list[Any] = []  # First: a collection of cycles may run code that frees the arrays.
+        # First: a collection of cycles may run code that frees the arrays, or updates the keys.
+        found: list[Any] = []
         work, span = budget(), given.span if type(given) is Notification else given
-        arrays, answer = self._segment.arrays, None
+        segment, answer = self._segment, None
         if found_keys is not None and work is None and not self._system_names:
-            answer = found_keys(found, span, self._segment.compiler.attrs, arrays.memory)
+            keys, memory = self._slots.keys, segment.arrays.memory
+            answer = found_keys(found, span, segment.compiler.attrs, keys, memory)
             if type(answer) is list:  # As mostly.
                 return answer
         if answer is None or answer < 0:  # Code of the caller may run here, too.
@@ -238,19 +242,19 @@ class ArrayEngine(Generic[K]):
                     arrays.grow_for(answer >> 2)
                     answer = arrays.bounded(work, match, message)
                 found = arrays.out[: max(0, answer >> 2)].tolist()
+                if found and answer & 1:
+                    if arrays.counters.doubted[0]:
+                        is_inexact = bool(arrays.counters.inexact[0])
+                        found = self._verified(found, self._exactly(given, envelope), is_inexact)
+                    else:
+                        found = self._slots.keys_at(found)
             if answer < 0:
                 rewritten = packed.reencode(self._exactly(given, envelope))
                 assert rewritten.span != message, "the encoding is readable"
                 return self.match(rewritten)
-        counters = arrays.counters
-        is_doubted, is_inexact = counters.doubted[0], bool(counters.inexact[0])
         if answer & 2:
             self._improve()
-        if answer & 1 == 0 or not found:
-            return found
-        if is_doubted:
-            return self._verified(found, self._exactly(given, envelope), is_inexact)
-        return self._keys_at(found)
+        return found
 
     def _improve(self) -> None:
         """Moves some filters to better places, where that is due."""
@@ -280,7 +284,7 @@ class ArrayEngine(Generic[K]):
                 slots[each] = None
             elif self._may_hold(-1 - each, notification, inexact, known):
                 slots.update(dict.fromkeys(self._segment.slots(-1 - each)))
-        return self._keys_at(list(slots))
+        return self._slots.keys_at(list(slots))
 
     def _may_hold(
         self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
@@ -291,10 +295,6 @@ class ArrayEngine(Generic[K]):
             return self._holds(number, notification, inexact, known)
         except Exhausted as exhausted:
             return answer_exhausted(exhausted, "holds", answer=True)
-
-    def _keys_at(self, slots: Iterable[int]) -> list[K]:
-        keys = self._slots.keys.numbers if self._slots.are_int else self._slots.keys
-        return [keys[slot] for slot in slots]
 
     def _holds(
         self, number: int, notification: Notification, inexact: bool, known: dict[int, bool]
@@ -380,14 +380,15 @@ class ArrayEngine(Generic[K]):
         of_row: Any = alone if slots.are_int else lambda row: [*map(slots.find, alone(row))]
         was_in_batch, self._in_batch = self._in_batch, True
         try:
-            arrays = self._segment.arrays  # They stay from now on.
-            offsets, found = packed.match_rows(arrays, rows, of_row)
+            with Uncollected():  # A finalizer may replace the keys, or match between two kernels.
+                offsets, found = packed.match_rows(self._segment.arrays, rows, of_row)
+                keys: Any = found if slots.are_int else [slots.keys[slot] for slot in found]
         finally:
             self._in_batch = was_in_batch
         self._improve()
         if (self._next or self._last) is not None:
             self.maintain(UNITS_PER_MATCH)
-        return offsets, found if slots.are_int else [slots.keys[slot] for slot in found]
+        return offsets, keys
 
     # --- upkeep -------------------------------------------------------------------------------
 

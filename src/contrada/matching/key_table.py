@@ -106,6 +106,11 @@ class KeyTable(Generic[K]):
     def _fill(self, first: int, end: int, table: Any) -> None:
         rehash_keys(first, end, table, self.keys.numbers, self._hashed.numbers)
 
+    def keys_at(self, slots: Iterable[int]) -> list[K]:
+        """Returns the keys of these slots."""
+        keys = self.keys.numbers if self.are_int else self.keys
+        return [keys[slot] for slot in slots]
+
     def by_slot(self) -> list[Any]:
         """Returns the key of each slot; None at free ones."""
         keys = self.keys.numbers if self.are_int else self.keys
