@@ -20,7 +20,7 @@ CALLS_MAX: Final = 40 if pack_plain is None else 27
 """Without and with the compiled codec, as those of the broker."""
 
 QUERY_MODULES_MAX: Final = 23
-QUERY_CALLS_MAX: Final = 207
+QUERY_CALLS_MAX: Final = 208
 
 BROKER_MODULES_MAX: Final = 35 if pack_plain is None else 29
 BROKER_CALLS_MAX: Final = 185 if pack_plain is None else 109
