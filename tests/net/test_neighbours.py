@@ -1,12 +1,13 @@
 """Networks of brokers deliver like a single one, with any changes of links."""
 
 import asyncio
+import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
@@ -40,6 +41,8 @@ from tests.net.networks import Links, are_linked, network
 from tests.net.requests import publish
 from tests.net.soon import SOON
 from tests.net.test_broker import RawClient
+
+Attempts: TypeAlias = Callable[[], list[logging.LogRecord]]
 
 
 def free_ports(count: int) -> list[int]:
@@ -421,12 +424,16 @@ async def test_a_neighbour_that_does_not_read_is_ended() -> None:
         await raw.leave()
 
 
-@on_loop
-async def test_links_of_a_moment_are_made_ever_more_rarely(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Two that end one another's links would do nothing else."""
+@pytest.fixture
+def attempts(caplog: pytest.LogCaptureFixture) -> Attempts:
+    """Returns the records of the failed attempts to make a link, so far."""
     caplog.set_level("INFO", "contrada.net.broker.neighbours")
+    return lambda: [each for each in caplog.records if "tried again" in each.msg]
+
+
+@on_loop
+async def test_links_of_a_moment_are_made_ever_more_rarely(attempts: Attempts) -> None:
+    """Two that end one another's links would do nothing else."""
     limits = BrokerLimits(backoff=BackoffLimits(first_s=0.001))
     async with Broker(port=0, network=Membership("a")) as first:
         wanted = (WantedLink(parse_address(first.address)),)
@@ -436,39 +443,30 @@ async def test_links_of_a_moment_are_made_ever_more_rarely(
                 (it,) = first.neighbours
                 it.connection.abort()
                 await until(lambda: not len(first.neighbours))
-            waits: list[Any] = [each.args for each in caplog.records if "tried again" in each.msg]
+            waits: list[Any] = [each.args for each in attempts()]
     assert waits[4]["wait_s"] >= 0.008, "the fifth, at least half of what is due"
-
-
-def _attempts(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Returns the levels of the failed attempts to make a link."""
-    return [each.levelname for each in caplog.records if "tried again" in each.msg]
 
 
 @on_loop
 @pytest.mark.parametrize(("steady_s", "warnings"), [(0.0, 1), (1e9, 0)])
 async def test_a_neighbour_that_stays_away_is_one_warning(
-    steady_s: float, warnings: int, caplog: pytest.LogCaptureFixture
+    steady_s: float, warnings: int, attempts: Attempts
 ) -> None:
     """An operator with a wrong address would see an idle broker and no reason, or all attempts, or
     each restart of a neighbour.
     """
-    caplog.set_level("INFO", "contrada.net.broker.neighbours")
     async with Broker(port=0) as gone:
         address = parse_address(gone.address)
     limits = BrokerLimits(backoff=BackoffLimits(first_s=0.001, longest_s=0.01, steady_s=steady_s))
     wanted = (WantedLink(address),)
     async with Broker(port=0, network=Membership("b", neighbours=wanted), limits=limits):
-        await until(lambda: len(_attempts(caplog)) >= 5)
-    assert _attempts(caplog).count("WARNING") == warnings
+        await until(lambda: len(attempts()) >= 5)
+    assert [each.levelname for each in attempts()].count("WARNING") == warnings
 
 
 @on_loop
-async def test_a_link_that_the_other_side_has_made_is_no_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_link_that_the_other_side_has_made_is_no_warning(attempts: Attempts) -> None:
     """Two brokers that list each other would warn, though they are linked."""
-    caplog.set_level("INFO", "contrada.net.broker.neighbours")
     limits = BrokerLimits(backoff=BackoffLimits(steady_s=0.0))
     async with Broker(port=0, network=Membership("a"), limits=limits) as first:
         wanted = (WantedLink(parse_address(first.address)),)
@@ -476,8 +474,8 @@ async def test_a_link_that_the_other_side_has_made_is_no_warning(
         async with Broker(port=0, network=other, limits=limits) as second:
             await until(lambda: len(first.neighbours) == 1)
             first.neighbours.change([WantedLink(parse_address(second.address))])
-            await until(lambda: bool(_attempts(caplog)))
-            assert _attempts(caplog)[0] == "INFO"
+            await until(lambda: bool(attempts()))
+            assert attempts()[0].levelname == "INFO"
 
 
 @on_loop

@@ -75,7 +75,6 @@ TestPostgresStore = pytest.mark.slow(needs_postgres(PostgresStoreMachine.TestCas
 
 WRITER = """
 import sys
-from contrada.service.stores.sqlite_store import SqliteStore
 from contrada.service.stores.store_location import open_store
 store = open_store(sys.argv[1])
 number = 0
@@ -110,7 +109,6 @@ def test_what_was_synced_survives_a_kill(place: Place) -> None:
 OPENER = """
 import sys
 from contrada.errors import StoreError
-from contrada.service.stores.sqlite_store import SqliteStore
 from contrada.service.stores.store_location import open_store
 try:
     open_store(sys.argv[1])
