@@ -47,8 +47,7 @@ class KeyTable(Generic[K]):
     def take(self, key: K, found: int) -> int:
         """Returns a slot for a new key; `found` is the last result of `find`. Raises TypeError."""
         hash(key)
-        number: Any = key
-        if self.are_int and not (type(number) is int and _FIRST_INT <= number <= _LAST_INT):
+        if self.are_int and not _fits(key):
             self._become_objects(list(self))
         hashed = self._hashed
         if self._free:
@@ -67,8 +66,7 @@ class KeyTable(Generic[K]):
             place = find_key(number, self.keys.numbers, hashed) if found is None else found
             hashed[-1 - place] = slot + 1
             self.keys.numbers[slot] = number
-            if self._growth.larger is not None:
-                self._growth.put(slot, self._fill)
+            self._growth.put(slot, self._fill)
         else:
             self._slots[key] = slot
             self.keys[slot] = key
@@ -131,7 +129,7 @@ class KeyTable(Generic[K]):
         slots.used, slots._free = len(keys), list(free)
         slots.reserve(slots.used)
         taken = list(slots)
-        if not all(type(keys[slot]) is int and _as_int(keys[slot]) is not None for slot in taken):
+        if not all(_fits(keys[slot]) for slot in taken):
             slots._become_objects([])
         for slot in taken:
             slots._put(keys[slot], slot)
@@ -155,15 +153,14 @@ class KeyTable(Generic[K]):
 
 
 def _as_int(key: object) -> int | None:
-    """Returns the integer of 64 bits that a key equals, as 1.0 and True equal 1, or None."""
-    number: int
-    if type(key) is int:
-        number = key
-    else:
-        try:
-            number = int(key)  # type: ignore[call-overload]
-        except (TypeError, ValueError, OverflowError):
-            return None
-        if number != key:
-            return None
-    return number if _FIRST_INT <= number <= _LAST_INT else None
+    """Returns the integer that a key of another type equals, as 1.0 and True equal 1, or None."""
+    try:
+        number: int = int(key)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number == key else None
+
+
+def _fits(key: object) -> bool:
+    """Returns whether a key is an integer of 64 bits."""
+    return type(key) is int and _FIRST_INT <= key <= _LAST_INT

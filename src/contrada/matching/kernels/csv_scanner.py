@@ -84,7 +84,6 @@ def past_quoted(
                 return end, after, base, marks
             end = moved(data, end, begin, after)
             begin = after + 1
-            last = after
         last, base, marks = next_sign(data, base, marks, sign, quote)
     return end, begin - 1, base, marks
 
