@@ -45,9 +45,9 @@ of all processes that the figure names, or as marked the clock, memory, or a num
 Values by the clock depend on the other work of the machine. A limit that is not met is bold.
 
 The machines of the runs differ: their loop of Python tells how fast they were. A comparison is
-measured in the same run, in turns with Contrada. The ratio is the median of the
-pairs, Contrada to the first comparison. A peer is another system. A comparison without a version
-below is a baseline: a part of Contrada's own work, or the same without an option.
+measured in the same run, in turns with Contrada. The ratio is the median of the pairs, Contrada to
+the first comparison. A peer is another system. A comparison without a version below is a baseline:
+a part of Contrada's own work, or the same without an option.
 
 All peers with JSON use orjson, and clients of asyncio use uvloop. The processor time of publisher,
 server and subscriber is counted for every system. Peers select by a subject or topic, Contrada by a
@@ -96,8 +96,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of a run: when, where and with which versions it was made. `unmeasured` has
-    the figures that neither this run nor an earlier one could measure, with the reasons.
+    """The first line of a run: when, where and with which versions it was made, and the figures
+    that it did not measure, with the reasons.
     """
 
     date: str

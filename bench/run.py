@@ -146,14 +146,15 @@ def main(only: str, is_page: bool) -> None:
     results, failed = run_all(figures, progress)
     progress.print(table_of(results) if results else "No figures were measured.")
     if is_page:
-        unmeasured = set(known) - {each.figure.name for each in results}
-        reasons = dict.fromkeys(known, NOT_CHOSEN) | left_out | failed
+        unmeasured = dict.fromkeys(known, NOT_CHOSEN) | left_out | failed
+        for each in results:
+            del unmeasured[each.figure.name]
         measured = benchmarks_page.Conditions(
             date=f"{datetime.now(UTC):%Y-%m-%d}",
             minutes=round((time.monotonic() - began_s) / 60, 1),
             machine=conditions,
             peers=benchmarks_page.versions_of_peers(results),
-            unmeasured={name: reasons[name] for name in known if name in unmeasured},
+            unmeasured=unmeasured,
         )
         benchmarks_page.keep_results(results, measured, known, benchmarks_page.RESULTS)
         benchmarks_page.main()

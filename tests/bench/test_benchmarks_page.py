@@ -135,6 +135,12 @@ def test_one_command_measures_and_writes(
     monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, broken]})
     assert CliRunner().invoke(run.main, ["--page"]).exit_code == 1
     assert "| net/two | failed with ValueError |" in benchmarks_page.PAGE.read_text("utf-8")
+    other = Figure("net/four", "us", "", lambda: Measurement([2e-6]))
+    monkeypatch.setattr(run, "figures_by_module", lambda: {"net": [missed, broken, other]})
+    assert CliRunner().invoke(run.main, ["--page", "--only", "net/f"]).exit_code == 0
+    found = benchmarks_page.PAGE.read_text("utf-8")
+    assert [found.count(f"| {name} |") for name in ("net/one", "net/four")] == [1, 1]
+    assert "| net/two | not chosen for the run |" in found
     assert CliRunner().invoke(run.main, ["--page", "--before", "HEAD"]).exit_code == 2
 
 
