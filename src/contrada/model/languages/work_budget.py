@@ -7,6 +7,9 @@ everywhere.
 Invariants: exceeding an inner budget is that decision's own fault, and its answer may be cached;
 exceeding an outer one passes through the inner decision as `Exhausted`, past all caches and past
 all handlers for errors of extensions.
+
+`Unbounded` and `Uncollected` are blocks that no budget ends, and no pass of the garbage collector
+enters: updates that must be whole.
 """
 
 import gc
