@@ -28,7 +28,7 @@ from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import EXPIRED
 from contrada.typed import Obvent, type_name_of
 from tests.asynchronous import on_loop, until
-from tests.service.ways import service_of, way_of
+from tests.service.ways import known_durable, service_of, way_of
 
 QUEUE_NOTIFICATIONS_MAX = ServiceLimits().queue_notifications_max
 
@@ -68,6 +68,7 @@ async def test_one_loop_reads_plain_and_durable_subscriptions(name: str) -> None
             service.subscribe("price any", reliable=True),
         )
         async with plain, durable:
+            await known_durable(service, 1)
             await service.publish({"price": 5, "venue": "NYSE"}, delivery="reliable")
             for events in (plain, durable):
                 event: Notification | DurableRecord[Notification] = await events.next(20)
@@ -82,6 +83,7 @@ async def test_one_loop_reads_plain_and_durable_subscriptions(name: str) -> None
 async def test_a_record_reads_like_its_obvent(name: str) -> None:
     """Code for plain subscriptions to a class would fail with the first durable one."""
     async with service_of(name) as service, service.subscribe(Quote, reliable=True) as records:
+        await known_durable(service, 1)
         await service.publish(Quote("Telco", 5.0), delivery="reliable")
         record: Any = await records.next(20)
         assert (record.company, record.price, record.position) == ("Telco", 5.0, 1)

@@ -10,7 +10,7 @@ from contrada.service import DurableRecord
 from contrada.service.durable_reader import DurableReader
 from contrada.service.embedded_service import EmbeddedService
 from tests.asynchronous import on_loop, until
-from tests.service.ways import service_of
+from tests.service.ways import known_durable, service_of
 
 
 @on_loop
@@ -58,6 +58,7 @@ async def test_a_reader_sets_its_prefetch(name: str) -> None:
         service.subscribe("n any", reliable=True, prefetch=2) as records,
     ):
         assert isinstance(records, DurableReader)
+        await known_durable(service, 1)
         for n in range(10):
             await service.publish({"n": n}, delivery="reliable")
         await until(lambda: records.statistics().queued == 2)
