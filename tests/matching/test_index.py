@@ -16,13 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
 from contrada.errors import EncodingError, InvalidFilterError, InvalidNotificationError, LimitError
 from contrada.integrations.dialects import cesql, sql
+from contrada.matching import array_engine
 from contrada.model.algebra.notification import Envelope
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.atoms import failures
@@ -225,10 +226,16 @@ def test_invalid_notifications_are_refused_with_a_reason(compiled: Any, given: A
             call(given)
 
 
+WITH_ENVELOPE = strategies.few_names | st.sampled_from(["@publisher", "@time"])
+
+
 @pytest.mark.parametrize("compiled", COMPILED[:2])
+@example([ct.Filter("@publisher = 'a'")], ct.Filter("a = 8"), ct.Advertisement({"a": 8}))
 @given(
-    members=st.lists(strategies.filters() | strategies.filter_sets(), max_size=8),
-    asked=strategies.filters(),
+    members=st.lists(
+        strategies.filters(named=WITH_ENVELOPE) | strategies.filter_sets(), max_size=8
+    ),
+    asked=strategies.filters(named=WITH_ENVELOPE),
     advertised=strategies.advertisements(),
 )
 def test_relations_are_those_of_the_algebra(
@@ -243,9 +250,13 @@ def test_relations_are_those_of_the_algebra(
         index.add(key, member)
     keyed = list(enumerate(members))
     assert sorted(index.covering(asked)) == [k for k, each in keyed if ct.covers(each, asked)]
-    assert sorted(index.covered(asked)) == [k for k, each in keyed if ct.covers(asked, each)]
-    for other in (asked, advertised, ct.Query(dict(asked.sets))):
-        assert sorted(index.meeting(other)) == [k for k, each in keyed if ct.meets(each, other)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(array_engine, "FEW_KEYS", 0)
+        assert sorted(index.covered(asked)) == [k for k, each in keyed if ct.covers(asked, each)]
+        items = {name: each for name, each in asked.sets.items() if name[0] != "@"}
+        for other in (asked, advertised, ct.Query(items)):
+            met = [k for k, each in keyed if ct.meets(each, other)]
+            assert sorted(index.meeting(other)) == met
 
 
 def test_a_batch_is_matched_row_by_row() -> None:

@@ -46,6 +46,7 @@ from contrada.matching.kernels.schema import (
 from contrada.matching.kernels.update import enter, put_program, show_key
 from contrada.matching.packed import PackedBatch
 from contrada.model import Filter, Product, ValueSet
+from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.value_set import EVERYTHING
 from contrada.model.domains import line
 from contrada.model.domains.values import TEXT
@@ -212,7 +213,10 @@ class IndexSegment:
         attrs = self.compiler.attrs
         rows: list[int] = []
         closed = not product.default.meets(_PRESENT)
-        for name, value_set in product.sets.items():
+        asked = product.sides
+        if closed and not inside:  # All but the envelope's attributes.
+            asked = {**ENVELOPE_SETS, **asked}
+        for name, value_set in asked.items():
             if inside and value_set.canonical().line == EVERYTHING.line:
                 continue  # it may be anything, although its form does not show it
             attr = attrs.get(name)
