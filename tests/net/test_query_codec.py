@@ -197,6 +197,20 @@ async def test_limits_of_a_client_are_reported() -> None:
 
 
 @on_loop
+async def test_a_query_that_is_too_much_work_is_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused queries would count as open, until the client may ask no more."""
+    limits = BrokerLimits(questions_per_client_max=1)
+    async with Broker(port=0, limits=limits) as broker, connect(broker.address) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(session_queries, "REQUEST_WORK_MAX", 1)
+            for _ in range(2):
+                with pytest.raises(ServiceError, match="REQUEST_WORK_MAX"):
+                    await client.query("a any").open()
+        async with client.query("a any"):
+            pass
+
+
+@on_loop
 async def test_large_answers_arrive_in_parts() -> None:
     """Items too large for one frame would end a connection, or be lost."""
     text = "x" * 200_000

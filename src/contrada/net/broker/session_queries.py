@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError, shortened
 from contrada.model import Notification
-from contrada.model.languages.work_budget import Work
+from contrada.model.languages.work_budget import Exhausted, Work
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import AboutQuestions, Frame, QuestionDelivery, Reply
@@ -82,7 +82,7 @@ class SessionQueries:
         self._asked.add(key)
         try:
             self._dispatcher.ask(self._client, question)
-        except ContradaError:
+        except (ContradaError, Exhausted):
             if is_new:  # Else that one is still open.
                 self._asked.discard(key)
             raise
