@@ -479,6 +479,26 @@ async def test_a_link_that_the_other_side_has_made_is_no_warning(attempts: Attem
 
 
 @on_loop
+async def test_a_restart_of_a_neighbour_that_made_the_link_is_no_warning(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two brokers that list each other, one would warn at each restart of the other."""
+    loop, passed_s = asyncio.get_running_loop(), [0.0]
+    clock, limits = loop.time, BrokerLimits(backoff=BackoffLimits(first_s=0.0))
+    async with Broker(port=0, network=Membership("b"), limits=limits) as first:
+        wanted = (WantedLink(parse_address(first.address)),)
+        async with Broker(port=0, network=Membership("a", neighbours=wanted)) as second:
+            await until(lambda: len(first.neighbours) == 1)
+            with monkeypatch.context() as patch:  # Only the new task keeps this clock.
+                patch.setattr(loop, "time", lambda: clock() + passed_s[0])
+                first.neighbours.change([WantedLink(parse_address(second.address))])
+                await until(lambda: bool(attempts()))
+            passed_s[0] = 3_600.0
+        await until(lambda: len(attempts()) >= 2)
+    assert [each.levelname for each in attempts()[:2]] == ["INFO", "INFO"]
+
+
+@on_loop
 async def test_neighbours_are_added_and_removed_while_a_broker_runs() -> None:
     """A network would have to be stopped to be changed, and all its clients with it."""
     brokers = [Broker(port=0, network=Membership(f"b{each}")) for each in range(3)]

@@ -202,12 +202,10 @@ class Neighbours:
             attempt += 1
             self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
             await asyncio.sleep(wait_s)
-            await self._wait_unlinked(wanted)
-
-    async def _wait_unlinked(self, wanted: WantedLink) -> None:
-        """Waits until no link leads to this broker: two links would replace one another."""
-        while (link := self._link_to(wanted)) is not None:
-            await asyncio.wait([link.connection.ended])
+            # Two links to one broker would replace one another.
+            while (link := self._link_to(wanted)) is not None:
+                await asyncio.wait([link.connection.ended])
+                away_s, warned = clock(), ""
 
     def _link_to(self, wanted: WantedLink) -> Link | None:
         """Returns the link to the broker that answered at an address, whichever side made it."""
