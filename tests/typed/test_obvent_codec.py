@@ -232,6 +232,18 @@ def test_a_filter_for_values_of_another_type_is_refused(where: str, expected: st
         Trade.check_where(FilterSet(where))
 
 
+@dataclass
+class Exchanged(Obvent, name="carry.Exchanged"):
+    old: list[str]
+    new: Annotated[int, Alias("old")] = 0
+
+
+def test_a_filter_on_the_name_that_a_field_had_is_not_of_another_field() -> None:
+    """It would end in a KeyError, or be refused for the type of the field that has the name now."""
+    where = FilterSet("old = 1")
+    assert Exchanged.check_where(where) == where
+
+
 class Unannotated(Obvent, name="carry.Unannotated"):
     def __init__(self, price: float) -> None:
         self.price = price

@@ -93,7 +93,7 @@ def narrowing_filters(
     names = {name for member in where.filters for name in member.sets}
     for name in names:
         _check_field(type_name, shape, name, aliases)
-    foreign = [next(_foreign_fields(shape, member), None) for member in where.filters]
+    foreign = [next(_foreign_fields(shape, member, aliases), None) for member in where.filters]
     if foreign and foreign[0] is not None and None not in foreign:
         name, expected = foreign[0].name, foreign[0].expected
         reason = f"`where` wants values of {name!r} that no object has: its type is {expected}"
@@ -120,10 +120,10 @@ def _check_field(type_name: str, shape: Shape, name: str, aliases: Collection[st
         raise InvalidObventError(type_name, reason)
 
 
-def _foreign_fields(shape: Shape, member: Filter) -> Iterator[Field]:
+def _foreign_fields(shape: Shape, member: Filter, aliases: Collection[str]) -> Iterator[Field]:
     """Yields the fields of which a filter wants only values of other types."""
     for name, values in member.sets.items():
-        found = shape.by_name.get(name)
+        found = None if name in aliases else shape.by_name.get(name)
         if found is None or FieldKind.OBJECT in [each.kind for each in found.alternatives]:
             continue  # It is of the envelope, an alias, or within an object.
         possible = union((ABSENT, *map(values_of, found.alternatives)))
