@@ -1,5 +1,6 @@
 """`InterestForwarder` in a single router: its messages, their order, and its refusals."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -171,6 +172,17 @@ def test_comparisons_with_advertisements_are_bounded(monkeypatch: pytest.MonkeyP
     with Work("REQUEST_WORK_MAX", 15_000):
         assert router.subscribe_each(BOB, {"t": Filter("a = 11")}, 0) == []
     router.validate()
+
+
+def test_a_comparison_that_a_budget_ends_is_no_broken_invariant() -> None:
+    """A test would blame the router for a filter that is forwarded as if it met an offer."""
+    for steps in (int(20 * 1.15**power) for power in range(40)):  # Up to 4,600.
+        router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
+        effects_of(router, L, Advertise("l", Filter(f"a suffix 'x{steps}'")))
+        asked = Subscribe("s", Filter(f"a matches '^[a-c]{{2,9}}{steps}(y|z)*$'"))
+        with suppress(LimitError), Work("REQUEST_WORK_MAX", steps):
+            router.handle(Received(ANN, asked), 0)
+        router.validate()
 
 
 @pytest.mark.parametrize("is_pattern", [False, True])

@@ -25,7 +25,7 @@ from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
 from contrada.model.languages.decision import safe_answers
-from contrada.model.languages.work_budget import Exhausted, spend
+from contrada.model.languages.work_budget import Exhausted, budget, spend
 from contrada.routing import router_messages as messages
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_limits import RouterLimits
@@ -189,6 +189,7 @@ class InterestForwarder:
         sources = (
             [source] if isinstance(source, NextHop) else offers.registrations.next_hops(source)
         )
+        work = budget()
         for offer in chain.from_iterable(map(offers.nodes, sources)):
             try:
                 spend(_MEETING_WORK)
@@ -197,6 +198,8 @@ class InterestForwarder:
                 self._has_guessed = True
                 return True
             if product_meets(offer.product, node.product):
+                # The comparison itself may have ended, in the same answer.
+                self._has_guessed |= work is not None and not work.steps_left()
                 return True
         return False
 
