@@ -16,7 +16,6 @@ from bench.harness import Figure, Measurement, figure
 
 ENGINES: Final[dict[str, Any]] = {
     "zen": peers.ZenEngine,
-    "rule_engine": peers.RuleEngine,
     "event_ruler": peers.EventRuler,
     "sqlite3": peers.Sqlite,
 }

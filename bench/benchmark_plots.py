@@ -27,7 +27,6 @@ COLOURS: Final = {
     "sqlite": "#475569",
     "zen-engine": "#0369a1",
     "event-ruler": "#a16207",
-    "rule-engine": "#4d7c0f",
 }
 COSTS: Final = {
     "peers/sum": "batches of 100",

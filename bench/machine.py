@@ -25,7 +25,6 @@ PEERS: Final[dict[str, tuple[str, ...]]] = {
     "polars": ("polars",),
     "pyee": ("pyee",),
     "redis": ("redis-server", "redis", "hiredis", "orjson"),
-    "rule-engine": ("rule-engine",),
     "sqlite": ("SQLite",),
     "zen-engine": ("zen-engine",),
     "zenoh": ("eclipse-zenoh", "orjson"),

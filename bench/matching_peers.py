@@ -234,24 +234,6 @@ class ZenEngine:
         return [each["number"] for each in self._decision.evaluate(attributes)["result"]]
 
 
-class RuleEngine:
-    """rule-engine: an expression per rule, evaluated in Python."""
-
-    name = "rule-engine"
-
-    def __init__(self, conjunctions: Iterable[Conjunction]) -> None:
-        rule_engine: Any = importlib.import_module("rule_engine")
-
-        self._rules = [
-            rule_engine.Rule(" and ".join(f"{n} == {json.dumps(value)}" for n, _, value in each))
-            for each in conjunctions
-        ]
-
-    def match(self, attributes: Attributes) -> list[int]:
-        """The numbers of the conjunctions that hold."""
-        return [number for number, rule in enumerate(self._rules) if rule.matches(attributes)]
-
-
 class EventRuler:
     """event-ruler: tests one pattern of Amazon's EventBridge at a time, from JSON."""
 
