@@ -123,7 +123,7 @@ async def test_one_trial_of_a_user_runs_at_a_time(monkeypatch: pytest.MonkeyPatc
                 asyncio.create_task(it.http.post("/console/trials", json=TRIAL, headers=each))
                 for each in tokens[:2]
             ]
-            await until(lambda: len(it.gateway._trials._users) == 2 and began.is_set())
+            await until(lambda: len(it.gateway._trials._slots._running) == 2 and began.is_set())
             again = await it.http.post("/console/trials", json=TRIAL, headers=tokens[0])
             assert (again.status_code, again.headers["retry-after"]) == (429, "1")
             third = await it.http.post("/console/trials", json=TRIAL, headers=tokens[2])
@@ -131,7 +131,7 @@ async def test_one_trial_of_a_user_runs_at_a_time(monkeypatch: pytest.MonkeyPatc
         finally:
             go_on.set()
         assert [(await each).status_code for each in running] == [200, 200]
-        assert not it.gateway._trials._users
+        assert not it.gateway._trials._slots._running
 
 
 @pytest.mark.slow

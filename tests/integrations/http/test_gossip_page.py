@@ -43,7 +43,7 @@ async def draw(it: Served, request: dict[str, Any]) -> list[tuple[str, Any]]:
         while not found or found[-1][0] != "end":
             _, name, data = await lines.next()
             found.append((name, json.loads(data)))
-    await until(lambda: not it.gateway._figures._running)
+    await until(lambda: not it.gateway._figures._slots._running)
     return found
 
 
@@ -86,7 +86,7 @@ async def test_a_figure_ends_with_its_connection_or_its_time() -> None:
             await Lines(response).next()
             second = await it.http.post(DRAW, json=SMALL)
             assert (second.status_code, second.headers["retry-after"]) == (503, "1")
-        await until(lambda: not it.gateway._figures._running)
+        await until(lambda: not it.gateway._figures._slots._running)
         assert len(await draw(it, SMALL)) == 10
     async with serving(limits=GatewayLimits(figure_wait_s=0.01)) as it:
         assert "figure_wait_s = 0.01" in (await draw(it, SLOW))[-1][1]["error"]
@@ -181,7 +181,7 @@ async def test_figures_and_a_group_are_seen_in_a_browser(tmp_path: Path) -> None
         await page.get_by_text(" of 22 points").wait_for()
         await page.get_by_role("button", name="Stop").click()
         await figures.get_by_role("alert").get_by_text("stopped").wait_for()
-        await until(lambda: not it.gateway._figures._running)
+        await until(lambda: not it.gateway._figures._slots._running)
 
         group = page.get_by_role("region", name="Running group")
         await group.get_by_text("4 participants as 0.0").wait_for()

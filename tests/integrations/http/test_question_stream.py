@@ -136,7 +136,7 @@ async def test_an_ended_connection_stops_the_sources() -> None:
             second = await it.http.post(ASK, json={"question": "symbol = 'IBM'"})
             assert (second.status_code, "questions_per_user_max" in second.text) == (429, True)
         await asyncio.wait_for(waiting.has_stopped.wait(), 20)
-        await until(lambda: not it.gateway._questions._open)
+        await until(lambda: not it.gateway._questions._slots._running)
         assert (await events_of(it, question="symbol = 'IBM'"))["answers"]
 
 
@@ -161,7 +161,7 @@ async def test_a_wrong_question_is_refused(
     async with serving() as it:
         refused = await it.http.post(ASK, json=question)
         assert (refused.status_code, reason in refused.json()["error"]) == (status, True)
-        assert not it.gateway._questions._open
+        assert not it.gateway._questions._slots._running
 
 
 @on_loop

@@ -3,9 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack
 from http import HTTPStatus
+from math import inf
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from contrada.errors import RefusedRequestError
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.metrics import GatewayCounts
+from contrada.integrations.http.request_slots import RequestSlots
 from contrada.integrations.http.sent_events import SentEvents
 from contrada.integrations.http.token_services import TokenService
 
@@ -26,37 +28,28 @@ class Figures:
 
     def __init__(self, counts: GatewayCounts, limits: GatewayLimits) -> None:
         self._counts, self._limits = counts, limits
-        self._running = 0
+        most = limits.figures_max
+        self._slots = RequestSlots("figures (figures_max)", per_user=inf, in_all=most)
 
     async def begin(
-        self, request: bytes, _: TokenService, opened: AsyncExitStack
+        self, request: bytes, access: TokenService, opened: AsyncExitStack
     ) -> "FigureStream":
         """Starts a process; returns its stream. `opened` ends it. Raises RefusedRequestError."""
-        most = self._limits.figures_max
-        if self._running >= most:
-            reason = f"figures_max = {most} figures are simulated now"
-            later = {"Retry-After": "1"}
-            raise RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=later)
-        self._running += 1
-        try:
+        with ExitStack() as opening:
+            opening.enter_context(self._slots.take(access.user))
             process = await asyncio.create_subprocess_exec(
                 *_COMMAND,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=os.environ | _ONE_THREAD,
             )
-        except BaseException:
-            self._count_end()
-            raise
-        stream = FigureStream(process, self._count_end, opened, self._counts, self._limits)
+            slot = opening.pop_all()
+        stream = FigureStream(process, slot, opened, self._counts, self._limits)
         opened.push_async_callback(stream.end_process)
         assert process.stdin is not None, "it is a pipe"
         process.stdin.write(request)
         process.stdin.close()
         return stream
-
-    def _count_end(self) -> None:
-        self._running -= 1
 
 
 class FigureStream(SentEvents):
@@ -65,24 +58,20 @@ class FigureStream(SentEvents):
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        count_end: Callable[[], None],
+        slot: ExitStack,
         opened: AsyncExitStack,
         counts: GatewayCounts,
         limits: GatewayLimits,
     ) -> None:
         super().__init__(opened, counts, limits)
-        self._process, self._count_end = process, count_end
-        self._is_over = False
+        self._process, self._slot = process, slot
 
     async def end_process(self) -> None:
         """Ends the process, and makes room for the next one. A second call does nothing."""
-        if self._is_over:
-            return
-        self._is_over = True
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
-        self._count_end()
+        self._slot.close()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         """The figure, and its points. Raises RefusedRequestError."""

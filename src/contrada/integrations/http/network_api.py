@@ -1,9 +1,7 @@
 """`NetworkApi`: the network of the broker, as the user of a token may inspect it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from http import HTTPStatus
 
 from starlette.responses import Response
 
@@ -18,6 +16,7 @@ from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_responses import json_answer, refusal_of
 from contrada.integrations.http.network_services import NetworkServices
 from contrada.integrations.http.request_filters import within_work
+from contrada.integrations.http.request_slots import RequestSlots
 from contrada.integrations.http.token_services import TokenService
 from contrada.integrations.http.trials import Trials
 from contrada.net.client.network_inspection import NetworkInspection, NotificationHop
@@ -29,7 +28,8 @@ class NetworkApi:
 
     def __init__(self, services: NetworkServices, trials: Trials, limits: GatewayLimits) -> None:
         self._services, self._trials, self._limits = services, trials, limits
-        self._looks: set[tuple[str, str]] = set()
+        self._networks = RequestSlots("looks at the network")
+        self._forests = RequestSlots("looks at the forest")
 
     async def show(self, body: bytes, access: TokenService) -> Response:
         """Answers with all brokers, and with the way of a notification, or why it has none.
@@ -37,7 +37,7 @@ class NetworkApi:
         Raises ContradaError.
         """
         question = self._trials.decode(body, NetworkQuestion)
-        with self._look("network", access.user):
+        with self._networks.take(access.user):
             network = self._inspection(access)
             hops: Sequence[NotificationHop] = ()
             fault = ""
@@ -57,7 +57,7 @@ class NetworkApi:
     async def show_forest(self, body: bytes, access: TokenService) -> Response:
         """Answers with a part of the filters of a broker. Raises ContradaError."""
         question = self._trials.decode(body, ForestQuestion)
-        with self._look("forest", access.user):
+        with self._forests.take(access.user):
             network = self._inspection(access)
             part = await network.forest(question.broker, question.position)
             return json_answer(await within_work(partial(shown_forest, part, question)))
@@ -68,15 +68,3 @@ class NetworkApi:
         return NetworkInspection(
             access.service, reach, self._limits.network, is_local=is_local, ways=access.ways
         )
-
-    @contextmanager
-    def _look(self, kind: str, user: str) -> Iterator[None]:
-        """Holds the turn of a user. Raises RefusedRequestError, with the time to ask again."""
-        if (kind, user) in self._looks:
-            reason, later = f"{user!r} looks at the {kind} already", {"Retry-After": "1"}
-            raise RefusedRequestError(HTTPStatus.TOO_MANY_REQUESTS, reason, headers=later)
-        self._looks.add((kind, user))
-        try:
-            yield
-        finally:
-            self._looks.discard((kind, user))

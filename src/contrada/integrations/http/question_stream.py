@@ -14,17 +14,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
 
 from msgspec import Raw, Struct, json, structs
 
-from contrada.errors import InvalidCombinationError, LimitError, RefusedRequestError
+from contrada.errors import InvalidCombinationError, LimitError
 from contrada.integrations.files.json_objects import json_group, shown_text
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.metrics import GatewayCounts
 from contrada.integrations.http.request_filters import within_work
+from contrada.integrations.http.request_slots import RequestSlots
 from contrada.integrations.http.sent_events import QUIET, SentEvents, sent_event
 from contrada.integrations.http.token_services import TokenService
 from contrada.model import Notification
@@ -80,7 +80,8 @@ class Questions:
 
     def __init__(self, counts: GatewayCounts, limits: GatewayLimits) -> None:
         self._counts, self._limits = counts, limits
-        self._open: Counter[str] = Counter()
+        most = limits.questions_per_user_max
+        self._slots = RequestSlots("questions (questions_per_user_max)", per_user=most)
 
     async def ask(
         self, question: Question, access: TokenService, opened: AsyncExitStack
@@ -90,12 +91,7 @@ class Questions:
         if len(text) > most:
             raise LimitError("filter_characters_max", most, len(text))
         combination = question.combination()
-        user, most = access.user, self._limits.questions_per_user_max
-        if self._open[user] >= most:
-            reason = f"questions_per_user_max = {most} questions of {user!r} are open"
-            raise RefusedRequestError(HTTPStatus.TOO_MANY_REQUESTS, reason)
-        self._open[user] += 1
-        opened.callback(self._close, user)
+        opened.enter_context(self._slots.take(access.user))
         query = await within_work(partial(SourceQuery, text))
         options: dict[str, Any] = {"timeout_s": question.timeout_s, "hops": question.hops}
         answers: Answers[Any]
@@ -114,10 +110,6 @@ class Questions:
             )
         await opened.enter_async_context(answers)
         return QuestionStream(answers, combined, opened, self._counts, self._limits)
-
-    def _close(self, user: str) -> None:
-        self._open[user] -= 1
-        self._open += Counter()  # Leaves out users without one.
 
 
 class QuestionStream(SentEvents):

@@ -11,20 +11,19 @@ from contrada.errors import RefusedRequestError
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_responses import invalid
 from contrada.integrations.http.request_filters import within_work
+from contrada.integrations.http.request_slots import RequestSlots
 
 _TRIER: Final = ThreadPoolExecutor(1, "contrada-trials")
 
 T = TypeVar("T")
 
-_LATER: Final = {"Retry-After": "1"}
-
 
 class Trials:
-    """The users whose trial runs or waits, each with one: nobody delays the others by many."""
+    """The trials that run or wait, one of each user."""
 
     def __init__(self, limits: GatewayLimits) -> None:
         self._limits = limits
-        self._users: set[str] = set()
+        self._slots = RequestSlots("trials (trials_max)", in_all=limits.trials_max)
 
     def decode(self, body: bytes, kind: type[T]) -> T:
         """Returns the object of a body. Raises RefusedRequestError."""
@@ -39,16 +38,5 @@ class Trials:
 
     async def run(self, work: Callable[[], T], user: str) -> T:
         """Returns the result of work in a thread. Raises RefusedRequestError, LimitError."""
-        users = self._users
-        if user in users:
-            reason = f"a trial of {user!r} runs already"
-            raise RefusedRequestError(HTTPStatus.TOO_MANY_REQUESTS, reason, headers=_LATER)
-        if len(users) >= self._limits.trials_max:
-            reason = f"trials of trials_max = {self._limits.trials_max} users wait"
-            raise RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=_LATER)
-
-        users.add(user)
-        try:
+        with self._slots.take(user):
             return await within_work(work, _TRIER)
-        finally:
-            users.discard(user)
