@@ -161,18 +161,33 @@ def test_a_template_gives_exactly_the_name(name: str) -> None:
     assert (user.publishers, user.durable) == ((name, f"old/{name}"), (name,))
 
 
+EXPECTED = "expected {user} as a value behind =, != or in a list, without quotes or nocase"
+
+
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("topic prefix {user}", "found it behind 'prefix', expected {user} as a value"),
-        ("topic matches {user}", "behind 'matches'"),
-        ("topic wildcard {user}", "behind 'wildcard'"),
-        ("topic = nocase {user}", "behind 'nocase'"),
-        ("{user} = 1", "behind ''"),
-        ("a = '{user}'", "write {user} without quotes"),
-        ('a = "x{user}"', "write {user} without quotes"),
-        ("a matches /{user}/", "without quotes"),
-        ("`{user}` = 1", "without quotes"),
+        ("topic prefix {user}", EXPECTED),
+        ("topic matches {user}", EXPECTED),
+        ("topic wildcard {user}", EXPECTED),
+        ("topic = nocase {user}", EXPECTED),
+        ("topic in nocase ('all', {user})", EXPECTED),
+        ("topic >= {user}", EXPECTED),
+        ("topic between 'a' and {user}", EXPECTED),
+        ("topic near= {user}", EXPECTED),
+        ("{user} = 1", EXPECTED),
+        ("a any and\n {user} = 1", EXPECTED),
+        ("a == {user}", "groups.device: 'a == {user}': line 1, column 4: found '='"),
+        ("a = '{user}'", EXPECTED),
+        ('a = "x{user}"', EXPECTED),
+        ("a matches /{user}/", EXPECTED),
+        ("`{user}` = 1", EXPECTED),
+        ("a = {user} # of {user}", EXPECTED),
+        ("a = {user}5", EXPECTED),
+        ("a = -{user}", EXPECTED),
+        ("a = 271828 or b = '{user}'", EXPECTED),
+        ("a{user} = 271828", EXPECTED),
+        ("a = 1 -> b = 1 within {user} s", EXPECTED),
         ("a = {user", "users.desk: publish: line 1"),
     ],
 )

@@ -52,6 +52,9 @@ _WORDS: Final[dict[str, Value]] = {
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
 _ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 
+_EXACT: Final = {"EQUALITY", "NOT", "IN", "PRESENT", "NONE"}
+"""The words of the operators whose values a text equals, or does not equal: `=` and lists."""
+
 _EXPECTED: Final = {
     **dict.fromkeys(("NUMBER", "STRING", "BYTES", "TIME", "WORD"), "a value"),
     **dict.fromkeys(("EQUALITY", "ORDER", "TEXTUAL", "MATCHES", "OPERATOR", "IN"), "an operator"),
@@ -73,21 +76,29 @@ _EXPECTED: Final = {
 """Terminals in our words; the others are words of the language."""
 
 
-def build(text: str, start: str) -> Any:
+def build(text: str, start: str, *, as_tree: bool = False) -> Any:
     """Parses a text, beginning with a rule of the grammar. Raises ParseError."""
     try:
-        return _lark(of_questions=start == "question").parse(text, start=start)
+        return _lark(of_questions=start == "question", as_tree=as_tree).parse(text, start=start)
     except UnexpectedInput as error:
         raise _to_parse_error(text, error) from None
 
 
+def exact_values(text: str) -> Iterator[Token]:
+    """Yields the values behind `=`, `!=` and in lists, none behind `nocase`. Raises ParseError."""
+    for compared in build(text, "statement", as_tree=True).find_data("compare"):
+        *words, values = compared.children
+        if _EXACT.issuperset(word.type for word in words):
+            yield from values.children
+
+
 @cache
-def _lark(*, of_questions: bool) -> Lark:
-    """Returns the parser; that of questions has a second file of grammar."""
+def _lark(*, of_questions: bool, as_tree: bool) -> Lark:
+    """Returns a parser; that of questions has a second file of grammar."""
     files = ("text.lark", "question.lark") if of_questions else ("text.lark",)
     grammar = b"\n".join(pkgutil.get_data(__name__, each) or b"" for each in files).decode()
     starts = ["question"] if of_questions else ["statement", "union", "advertisement"]
-    builder = _FilterBuilder()
+    builder = None if as_tree else _FilterBuilder()
     return Lark(grammar, start=starts, parser="lalr", transformer=builder, postlex=_Nesting())
 
 

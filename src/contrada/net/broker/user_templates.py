@@ -10,20 +10,18 @@ or the beginning of other names. In a name it is replaced as it is: names of use
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
-from contrada.errors import InputError
+from contrada.errors import InputError, ParseError
 
 USER: Final = "{user}"
 
-_TOKEN: Final = re.compile(
-    r"""\s+|(?<!\S)\#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\n]|``)*`"""
-    r"|/(?:[^/\\\n]|\\.)*/|\{user\}|[\w.\-/:@$#]+|!=|.",
-    re.DOTALL,
-)
-"""A part of a filter as its grammar sees it, so that nothing inside a literal is replaced."""
+TEMPLATES_KEPT_MAX: Final = 256
+"""Templates that are known to be good. Beyond it: the least recently used is parsed again."""
 
-_BEFORE: Final = {"=", "!=", "(", ","}
+_STAND_IN: Final = "271828"
+"""A value in place of `{user}`, as long as it: so places in the text are those in the template."""
 
 
 def fill_templates(filters: bool | str | list[str], user: str) -> bool | str | list[str]:
@@ -41,18 +39,24 @@ def fill_names(names: list[str] | None, user: str) -> list[str] | None:
 
 
 def _fill(template: str, user: str) -> str:
-    filled, before = [], ""
-    for token in _TOKEN.findall(template):
-        if token == USER:
-            if before not in _BEFORE:
-                expected = f"expected {USER} as a value behind =, != or in a list"
-                raise InputError("filter", f"{template!r}: found it behind {before!r}, {expected}")
-            # In hexadecimal: no character of a name is ever read as a part of the filter.
-            filled.append(f'x"{user.encode().hex()}"')
-        elif USER in token:
-            raise InputError("filter", f"{template!r}: write {USER} without quotes: it is a value")
-        else:
-            filled.append(token)
-        if not token.isspace():
-            before = token
-    return "".join(filled)
+    if USER in template:
+        _check(template)
+    # In hexadecimal: no character of a name is ever read as a part of the filter.
+    return template.replace(USER, f'x"{user.encode().hex()}"')
+
+
+@lru_cache(TEMPLATES_KEPT_MAX)
+def _check(template: str) -> None:
+    """Raises InputError unless each `{user}` is an exact value."""
+    from contrada.model.syntax.filter_builder import exact_values  # lark takes its time
+
+    expected = f"expected {USER} as a value behind =, != or in a list, without quotes or nocase"
+    try:
+        values = [*exact_values(template.replace(USER, _STAND_IN))]
+    except ParseError as error:
+        is_user = template.split("\n")[error.line - 1].startswith(USER, error.column - 1)
+        reason = expected if is_user else str(error)
+        raise InputError("filter", f"{template!r}: {reason}") from None
+    exact = {value.start_pos for value in values if value == _STAND_IN}
+    if any(found.start() not in exact for found in re.finditer(re.escape(USER), template)):
+        raise InputError("filter", f"{template!r}: {expected}")
