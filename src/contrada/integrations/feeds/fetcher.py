@@ -22,7 +22,7 @@ from contrada.errors import InputError, LimitError
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.feed_states import NO_VALIDATORS, Validators
 from contrada.integrations.files import FileLimits
-from contrada.integrations.files.document_records import open_document
+from contrada.integrations.files.lines import open_document
 
 if TYPE_CHECKING:  # An extra brings it, and files need it not.
     import httpx

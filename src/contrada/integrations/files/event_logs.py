@@ -15,9 +15,8 @@ from io import BytesIO
 from typing import Any, Final
 
 from contrada.errors import ContradaError, InputError, LimitError, MissingRequirementError
-from contrada.integrations.files.document_records import open_document
 from contrada.integrations.files.json_objects import notification_of_content
-from contrada.integrations.files.lines import PACKED, DataFile, FileLimits, readable
+from contrada.integrations.files.lines import PACKED, DataFile, FileLimits, open_document, readable
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, BadRecord, Record, bad_record
 from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX

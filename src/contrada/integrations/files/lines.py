@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, Literal, Protocol
 
 import numpy as np
 
-from contrada.errors import InputError, MissingRequirementError
+from contrada.errors import InputError, LimitError, MissingRequirementError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +250,15 @@ def unpacked(path: DataFile) -> Iterator[Any]:
     """
     with readable(path), path.open("rb") as stream:
         yield _unpacking(stream, path.suffix)
+
+
+def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
+    """Returns the unpacked bytes of a document. Raises InputError and LimitError."""
+    with unpacked(path) as stream:
+        data: bytes = stream.read(limits.document_bytes_max + 1)
+    if len(data) > limits.document_bytes_max:
+        raise LimitError("document_bytes_max", limits.document_bytes_max)
+    return data
 
 
 def unpacked_name(name: str) -> str:

@@ -6,7 +6,6 @@ from typing import Final
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.files.csv_rows import read_rows
-from contrada.integrations.files.document_records import open_document
 from contrada.integrations.files.event_logs import EVTX, read_event_log
 from contrada.integrations.files.json_objects import read_array, read_objects
 from contrada.integrations.files.lines import (
@@ -14,6 +13,7 @@ from contrada.integrations.files.lines import (
     DataFile,
     Part,
     open_blocks,
+    open_document,
     open_lines,
     printable,
     unpacked_name,

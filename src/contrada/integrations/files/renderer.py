@@ -2,7 +2,10 @@
 
 It is the XML part of the paper's system. It knows no service, as no sender knows XML.
 
-Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §6.
+A document that is not well formed is a bad record. With `entries` each broken entry is a bad
+record. All other entries are still read if the document around them is readable or only truncated.
+
+Source: Erenkrantz 2001 §4.1.5 (SienaXMLRenderer), §5 (parsing), §6, §8.2 (one event per story).
 """
 
 import os
@@ -14,11 +17,12 @@ from typing import BinaryIO, Final
 
 from lxml import etree
 
-from contrada.errors import ContradaError, InputError, LimitError
+from contrada.errors import ContradaError, InputError, LimitError, ParseError
 from contrada.integrations.documents import document_shape as shapes
+from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
 from contrada.integrations.documents.document_schema import validate
 from contrada.integrations.documents.document_slots import ElementPath, Walk, outermost_repeated
-from contrada.integrations.documents.element_tree import element_name
+from contrada.integrations.documents.element_tree import element_name, parsed
 from contrada.integrations.documents.entry_splitter import DocumentEntry, entries_in, entries_of
 from contrada.integrations.documents.naming_strategies import (
     Named,
@@ -29,10 +33,9 @@ from contrada.integrations.documents.naming_strategies import (
     noted,
 )
 from contrada.integrations.documents.stylesheet import transformed
-from contrada.integrations.files import document_records as documents
 from contrada.integrations.files.flat_entries import FlatEntries
 from contrada.integrations.files.json_objects import DocumentReport, records_of_object
-from contrada.integrations.files.lines import PACKED, DataFile, FileLimits, unpacked
+from contrada.integrations.files.lines import PACKED, DataFile, FileLimits, open_document, unpacked
 from contrada.integrations.files.read_options import ReadOptions, SlotReader, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, beginning
 from contrada.model import Notification
@@ -93,9 +96,7 @@ class Renderer:
                 with unpacked(path) as stream:
                     yield from self._render_entries(_pieces(stream), source)
             else:
-                yield from self._render_whole(
-                    documents.open_document(path, self.options.limits), source
-                )
+                yield from self._render_whole(open_document(path, self.options.limits), source)
         except ContradaError as error:
             yield bad_record(source, error, None)
 
@@ -113,7 +114,7 @@ class Renderer:
             yield from records_of_object(data, source, options, self._report)
         else:
             try:
-                root, bad = documents.intact_part(data, source, options.entries, instructions=keeps)
+                root, bad = _intact_part(data, source, options.entries, instructions=keeps)
                 yield from bad
                 if root is not None:
                     yield from self._render_root(root, source, len(data))
@@ -186,6 +187,24 @@ class Renderer:
 def read_document(data: bytes, source: str, options: ReadOptions) -> Iterator[Record | BadRecord]:
     """Yields the records of an XML document; see `Renderer.render`."""
     return Renderer(options).render(data, source)
+
+
+def _intact_part(
+    data: bytes, source: str, entries: str | None, *, instructions: bool
+) -> tuple[etree._Element | None, list[BadRecord]]:
+    """Returns the root of a document, or of its part around damaged entries, and the bad records.
+    `instructions` keeps processing instructions. Raises LimitError.
+    """
+    faults: list[DamagedPiece] = []
+    root: etree._Element | None = None
+    try:
+        return parsed(data, instructions=instructions), []
+    except ParseError as error:
+        if entries:
+            faults, root = without_damage(data, entries, instructions=instructions)
+        if not faults or root is None:
+            faults = [(error, data)]
+    return root, [bad_record(source, fault, None, beginning(piece)) for fault, piece in faults]
 
 
 def _pieces(stream: BinaryIO) -> Iterator[bytes]:
