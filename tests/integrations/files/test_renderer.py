@@ -82,7 +82,7 @@ def test_pieces_equal_the_whole(strategy: str, size: int) -> None:
     assert streamed(FEED, size, **options) == whole
 
 
-@given(st.lists(documents(), max_size=4), st.sampled_from(("multi", "last", "index")))
+@given(st.lists(documents(), max_size=4), st.sampled_from(("multi", "last", "split", "index")))
 def test_any_entries_in_pieces(found: list[bytes], strategy: str) -> None:
     """Else the fast way and the plain one would mean different things."""
     entries = [each[each.index(b"<root") : each.rindex(b"</root>") + 7] for each in found]

@@ -257,8 +257,7 @@ class ReadOptions:
     @property
     def is_flat(self) -> bool:
         """Whether documents are read unchanged, with several values for repeated elements."""
-        is_multi = self.strategy == "multi" or (self.strategy == "split" and bool(self.entries))
-        return is_multi and self.stylesheet is None and self.schema is None
+        return base_of(self.strategy) == "multi" and self.stylesheet is None and self.schema is None
 
     @property
     def is_multi(self) -> bool:
