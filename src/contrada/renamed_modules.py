@@ -1,5 +1,5 @@
 """`RenamedModules`: an import hook that finds the packages of version 0.0 under their new names;
-`former_name`: the same for their public names.
+`former_name` and `former_method`: the same for their public names and methods.
 
 `from contrada.records import Rows` gives `contrada.integrations.files.CsvRows`, with two
 DeprecationWarnings.
@@ -82,6 +82,9 @@ RENAMED_NAMES: Final = {
 }
 """Former public names in today's packages, and their places below `contrada`."""
 
+RENAMED_METHODS: Final = {"give_back": "nack"}
+"""Former methods, and their names today."""
+
 
 def former_name(package: str, name: str, *, stacklevel: int = 2) -> Any:
     """Returns the object with a former name, with a DeprecationWarning; a package has
@@ -93,6 +96,17 @@ def former_name(package: str, name: str, *, stacklevel: int = 2) -> Any:
     warn(f"{package}.{name} is contrada.{place} now", DeprecationWarning, stacklevel=stacklevel)
     module, _, attribute = f"contrada.{place}".rpartition(".")
     return getattr(import_module(module), attribute)
+
+
+def former_method(owner: object, name: str) -> Any:
+    """Returns the method with a former name, with a DeprecationWarning; a class has it as its
+    `__getattr__`. Raises AttributeError for any other name.
+    """
+    kind, present = type(owner).__name__, RENAMED_METHODS.get(name)
+    if present is None:
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=owner)
+    warn(f"{kind}.{name} is {present} now", DeprecationWarning, stacklevel=2)
+    return getattr(owner, present)
 
 
 class RenamedModules(MetaPathFinder, Loader):

@@ -1,9 +1,8 @@
 """`AsyncResource`: an object that is in force inside its own `async with`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, Self
-from warnings import warn
 
 
 class AsyncResource(ABC):
@@ -30,15 +29,3 @@ class AsyncResource(ABC):
     def __await__(self) -> Generator[Any, None, Self]:
         """Opens it and returns it; the caller has to close it."""
         return self.__aenter__().__await__()
-
-
-def former_method(owner: object, name: str, renamed: Mapping[str, str]) -> str:
-    """The present name of a renamed method, for `__getattr__`; gives a DeprecationWarning.
-
-    Raises AttributeError for any other name.
-    """
-    kind = type(owner).__name__
-    if name not in renamed:
-        raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=owner)
-    warn(f"{kind}.{name} is {renamed[name]} now", DeprecationWarning, stacklevel=3)
-    return renamed[name]

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Unpack, overl
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.html_display import html_table
 from contrada.patterns import Match
-from contrada.service.async_resource import AsyncResource, former_method
+from contrada.renamed_modules import former_method
+from contrada.service.async_resource import AsyncResource
 from contrada.service.query_interface import (
     QUESTION_WAIT_S,
     Advertisements,
@@ -288,9 +289,7 @@ class DurableSubscription(AsyncResource, AsyncIterator[DurableRecord[T]]):
         """
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self, former_method(self, name, {"give_back": "nack"}))
+        __getattr__ = former_method
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from contrada.errors import ServiceClosedError, ServiceError
-from contrada.service.async_resource import AsyncResource, former_method
+from contrada.renamed_modules import former_method
+from contrada.service.async_resource import AsyncResource
 from contrada.service.callbacks import checked_concurrency
 from contrada.service.interface import ConnectionState, DurableSubscription, Service, Subscription
 from contrada.service.loop_guards import (
@@ -101,9 +102,7 @@ class SyncResource(SyncHeld[H]):
         self._is_closed = False
 
     if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self, former_method(self, name, {"give_back": "nack"}))
+        __getattr__ = former_method
 
     def open(self) -> Self:
         """Puts it in force, and returns it. A second call does nothing."""
