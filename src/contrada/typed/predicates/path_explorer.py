@@ -164,7 +164,7 @@ class Path:
         options = []
         for answer, sets in choices:
             within = {each: self._narrow(each, values) for each, values in sets.items()}
-            if not any(map(_shows_empty, within.values())):
+            if not any(map(ValueSet.shows_empty, within.values())):
                 options.append(Option(answer, within))
         return self._take(Fork(name, options))
 
@@ -184,7 +184,7 @@ class Path:
                 step = CompilationStep(self.place(), name, values, weakness)
                 self.steps.setdefault((step.place, name, ""), step)
             within = values if known is whole else self._narrow(name, values)
-            if not _shows_empty(within):
+            if not within.shows_empty():
                 options.append(Option(answer, {name: within}))
         return self._take(Fork(name, options, known, weakness))
 
@@ -260,10 +260,6 @@ class Path:
         reason = f"more than PATHS_MAX = {PATHS_MAX} ways through the code"
         step = CompilationStep(None, "", None, reason)
         self.steps.setdefault(_key(step), step)
-
-
-def _shows_empty(values: ValueSet) -> bool:
-    return not values.line and (values.text is None or values.shows_empty())
 
 
 def _is_inside(cuts: Cuts, values: ValueSet) -> bool:
