@@ -188,7 +188,7 @@ class MemoryStore:
 
     def crash(self, survived: int = 0) -> None:
         """Restores the synced state, and the first few groups since."""
-        for _, group in [*self._sealed, (0, self._group)][:survived]:
+        for group in [*(group for _, group in self._sealed), self._group][:survived]:
             for step in group:
                 step(self._stable)
         self._sealed.clear()

@@ -100,8 +100,6 @@ class Outbox:
         # Positions of the spool, each with the number of owners that have not acknowledged.
         self._open: dict[int, int] = {}
         self._routes = {name: name}
-        self._first = 1  # no position before it is open
-        self._truncated = 1
         self._base = next((number for _, number in self._notes.of("first", int)), 1)
         if store is not None:
             self._restore(store)
@@ -113,6 +111,7 @@ class Outbox:
                 incarnation, Outgoing(reserved, since - 1, self._limits), reserved, since
             )
         extent = store.extent(SPOOL)
+        # No position before `_first` is open.
         position = self._first = self._truncated = 1 if extent is None else extent.first
         while entries := store.read(SPOOL, position, READ_AT_ONCE):
             for entry in entries:
