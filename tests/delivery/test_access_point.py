@@ -8,9 +8,12 @@ from contrada.delivery import access_point
 from contrada.delivery.access_point import Confirmed, Failed
 from contrada.delivery.consumers import HandRecords
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_messages import Shipment, StreamAck, Transfer
-from contrada.delivery.outbox import SPOOL
-from contrada.delivery.publishers import ASK_AGAIN_US, Publisher
+from contrada.delivery.delivery_messages import Notice, Shipment, StreamAck, Transfer
+from contrada.delivery.inbox import Inbox
+from contrada.delivery.orders import Causality
+from contrada.delivery.outbox import SPOOL, Outbox, Posting
+from contrada.delivery.publishers import ASK_AGAIN_US, Publisher, Publishers
+from contrada.delivery.store import Notes
 from contrada.delivery.transit import SendMessage
 from contrada.errors import CannotPublishError, InvalidValueError, LimitError
 from contrada.model import Notification
@@ -398,6 +401,18 @@ def test_a_failure_here_may_be_published_elsewhere(
     assert (known.sequence, known.failed, known.unknown_to) == expected
 
 
+def test_a_returned_notification_takes_the_next_route() -> None:
+    """It would overtake earlier ones of its publisher that are in flight to that sequencer."""
+    notes, outbox = Notes(None), Outbox("a", None)
+    of = Publishers(notes, outbox, Inbox("a", 1, notes), Causality("a", notes))
+    known, routes = Publisher(), [("t", server, at) for at, server in enumerate("bcd")]
+    for route in routes:
+        outbox.learn_start(route[1], 1)
+        outbox.post([Posting(Notice(notice(1, "reliable")), {route[1]: ()})], 0, spools=False)
+        of.record_route(known, route, with_context=True)
+    assert [of.next_route(known, each) for each in routes] == [*routes[1:], None]
+
+
 def test_what_is_owned_here_alone_needs_no_shipment() -> None:
     """Each certified notification would be stored twice; or one overtake an earlier shipment."""
     net = DeliveryNetwork("ab", "ab", "ab")
@@ -405,7 +420,8 @@ def test_what_is_owned_here_alone_needs_no_shipment() -> None:
     net.stand("a", "t", "i > 1")
     net.stand("b", "u", "i > 8")
     net.run()
-    net.publish("a", [notice(1, "certified"), notice(2, "certified")])
+    net.publish("a", [notice(1, "certified")])
+    net.publish("a", [notice(2, "certified total:t")])
     assert net.stores["a"].extent(SPOOL) is None
     net.publish("a", [notice(3, "certified"), notice(9, "certified")])
     spooled = net.stores["a"].extent(SPOOL)

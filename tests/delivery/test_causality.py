@@ -40,6 +40,8 @@ def test_it_waits_for_untaken_shipments() -> None:
     seven = (row("a", 1, ("h", 1, 7), ("g", 1, 99)),)
     assert waits_for(seven, "h", 1, "b", taken) == "a"
     assert waits_for(seven, "h", 1, "a", taken) is None, "a stream is in order by itself"
+    of_source = row("b", 1, ("h", 1, 5))
+    assert waits_for((of_source, *seven), "h", 1, "b", taken) == "a"
     assert waits_for(seven, "h", 2, "b", taken) is None, "it was for an earlier life"
     assert waits_for(seven, "h", 1, "b", {"a": (1, 7)}) is None
     assert waits_for(seven, "h", 1, "b", {"a": (2, 0)}) is None, "its source lost its memory"

@@ -132,6 +132,15 @@ def test_a_sequence_waits_for_its_sequencer_a_bounded_time() -> None:
         net.servers["a"].pass_sequence("t", "z", net.now_us)
 
 
+def test_a_sequencer_without_a_store_orders_nothing_certified() -> None:
+    """A confirmed certified publication would be lost in a crash of the sequencer."""
+    net = DeliveryNetwork("ab", "ab", "a", sequencer="b")
+    net.run()
+    outcome = net.outcomes[net.publish("a", [notice(1, "certified total:t")])]
+    assert isinstance(outcome, Failed)
+    assert "server 'b' is not known here, or has no store" in str(outcome.error)
+
+
 def test_a_hand_over_needs_room() -> None:
     """Two servers would order one sequence."""
     net = DeliveryNetwork("ab", "ab", limits=DeliveryLimits(sequences_max=1))

@@ -5,9 +5,24 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_messages import Notice, Resumed, Shipment, ToSequence
+from contrada.delivery.delivery_messages import (
+    LogEntry,
+    Notice,
+    Payload,
+    Records,
+    Resumed,
+    Shipment,
+    ToSequence,
+)
 from contrada.delivery.memory_store import MemoryStore
-from contrada.delivery.outbox import RESEND_US, RESEND_US_MAX, SPOOL, Outbox, Posting
+from contrada.delivery.outbox import (
+    RESEND_US,
+    RESEND_US_MAX,
+    SHIPMENT_BYTES,
+    SPOOL,
+    Outbox,
+    Posting,
+)
 from contrada.delivery.store import Extent
 from contrada.errors import CannotPublishError, ProtocolError, StoreFullError
 from tests.delivery.network import notice
@@ -275,6 +290,19 @@ def test_a_refused_posting_is_not_held() -> None:
     of.check_room(["b", "unknown"])
     with pytest.raises(CannotPublishError, match="'a' has not taken"):
         of.check_room(HOMES)
+
+
+def test_shipments_count_with_their_notifications() -> None:
+    """The stream to an absent owner would hold more bytes than it may."""
+    of, one = make_outbox(), notice(1, "reliable")
+    entries = LogEntry(1, 5, one, 1), LogEntry(2, 0, None, 1, "it is not there")
+    bodies: list[Payload] = [Notice(one), ToSequence(one, 0), Records("s", "x", entries), Resumed()]
+    sizes = [0]
+    for each in bodies:
+        of.post([Posting(each, {"a": ()})], 0, spools=False)
+        sizes.append(of.held_bytes - sum(sizes))
+    alone = SHIPMENT_BYTES + len(one.span)
+    assert sizes[1:] == [alone, alone, alone + SHIPMENT_BYTES, SHIPMENT_BYTES]
 
 
 def test_a_damaged_spool_is_counted_and_stops_nothing() -> None:

@@ -4,13 +4,23 @@ from typing import Any
 
 import pytest
 
-from contrada.delivery.delivery_messages import Ack, Closed, CloseLog, Grant, Nack, OpenLog
+from contrada.delivery.delivery_messages import (
+    Ack,
+    Closed,
+    CloseLog,
+    Grant,
+    LogEntry,
+    Nack,
+    OpenLog,
+)
 from contrada.delivery.durable_state import DurableState
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.retention import OnFull, Retention
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
+from contrada.model import to_msgpack
 from tests.delivery.network import all_of, notice
+from tests.delivery.stores import lose
 
 PLENTY = Retention()
 
@@ -226,6 +236,29 @@ def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
     assert (found["s"].dead, found["d"].dropped) == (3, 1)
     extents = [kept.log.extent for kept in of._logs.values()]
     assert [each.next - each.first for each in extents] == [0, 2]
+
+
+def test_appended_records_are_collected_with_their_positions() -> None:
+    """The story of a notification would miss its log, or name another record."""
+    of = make_logs(None, "s", records_max=2, on_full=OnFull.DROP_OLDEST)
+    of.appended = []
+    append(of, 1, 2, 3)
+    kept = [to_msgpack(notice(each, "reliable")) for each in (2, 3)]
+    assert [each[:3] for each in of.appended] == [
+        ("s", at, each) for at, each in enumerate(kept, 1)
+    ]
+
+
+def test_a_lost_record_reaches_its_reader_with_the_reason() -> None:
+    """A reader would miss a record without notice."""
+    store = MemoryStore()
+    of = make_logs(store, "s")
+    append(of, 1)
+    store.sync()
+    lose(store, "s", 1)
+    read(of, "x", 9)
+    ((_, handed),) = of.push(lambda _: True, 5)
+    assert handed.records == (LogEntry(1, 0, None, 1, "it is not there"),)
 
 
 def test_room_is_asked_for_before() -> None:

@@ -1,9 +1,28 @@
 """The room of a log: the bounds at which it is full, and has room again."""
 
+from typing import Any
+
 import pytest
 
 from contrada.delivery.retention import Retention
 from contrada.delivery.store import Extent
+from contrada.errors import InvalidValueError
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        *(("records_max", 1), ("bytes_max", 1), ("replay_max", 0), ("attempts_max", 0)),
+        *((name, 0) for name in ("acknowledge_s", "backoff_s", "backoff_s_max")),
+    ],
+)
+def test_numbers_have_a_least_value(name: str, least: int) -> None:
+    """A subscription would keep nothing, or none of its readers get a record."""
+    make: Any = Retention
+    assert getattr(make(**{name: least}), name) == least
+    for wrong in (least - 1, True, "1", None):
+        with pytest.raises(InvalidValueError, match=f"{name}: expected"):
+            make(**{name: wrong})
 
 
 @pytest.mark.parametrize(
