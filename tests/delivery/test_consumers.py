@@ -3,7 +3,7 @@
 import pytest
 
 from contrada.delivery.delivery_limits import DeliveryLimits
-from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, OpenLog
+from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, OpenLog, Transfer
 from tests.delivery.network import DeliveryNetwork, notice
 
 
@@ -115,3 +115,14 @@ def test_all_consumers_at_a_lost_server_are_closed() -> None:
     net.read("a", "z", "s")
     net.do("a", net.servers["a"].forget("b", net.now_us))
     assert closing_reasons(net) == ["server 'b' will not be back"]
+
+
+def test_records_carry_no_context_without_a_causal_message() -> None:
+    """Each record for a reader elsewhere would carry the rows of all servers."""
+    net = make_network()
+    net.read("a", "x", "s")
+    net.run()
+    for number in range(2):
+        net.publish("b", [notice(number, "reliable")])
+    sent = [each for each in net.wires["b", "a"] if isinstance(each, Transfer)]
+    assert [each.context for message in sent for each in message.shipments] == [(), ()]

@@ -510,6 +510,17 @@ def test_a_damaged_record_is_reported_and_blocks_nothing() -> None:
     assert of.statistics.damaged == 1
 
 
+def test_damaged_records_make_room_with_all_others() -> None:
+    """The server would search without an end for the bytes that a damaged record had."""
+    of, store = subscription(bytes_max=5, on_full=OnFull.DROP_OLDEST)
+    append(of, "aa", "bb")
+    store.sync()
+    flip(store, "s", 1, 0)
+    append(of, "ccccc")
+    assert (of.extent, of.statistics.dropped) == (Extent(3, 4, 5), 2)
+    of.validate()
+
+
 def test_attempts_and_delays_survive_a_restart() -> None:
     """A record that kills the process of its log would be handed out for ever as a first attempt;
     and a delay end with the process.

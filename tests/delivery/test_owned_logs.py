@@ -94,6 +94,9 @@ def test_all_is_kept_or_nothing() -> None:
     read(of, "y", 9, "v")
     assert push_all(of) == {"x": [3], "y": [2, 3]}
     assert of.memory_store.unsynced == 0, "nothing is remembered for a disk that there is not"
+    size = len(to_msgpack(notice(1, "reliable")))
+    assert not append(make_logs(MemoryStore(2 * size - 1), "s"), 1, 2)
+    assert append(make_logs(MemoryStore(2 * size), "s"), 1, 2)
 
 
 def test_durable_logs_survive_and_no_number_is_reused() -> None:
@@ -236,6 +239,17 @@ def test_dead_letters_that_their_subscription_refuses_are_lost() -> None:
     assert (found["s"].dead, found["d"].dropped) == (3, 1)
     extents = [kept.log.extent for kept in of._logs.values()]
     assert [each.next - each.first for each in extents] == [0, 2]
+
+
+def test_all_before_a_position_are_acknowledged() -> None:
+    """A record would be handed out again, or one be lost that nobody has read."""
+    of = make_logs(None, "s")
+    append(of, 1, 2, 3)
+    for before in (-1, 1, 3):
+        of.acknowledge("s", before)
+    assert of.log_of("s").statistics.acknowledged == 2
+    read(of, "x", 9)
+    assert push_all(of) == {"x": [3]}
 
 
 def test_appended_records_are_collected_with_their_positions() -> None:

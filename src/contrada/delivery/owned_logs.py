@@ -365,7 +365,7 @@ class OwnedLogs:
 
     def acknowledge(self, name: str, before: int) -> None:
         """Acknowledges all positions before one. Raises DeliveryError, InvalidValueError."""
-        self.log_of(name).acknowledge([(1, before)] if before > 1 else [])
+        self.log_of(name).acknowledge([(1, before)])
         self.touch(name)
 
     def close_all(self, server: str, now_us: int = 0) -> None:
