@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from nats import errors as nats_errors
@@ -289,19 +290,9 @@ class JetStreamPeer(NatsPeer):
                     await message.in_progress()
 
     def _record(self, message: Msg) -> PeerRecord:
-        headers, about = message.headers or {}, message.metadata
-        return PeerRecord(
-            topic=message.subject,
-            payload=message.data,
-            content_type=headers.get(_TYPE_HEADER, ""),
-            headers=tuple((n, v) for n, v in headers.items() if n not in _OWN_HEADERS),
-            facts={
-                "stream": about.stream,
-                "sequence": about.sequence.stream,
-                "time": about.timestamp,
-            },
-            token=message,
-        )
+        about = message.metadata
+        facts = {"stream": about.stream, "sequence": about.sequence.stream, "time": about.timestamp}
+        return replace(super()._record(message), facts=facts, is_certified=True, token=message)
 
     async def acknowledge(self, records: Sequence[PeerRecord]) -> None:
         try:
