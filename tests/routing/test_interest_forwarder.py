@@ -174,6 +174,35 @@ def test_comparisons_with_advertisements_are_bounded(monkeypatch: pytest.MonkeyP
     router.validate()
 
 
+def test_an_advertisement_of_a_neighbour_compares_few_filters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An advertisement that many filters meet would hold a server that knows many others."""
+    router, compared = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS), [0]
+    for number in range(50):
+        effects_of(router, ANN, Subscribe(str(number), Filter({"b": number})))
+        effects_of(router, L, Advertise(str(number), Advertisement({"a": number})))
+
+    def counted(p: Product, q: Product) -> bool:
+        compared[0] += 1
+        return product_meets(p, q)
+
+    monkeypatch.setattr(interest_forwarder, "product_meets", counted)
+    monkeypatch.setattr(interest_forwarder, "REROUTING_WORK_MAX", 500)
+    for message, kinds in (
+        (Advertise("wide", Filter("b any")), {Advertise, Subscribe}),
+        (Unadvertise("wide"), {Unadvertise, Unsubscribe}),
+    ):
+        effects = router.handle(Received(L, message), 0)
+        assert compared[0] <= 250, "two steps for each"
+        compared[0] = 0
+        router.validate()
+        compared[0] = 0
+        sent = [each.message for each in effects if isinstance(each, Send)]
+        assert {type(each) for each in sent} == kinds
+        assert sum(isinstance(each, Subscribe) for each in sent) in (0, 50)
+
+
 def test_a_comparison_that_a_budget_ends_is_no_broken_invariant() -> None:
     """A test would blame the router for a filter that is forwarded as if it met an offer."""
     for steps in (int(20 * 1.15**power) for power in range(40)):  # Up to 4,600.

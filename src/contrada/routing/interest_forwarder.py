@@ -25,7 +25,7 @@ from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
 from contrada.model.languages.decision import safe_answers
-from contrada.model.languages.work_budget import Exhausted, budget, spend
+from contrada.model.languages.work_budget import Exhausted, Work, budget, spend
 from contrada.routing import router_messages as messages
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_limits import RouterLimits
@@ -49,6 +49,10 @@ from contrada.routing.tables.interest_table import InterestTable
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, entry_work, form_of
 
 EVERYTHING: Final = Filter({})
+
+REROUTING_WORK_MAX: Final = 100_000
+"""Steps of work to compare filters with the advertisements of neighbours, when one of these appears
+or disappears. Beyond it: the next filters are forwarded as if they met one."""
 
 _MEETING_WORK: Final = 2
 """Steps of work to compare a filter with an advertisement."""
@@ -154,7 +158,11 @@ class InterestForwarder:
         return self._route_filters(self.subscriptions.withdraw(party, identity))
 
     def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[messages.Effect]:
-        wanted = {node: self._next_hops(node) for node in nodes}
+        return self._forward_filters({node: self._next_hops(node) for node in nodes})
+
+    def _forward_filters(
+        self, wanted: Mapping[Node[Filter], Set[NextHop]]
+    ) -> list[messages.Effect]:
         for node, next_hops in wanted.items():
             before: Set[NextHop] = node.forwarded
             if node.above:
@@ -193,12 +201,12 @@ class InterestForwarder:
         for offer in chain.from_iterable(map(offers.nodes, sources)):
             try:
                 spend(_MEETING_WORK)
+                is_met = product_meets(offer.product, node.product)
             except Exhausted as exhausted:  # Never passed on: routing must not stop halfway.
                 safe_answers.add(f"meets: {exhausted.work.limit}")
-                self._has_guessed = True
-                return True
-            if product_meets(offer.product, node.product):
-                # The comparison itself may have ended, in the same answer.
+                is_met = True
+            if is_met:
+                # Here, or within the comparison, which gives the same answer then.
                 self._has_guessed |= work is not None and not work.steps_left()
                 return True
         return False
@@ -272,7 +280,9 @@ class InterestForwarder:
             return []
         index, node = self.subscriptions.index, self.subscriptions.poset.node
         numbers = {number for each in offers for number in index.meeting(each.product)}
-        return self._route_filters(map(node, sorted(numbers)))
+        with Work("REROUTING_WORK_MAX", REROUTING_WORK_MAX):
+            wanted = {each: self._next_hops(each) for each in map(node, sorted(numbers))}
+        return self._forward_filters(wanted)
 
     # --- descriptions of data -----------------------------------------------------------------
 
