@@ -67,6 +67,8 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["pub"], "give NAME=VALUE, --json, --csv or --log, one of them (see: "),
         (["pub", "a=1", "--json", "x"], "one of them"),
         (["nothing"], "No such command 'nothing' (see: "),
+        (["mtach"], "No such command 'mtach'. Did you mean 'match'? (see: "),
+        (["queue", "shwo"], "No such command 'shwo'. Did you mean 'show'? (see: "),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) -> None:

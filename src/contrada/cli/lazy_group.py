@@ -79,6 +79,19 @@ class LazyGroup(click.Group):
             ctx.obj()
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command of the first argument. Raises UsageError, with similar names."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not ctx.resilient_parsing:
+            import difflib
+
+            if near := difflib.get_close_matches(args[0], known):
+                found = f"No such command {args[0]!r}. Did you mean"
+                raise click.UsageError(f"{found} {' or '.join(map(repr, near))}?", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""
         with formatter.section("Commands"):
