@@ -81,6 +81,37 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) 
     assert result.stderr.count("\n") == 1
 
 
+HELP_WITHOUT_EXTRAS = """
+import sys
+from contrada.cli.lazy_group import EXTRAS
+others = ("datasketches", "h11", "httpcore", "psycopg", "xmlschema")
+sys.modules.update(dict.fromkeys([*EXTRAS, *others]))
+import click
+from click.testing import CliRunner
+from contrada.cli import main
+
+def show(command, *names):
+    result = CliRunner().invoke(main, [*names, "--help"])
+    print(len(names), end=" ")
+    assert result.exit_code == 0, (names, result.output)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            show(command.get_command(context, name), *names, name)
+
+show(main)
+"""
+
+
+def test_help_needs_no_extra() -> None:
+    """A newcomer could not read about a command before its libraries are installed."""
+    run = subprocess.run(
+        [sys.executable, "-c", HELP_WITHOUT_EXTRAS], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.split().count("1") == len(COMMANDS)
+
+
 def test_a_group_without_a_command_shows_its_help() -> None:
     """A newcomer would get an error for an answer."""
     result = CliRunner().invoke(main, ["pipeline"])

@@ -28,11 +28,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from contrada.errors import InputError
 from contrada.service.security.number_window import NumberWindow
 from contrada.service.security.secret_files import read_secret, write_secret
@@ -151,6 +146,13 @@ class GroupSeal:
         senders_max: int = 65_536,
     ) -> None:
         """`agreed` is the configuration that all participants share; `draw` gives random bytes."""
+        # Here, so that the command's help and `key` need no library.
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        self._forgery = InvalidTag
         info = b"contrada gossip 1\0" + agreed
         derived = HKDF(SHA256(), KEY_BYTES + 4, None, info).derive(key.secret)
         self._cipher = ChaCha20Poly1305(derived[:KEY_BYTES])
@@ -195,7 +197,7 @@ class GroupSeal:
         aside = datagram[: _HEADER.size] + at.encode()
         try:
             content = self._cipher.decrypt(datagram[5:17], datagram[_HEADER.size :], aside)
-        except InvalidTag:
+        except self._forgery:
             return FORGED
         if sender is None:
             sender = self._admit(incarnation, passed_us)
