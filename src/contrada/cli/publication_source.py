@@ -10,7 +10,7 @@ from typing import IO, Protocol, TypeAlias
 from contrada.errors import ContradaError
 from contrada.integrations.files import BadRecord, FileLimits, ReadOptions, Record
 from contrada.integrations.files.csv_rows import RowJoiner, is_blank
-from contrada.integrations.files.lines import Block, LineCutter, readable
+from contrada.integrations.files.lines import Block, LineCutter, check_text, readable
 from contrada.integrations.files.record import Make, bad_record, record_of
 from contrada.model import Notification
 
@@ -78,15 +78,17 @@ def size_of_stream(stream: IO[bytes]) -> int | None:
 
 
 async def arriving(stream: IO[bytes]) -> AsyncIterator[Block]:
-    """Yields the lines of a pipe, terminal or file, as they are written."""
-    cutter = LineCutter()
+    """Yields the lines of a pipe, terminal or file, as they are written. Raises InputError."""
+    cutter, source = LineCutter(), Path("standard input")
     number = 1
     piece = b"?"
     while piece:
         await _until_readable(stream)
-        with readable(Path("standard input")):
+        with readable(source):
             piece = os.read(stream.fileno(), FileLimits().block_bytes)
         block = Block.of(number, cutter.cut(piece))
+        if number == 1:
+            check_text(source, block.data)
         number += len(block)
         yield block
 

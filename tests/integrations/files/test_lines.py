@@ -60,6 +60,29 @@ def test_compressed_and_damaged(
     assert last.line == (len(records) + 2 if records or suffix == ".gz" else 1)
 
 
+@pytest.mark.parametrize("format_name", ["csv", "json", "xml", "syslog"])
+@pytest.mark.parametrize(
+    ("form", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("bzip2", bz2.compress),
+        ("xz", lzma.compress),
+        ("Zstandard", _zstd),
+        ("ZIP", lambda data: b"PK\x03\x04" + data),
+    ],
+)
+def test_compressed_data_by_another_name_is_one_bad_record(
+    tmp_path: Path, format_name: str, form: str, pack: Callable[[bytes], bytes]
+) -> None:
+    """Each line of it would be a bad record, with an odd byte as the reason."""
+    path = tmp_path / "a.data"
+    path.write_bytes(pack(b"a\n1\n\n\n"))
+    (found,) = read_file(path, format_name, ReadOptions(), "standard input")
+    assert isinstance(found, BadRecord)
+    remedy = "only files that end in .gz, .bz2, .xz, .zst are unpacked"
+    assert found.reason == f"found {form} data, expected text; {remedy}"
+
+
 @pytest.mark.parametrize("block_bytes", [1, 3, 1000])
 def test_blocks_and_parts_hold_the_same_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int

@@ -63,6 +63,15 @@ class FileLimits:
 PACKED: Final = (".gz", ".bz2", ".xz", ".zst")
 """The suffixes of compressed files."""
 
+_FORMS: Final = {
+    b"\x1f\x8b\x08": "gzip",
+    b"BZh91AY&SY": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"PK\x03\x04": "ZIP",
+}
+"""Compressed data by its first bytes, with which no text begins."""
+
 FIRST_BLOCK_BYTES: Final = 2**16
 """Bytes of a file's first block, so that the first records appear soon. Beyond it: the next block
 takes the rest, and twice as much."""
@@ -153,13 +162,16 @@ def open_blocks(
 ) -> Iterator[Block]:
     """Yields the lines of a file, or of a part of it, in blocks; decompresses `PACKED` ones. Of a
     line that is too long, only the beginning. Bytes from a pipe are yielded as they arrive. Raises
-    InputError, after all readable lines, for an unreadable file and damaged compressed data.
+    InputError, after all readable lines, for an unreadable file and damaged compressed data, and
+    as `check_text`.
     """
     read = [part.lines_before]
     cutter = LineCutter(is_first=not part.begin, limits=limits)
     with readable(path, read):
         for piece in _pieces(path, part, limits.block_bytes):
             if data := cutter.cut(piece):
+                if not read[0]:
+                    check_text(path, data)
                 block = Block.of(read[0] + 1, data)
                 read[0] += len(block)
                 yield block
@@ -230,6 +242,14 @@ class LineCutter:
         return data[:end]
 
 
+def check_text(path: DataFile, beginning: bytes) -> None:
+    """Raises InputError for the beginning of compressed data: each line would be a bad record."""
+    for mark, form in _FORMS.items():
+        if beginning.startswith(mark):
+            unpacked_ones = f"only files that end in {', '.join(PACKED)} are unpacked"
+            raise InputError(str(path), f"found {form} data, expected text; {unpacked_ones}")
+
+
 @contextmanager
 def readable(path: DataFile, read: list[int] | None = None) -> Iterator[None]:
     """Turns errors of a file into InputError; `read` holds the number of lines that were read."""
@@ -258,6 +278,7 @@ def open_document(path: DataFile, limits: FileLimits = FileLimits()) -> bytes:
         data: bytes = stream.read(limits.document_bytes_max + 1)
     if len(data) > limits.document_bytes_max:
         raise LimitError("document_bytes_max", limits.document_bytes_max)
+    check_text(path, data)
     return data
 
 
