@@ -340,6 +340,20 @@ def test_any_callable_is_a_predicate(predicate: Any) -> None:
     assert rule.residue_holds is None or rule.residue_holds(notification)
 
 
+def test_the_first_error_of_a_predicate_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A misspelled field would look as if nothing was published."""
+
+    def misspelled(quote: Any) -> bool:
+        return bool(quote.prise > 5)
+
+    rule = StockQuote.lift(misspelled)
+    assert [rule.matches(QUOTE.to_notification()) for _ in range(2)] == [False, False]
+    (line,) = (each.getMessage() for each in caplog.records)
+    assert line.startswith("StockQuote: no match: the predicate ")
+    reason = "'StockQuote' object has no attribute 'prise'"
+    assert line.endswith(f"raised AttributeError({reason!r})")
+
+
 def test_an_object_of_the_root_is_not_published() -> None:
     """It would have no mark, so not even subscribers of the root would get it."""
     with pytest.raises(InvalidObventError, match="root of all obvents"):

@@ -4,9 +4,10 @@ Source: EPFL 2503 §5.3.3, §5.3.4, §6.6.1.
 """
 
 import inspect
+import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from contrada.errors import InvalidObventError
 from contrada.model import Filter, FilterSet, Notification
@@ -17,6 +18,8 @@ from contrada.typed.conditions import Condition
 from contrada.typed.obvent_type import read_obvent, type_of
 from contrada.typed.predicates import lift
 from contrada.typed.shapes import Shape
+
+_LOG: Final = logging.getLogger("contrada.typed")
 
 
 def predicate_rule(cls: type[Any], predicate: Predicate[Any]) -> Rule:
@@ -32,8 +35,9 @@ def shape_rule(
 ) -> Rule:
     """Returns the rule of a predicate on objects of a shape, within a filter.
 
-    `read` makes objects of notifications. Raises InvalidObventError for a predicate that accepts
-    neither an object nor an object and an envelope.
+    `read` makes objects of notifications. The first error of the predicate is logged, all are
+    counted. Raises InvalidObventError for a predicate that accepts neither an object nor an object
+    and an envelope.
     """
     lifted = lift(shape, predicate)
     _check_signature(shape, predicate, 2 if lifted.takes_envelope else 1)
@@ -43,14 +47,20 @@ def shape_rule(
     if lifted.is_exact:
         return Rule(name, members)
     decides, takes_envelope = lifted.predicate, lifted.takes_envelope
+    has_failed = False
 
     def holds(notification: Notification) -> bool:
+        nonlocal has_failed
         # A separate object: the predicate may change it without effect on the subscriber.
         made = read(notification)
         try:
             return bool(decides(made, notification.envelope) if takes_envelope else decides(made))
-        except Exception:  # noqa: BLE001 - the subscriber's own code
+        except Exception as error:  # noqa: BLE001 - the subscriber's own code
             failures.add(name)
+            if not has_failed:  # A misspelled field would raise for each object, unnoticed.
+                has_failed = True
+                facts = {"name": name, "reason": error, "kind": shape.cls.__qualname__}
+                _LOG.warning("%(kind)s: no match: the predicate %(name)s raised %(reason)r", facts)
             return False
 
     holds.__qualname__ = name  # Failures are counted under this name.
