@@ -97,6 +97,16 @@ def test_offered_records_answer_queries(tmp_path: Path) -> None:
         ]
         lines = ask(address, "edition any", *computing[:3], "--json")
         assert json.loads(lines.stdout) == {"count": 5, "sum(price)": 21.75}
+        assert "no answer has" not in listed.stderr + computed.stderr + lines.stderr
+        lacking = ask(address, "edition any", "--sum", "prise", "--by", "authr", "--json")
+        assert json.loads(lacking.stdout) == {"sum(prise)": 0}
+        assert lacking.stderr.splitlines()[-2:] == [
+            "no answer has 'authr', which an option names",
+            "no answer has 'prise', which an option names",
+        ]
+        unsorted = ask(address, "edition any", "--sort=-prise")
+        assert (unsorted.exit_code, unsorted.stdout.count("\n")) == (0, 5)
+        assert unsorted.stderr.endswith("no answer has 'prise', which an option names\n")
         few = ask(address, "edition any", "--limit", "2")
         assert (few.exit_code, few.stdout.count("\n")) == (0, 2)
         nobody = ask(address, "author = 'Homer'")
@@ -106,7 +116,7 @@ def test_offered_records_answer_queries(tmp_path: Path) -> None:
         told, errors = library.communicate(timeout=WAIT_S)
         assert library.returncode == 130
         # A source stopped at its limit may have ended before the library began.
-        assert re.fullmatch(r"asked [345] times\n", errors)
+        assert re.fullmatch(r"asked [567] times\n", errors)
         assert told.splitlines()[0] == '? author = "Steinbeck" and edition < 2'
         assert ask(address, "author = 'Joyce'").stderr == nobody.stderr
 

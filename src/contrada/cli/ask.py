@@ -1,7 +1,7 @@
 """`contrada ask`: query sources of data from the command line."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
 from typing import Any, Final
 
@@ -15,12 +15,13 @@ from contrada.cli.notification_output import group_text, json_line, parts_of
 from contrada.cli.table_output import output, table
 from contrada.integrations.files.json_objects import json_group
 from contrada.model import Notification
-from contrada.routing.aggregation import Aggregate, AggregateKind
+from contrada.routing.aggregation import AGGREGATES_MAX, Aggregate, AggregateKind
 from contrada.routing.router_messages import SourceReport, SourceState
 from contrada.service import Answers, Service
 from contrada.service.query_interface import QUESTION_WAIT_S
 
 Show = Callable[[Any], str]
+NamesOf = Callable[[Any], Iterable[str]]
 
 _OF_ATTRIBUTES: Final = ("sum", "min", "max", "mean", "distinct")
 _OF_ITEMS: Final = ("top", "bottom")
@@ -98,8 +99,9 @@ def ask(
     answers of --top and --bottom.
 
     At the end a table on standard error shows the state of each source; a name that begins with @
-    is a server that could not be queried or was lost. The exit status is 4 if a source failed, was
-    too late or was lost: answers are then missing, unless --limit was reached.
+    is a server that could not be queried or was lost. Attributes in options that no answer has are
+    named below it. The exit status is 4 if a source failed, was too late or was lost: answers are
+    then missing, unless --limit was reached.
 
     \b
     contrada ask "author = 'Steinbeck' and edition < 2"
@@ -114,14 +116,24 @@ def ask(
     service = connect(at, approach, reconnect=False)
     answers: Answers[Any]
     show: Show
+    names_of: NamesOf
     if aggregates:
-        answers = service.compute(aggregates, question, by=by, timeout_s=timeout)
+        counts = _counts_beside(aggregates)
+        answers = service.compute([*aggregates, *counts], question, by=by, timeout_s=timeout)
         show = json_group if as_json else group_text
+        lacking = {each.attribute for each in counts} | ({by} - {""})
+        names_of = partial(_names_of_group, counts, by)
     else:
         collated: Any = {} if limit is None else {"limit": limit}
         answers = service.query(question, timeout_s=timeout, sort=sort, distinct=unique, **collated)
         show = partial(_shown, as_json=as_json)
-    if run(_ask(service, answers, show)) != limit and not answers.is_complete:
+        lacking = {sort.removeprefix("-")} - {""}
+        names_of = lacking.intersection
+    count = run(_ask(service, answers, show, names_of, lacking))
+    if any(each.count for each in answers.reports):
+        for name in sorted(lacking):
+            click.echo(f"no answer has {name!r}, which an option names", err=True)
+    if count != limit and not answers.is_complete:
         missing = [
             escape_controls(each.name) for each in answers.reports if each.state not in _DONE
         ]
@@ -129,12 +141,28 @@ def ask(
         raise click.exceptions.Exit(EXIT_INCOMPLETE)
 
 
-async def _ask(service: Service, answers: Answers[Any], show: Show) -> int:
-    """Prints the answers and returns their number."""
+def _counts_beside(aggregates: Sequence[Aggregate]) -> list[Aggregate]:
+    """Returns aggregates that count the answers with an attribute: a sum of nothing is 0, too."""
+    names = dict.fromkeys(each.attribute for each in aggregates if each.attribute)
+    room = max(0, AGGREGATES_MAX - len(aggregates))
+    return [Aggregate(AggregateKind.COUNT, name) for name in names][:room]
+
+
+def _names_of_group(counts: Sequence[Aggregate], by: str, group: dict[str, Any]) -> list[str]:
+    """Removes these counts from a group, and returns the attributes that its answers have."""
+    found = [each.attribute for each in counts if group.pop(each.name)]
+    return [*found, by] if by in group else found
+
+
+async def _ask(
+    service: Service, answers: Answers[Any], show: Show, names_of: NamesOf, lacking: set[str]
+) -> int:
+    """Prints the answers and returns their number. Removes the names of each from `lacking`."""
     count = 0
     try:
         async with service, answers:
             async for each in answers:
+                lacking.difference_update(names_of(each))
                 sys.stdout.write(f"{show(each)}\n")
                 sys.stdout.flush()
                 count += 1
