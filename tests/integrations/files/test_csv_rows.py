@@ -73,6 +73,13 @@ def test_an_empty_file_is_malformed() -> None:
     assert found.reason == "found an empty file, expected a line that names the columns"
 
 
+def test_an_object_of_json_is_no_header() -> None:
+    """Lines of JSON that are taken for CSV would be notifications with odd names."""
+    with pytest.raises(ParseError, match="a JSON object, expected the names of the columns"):
+        CsvRows('{"a": 1, "b": 2}', ReadOptions())
+    assert CsvRows("{a},{b}", ReadOptions()).columns == ("{a}", "{b}")
+
+
 def test_header_errors_name_the_column() -> None:
     """The one line about the file would not name the faulty column."""
     with pytest.raises(ParseError, match="'a' twice, expected"):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from contrada.errors import ContradaError, InvalidCellError, ParseError
@@ -40,6 +41,8 @@ class CsvRows:
             self._hint = f"; the header has {signs[0]!r}: {option} parts cells by that"
         if not header.strip():
             raise ParseError(1, 1, "a blank line", "the names of the columns")
+        if header.startswith("{") and _is_object(header):  # Its parts would name columns.
+            raise ParseError(1, 1, "a JSON object", "the names of the columns, as in CSV")
         if len(cells) > columns_max:
             limit = f"at most columns_max = {columns_max}"
             raise ParseError(1, 1, f"{len(cells)} columns", limit)
@@ -204,6 +207,14 @@ def has_open_quote(data: bytes, quote: str) -> bool:
         return False
     lines = LineCutter()
     return bool(len(_odd_lines(Block.of(1, lines.cut(data) + lines.cut(b"")), sign)))
+
+
+def _is_object(header: str) -> bool:
+    """Whether a header is an object of JSON."""
+    try:
+        return isinstance(msgspec.json.decode(header), dict)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
 
 
 def _odd_lines(block: Block, sign: bytes) -> Any:
