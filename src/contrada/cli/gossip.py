@@ -35,7 +35,7 @@ from contrada.gossip.udp.gossip_group import (
 )
 from contrada.gossip.udp.gossip_node import GossipNode
 from contrada.gossip.udp.group_bridge import GroupBridge
-from contrada.integrations.files import BadRecord, notification_of_shown
+from contrada.integrations.files import BadRecord, ReadOptions, notification_of_shown
 from contrada.service import filters_of
 from contrada.service.loop_guards import first_of
 
@@ -356,7 +356,7 @@ async def _console(node: GossipNode, port: int | None) -> AsyncIterator[None]:
 
 async def _publish_lines(node: GossipNode, *, stays: bool) -> None:
     """Publishes standard input. Raises InputError for a bad line, after the lines before it."""
-    recording = LineRecords("standard input", notification_of_shown, None)
+    recording = LineRecords("standard input", notification_of_shown, None, ReadOptions())
     try:
         async for block in arriving(sys.stdin.buffer):
             for record in recording.records(block):

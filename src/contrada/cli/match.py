@@ -117,7 +117,7 @@ def match(
 
     Unreadable records and rules are reported on standard error, with place and reason, the first
     ones one by one; the others are matched. The exit status is then 2. It is 3 if a name in an
-    option is not in the files.
+    option is not in the files; such a name of --drop is only reported.
 
     If nothing matches, the attributes in filters that none of the first records has, or only with
     values of other types, are named on standard error; with --why, also the constraints that the
@@ -174,6 +174,17 @@ def _wanted(
     return load_subscriptions(place), {}, False
 
 
+def _first_records(inputs: Iterable[tuple[Path, str, str]], reading: ReadOptions) -> list[Record]:
+    """Reads the first records of the files again, without standard input."""
+    files = (
+        read_file(path, format_, reading, source)
+        for path, format_, source in inputs
+        if path.is_file()
+    )
+    every = islice(chain.from_iterable(files), RECORDS_EXPLAINED_MAX)
+    return [each for each in every if isinstance(each, Record)]
+
+
 class _MatchReport:
     """Writes and counts the matches."""
 
@@ -192,6 +203,7 @@ class _MatchReport:
         self.empty: list[str] = []  # inputs without a record
         self.arrays: set[str] = set()  # inputs that are JSON arrays in a format of lines
         self.unmet: list[str] = []
+        self.undropped: list[str] = []  # names to drop that are not there: files may vary
         self._hints: set[str] = set()  # each is given once
         self._wanted = wanted
         self._names = list(wanted)
@@ -245,8 +257,12 @@ class _MatchReport:
         ]
         if reading.entries:
             self.unmet += [f"{each}: found no entry {reading.entries!r}" for each in self.empty]
-        if self.read:
-            self.unmet += map(reading.lack_of, sorted(matcher.unmet))
+        if self.read and matcher.unmet:
+            first = _first_records(inputs, reading)
+            known = {name for each in first for name in each.notification.attributes}
+            for name in sorted(matcher.unmet):
+                found = self.undropped if name in reading.drop else self.unmet
+                found.append(reading.lack_of(name, known))
 
     def end(self, *, as_json: bool) -> None:
         if self._quiet and as_json:
@@ -259,6 +275,8 @@ class _MatchReport:
             click.echo(f"{self.bad} bad of {self.read + self.bad} records", err=True)
         elif not self.read and not self.unmet:
             click.echo("found no record", err=True)
+        for each in self.undropped:
+            click.echo(each, err=True)
         for each in self.unmet:
             click.echo(f"contrada: error: {each}", err=True)
 
@@ -272,16 +290,7 @@ class _MatchReport:
         is_needed = self.read and wanted and (why or not self.matches)
         if not is_needed or reading.strategy == PATTERN:  # Names are patterns of names there.
             return
-        files = (
-            read_file(path, format_, reading, source)
-            for path, format_, source in inputs
-            if path.is_file()
-        )
-        records = [
-            each
-            for each in islice(chain.from_iterable(files), RECORDS_EXPLAINED_MAX)
-            if isinstance(each, Record)
-        ]
+        records = _first_records(inputs, reading)
         read = [each.notification for each in records]
         found = missing_attributes(wanted.values(), read) if records else []
         if why and records:

@@ -101,6 +101,7 @@ def pub(
     kept there. Output of `sub --json` is published unchanged. Lines of a pipe or terminal are
     published one by one, and a lost connection is made again; lines whose fate is unknown then are
     counted on standard error. A bad line ends the command after the lines before it were published.
+    Names in options that no record has are reported at the end.
     Files that end in .gz, .bz2, .xz or .zst are unpacked. A terminal shows the progress.
 
     \b
@@ -172,7 +173,8 @@ def _publish_file(
         return _publish_events(service, read_event_log(path, named, reading), timed)
     recording: RecordingSource = RowRecords(named, reading, timed)
     if format_name != "csv":
-        recording = LineRecords(named, _maker(reading, format_name, keep=keep), timed)
+        make = _maker(reading, format_name, keep=keep)
+        recording = LineRecords(named, make, timed, reading)
     return _publish_records(service, source, recording)
 
 
@@ -215,6 +217,8 @@ async def _publish_records(
                 await publish(recording.records(None))
         finally:
             click.echo(f"published {service.statistics().published}")
+            for lack in recording.lacks():
+                click.echo(lack, err=True)
         return service.statistics()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias
 
@@ -29,11 +29,35 @@ class RecordingSource(Protocol):
         """Returns the records that this block completes; None is the end of the input."""
         ...
 
+    def lacks(self) -> list[str]:
+        """Returns a sentence for each name in the options that no record so far had."""
+        ...
 
-class LineRecords:
+
+class _SoughtNames:
+    """The names in the options that no record so far had."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._unmet = options.names_expected() | options.names_to_drop()
+        self._known: set[str] = set()
+
+    def _note(self, names: Iterable[str | None]) -> None:
+        if self._unmet:
+            self._known = set(filter(None, names))
+            self._unmet.difference_update(self._known, self._options.dropped)
+
+    def lacks(self) -> list[str]:
+        lacking = sorted(self._unmet) if self._known else ()
+        return [self._options.lack_of(name, self._known) for name in lacking]
+
+
+class LineRecords(_SoughtNames):
     """Each line is a record."""
 
-    def __init__(self, source: str, make: Make, timed: Timed) -> None:
+    def __init__(self, source: str, make: Make, timed: Timed, options: ReadOptions) -> None:
+        """`make` reads a line with the options."""
+        super().__init__(options)
         self._source = source
         self._make = _timed(make, timed)
 
@@ -43,14 +67,19 @@ class LineRecords:
             return
         for position in range(len(block)):
             number, line = block.numbered(position)
-            if not is_blank(line):
-                yield record_of(self._make, self._source, number, line)
+            if is_blank(line):
+                continue
+            record = record_of(self._make, self._source, number, line)
+            if self._unmet and isinstance(record, Record):
+                self._note(record.notification)
+            yield record
 
 
-class RowRecords:
+class RowRecords(_SoughtNames):
     """Each row is a record; the first names the columns."""
 
     def __init__(self, source: str, options: ReadOptions, timed: Timed) -> None:
+        super().__init__(options)
         self._source = source
         self._timed = timed
         self._joiner = RowJoiner(options)
@@ -62,6 +91,7 @@ class RowRecords:
             if not joined:
                 return
             assert rows is not None, "the header precedes all rows"
+            self._note(rows.columns)
             make = _timed(rows.notification, self._timed)
             for position in range(len(joined)):
                 number, text = joined.numbered(position)

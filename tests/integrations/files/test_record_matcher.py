@@ -675,6 +675,37 @@ def test_names_of_options_that_a_document_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bulk_after_bytes", [0, 2**62])
 @pytest.mark.parametrize(
+    ("kind", "text", "changes"),
+    [
+        ("csv", "n,m\n,1\n", {}),
+        ("tsv", "n\tm\n\t1\n", {}),
+        ("json", '{"n":1,"m":2}\n', {}),
+        ("json", '{"n":1,"m":2,"o":[{}]}\n', {}),
+        ("jsonl", '{"n":{"x":1,"y":2},"m":2}\n' * 3, {}),
+        ("json", '{"e":[{"n":1},{"m":2}]}', {"entries": "e"}),
+        ("json", '{"n":1,"m":[1,2]}\n', {"strategy": "index"}),
+        ("json", '{"e":[{"n":1},{"m":2}]}\n', {"strategy": "split"}),
+        ("lines", "1 2\n", {"pattern": r"(?P<n>\d) (?P<m>\d)"}),
+        ("xml", "<n><m>1</m></n>", {}),
+        ("xml", "<n m='1'/>", {"strategy": "last"}),
+        ("xml", "<e><n><m>1</m></n></e>", {"entries": "n"}),
+    ],
+)
+def test_names_to_drop_that_records_have(
+    tmp_path: Path, kind: str, text: str, changes: dict[str, Any], bulk_after_bytes: int
+) -> None:
+    """A name would be called misspelled that was left out of each record, or a misspelled not."""
+    path = tmp_path / "file"
+    path.write_text(text)
+    below = {"<n": "n.m", "<e": "e.n.m"}.get(text[:2], "n")
+    options = ReadOptions(drop=frozenset({below, "never"}), **changes)
+    matcher = Matcher([parse("never any")], options, bulk_after_bytes)  # type: ignore[list-item]
+    assert sum(each.read for each in matcher.file(path, kind, "f"))
+    assert matcher.unmet == {"never"}
+
+
+@pytest.mark.parametrize("bulk_after_bytes", [0, 2**62])
+@pytest.mark.parametrize(
     ("kind", "text"),
     [
         ("csv", "n,m\n7,8\n"),

@@ -85,7 +85,7 @@ class Matcher:
         """
         self.packs = False
         """Whether matched records are given as columns if possible, and not one by one."""
-        self.unmet = options.names_expected()
+        self.unmet = options.names_expected() | options.names_to_drop()
         """Names in the options that no record has had so far."""
         self.latest_us: int | None = None
         """The largest time of all records read so far, 0 for records without a time."""
@@ -136,6 +136,7 @@ class Matcher:
         of a CSV file that begins below its header.
         """
         format_name, options = plain_format(format_name, self._options)
+        options.dropped.clear()  # A matcher may be kept for other records.
         if format_name == "xml":
             renderer = Renderer(options)
             for found in renderer.render_file(path, source):
@@ -180,7 +181,7 @@ class Matcher:
         positions = self.match(found.notification)
         self._note_time(found.notification.envelope.at_us)
         if self.unmet:
-            self.unmet.difference_update(found.notification.attributes)
+            self.unmet.difference_update(found.notification.attributes, self._options.dropped)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
     def _note_time(self, time_us: int | None) -> None:
@@ -193,7 +194,7 @@ class Matcher:
         return self._residues.filter_keys(found, notification) if self._residues.of else found
 
     def _csv_lines(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
-        self.unmet.difference_update(rows.columns)
+        self.unmet.difference_update(rows.columns, options.dropped)
 
         @cache
         def batch_reader(names: frozenset[str | None]) -> Any:
@@ -271,7 +272,7 @@ class Matcher:
             if stamp:
                 self._note_time(notification.envelope.at_us)
             if self.unmet:
-                self.unmet.difference_update(notification.attributes)
+                self.unmet.difference_update(notification.attributes, options.dropped)
             positions = matched.get(position)
             if positions is None:
                 read += 1

@@ -290,7 +290,8 @@ class TextFileReader:
 
     def __init__(self, files: TextFiles, base: SavedBase) -> None:
         self._files = files
-        self._held = _SourceOutcomes(files.name, files.reading.names_expected())
+        reading = files.reading
+        self._held = _SourceOutcomes(files.name, reading.names_expected() | reading.names_to_drop())
         self._matcher = matcher_of(base, files.reading)
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
