@@ -77,6 +77,8 @@ def test_an_object_of_json_is_no_header() -> None:
     """Lines of JSON that are taken for CSV would be notifications with odd names."""
     with pytest.raises(ParseError, match="a JSON object, expected the names of the columns"):
         CsvRows('{"a": 1, "b": 2}', ReadOptions())
+    with pytest.raises(ParseError, match="a JSON object"):
+        CsvRows('{"a":1,"b":2}', ReadOptions())
     assert CsvRows("{a},{b}", ReadOptions()).columns == ("{a}", "{b}")
 
 

@@ -33,6 +33,8 @@ class CsvRows:
 
     def __init__(self, header: str, options: ReadOptions) -> None:
         check_line(header, options.limits)
+        if header.startswith("{") and _is_object(header):  # Its parts would name columns.
+            raise ParseError(1, 1, "a JSON object", "the names of the columns, as in CSV")
         self._options = options
         cells, columns_max = _cells(header, options), options.limits.columns_max
         self._hint = ""
@@ -41,8 +43,6 @@ class CsvRows:
             self._hint = f"; the header has {signs[0]!r}: {option} parts cells by that"
         if not header.strip():
             raise ParseError(1, 1, "a blank line", "the names of the columns")
-        if header.startswith("{") and _is_object(header):  # Its parts would name columns.
-            raise ParseError(1, 1, "a JSON object", "the names of the columns, as in CSV")
         if len(cells) > columns_max:
             limit = f"at most columns_max = {columns_max}"
             raise ParseError(1, 1, f"{len(cells)} columns", limit)
