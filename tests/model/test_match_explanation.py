@@ -44,6 +44,7 @@ CAUSES: list[tuple[str, Any, str]] = [
     ("price absent", 4, "4 is a number, expected no value"),
     ("price nothing", 4, "4 fails, as every value does"),
     ("price in ('alpha', 'beta')", "alhpa", '"alhpa" is outside; "alpha" would match'),
+    ("price (= 'alpha' | prefix 'b')", "alhpa", '"alhpa" is outside; "alpha" would match'),
     ("price = 'DIS'", "dis", '"dis" is outside; "DIS" would match'),
     ("price prefix 'Q'", " Q1", '" Q1" is outside; "Q1" would match'),
     ("price contains 'Q'", b"\xff\xfe", 'x"fffe" is outside'),

@@ -256,7 +256,7 @@ def _near_text(text: str, wanted: ValueSet) -> str:
             return _shown((TEXT, each.encode()))
     pieces = islice(line.pieces(line.intersection(wanted.line, line.ALL_TEXT)), TEXTS_COMPARED_MAX)
     keys = [line.single((start, end)) for start, end in pieces if end is not None]
-    texts = [value_of(key) for key in keys if key is not None and key[0] == TEXT]
+    texts = [value_of(key) for key in keys if key is not None]
     short = [t for t in texts if isinstance(t, str) and len(t) <= COMPARED_CHARACTERS_MAX]
     near = similar_names(text, short)
     return _shown(key_of(near[0])) if near else ""
