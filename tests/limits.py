@@ -10,7 +10,7 @@ line. Beyond it: the line is a bad record.`
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -39,6 +39,7 @@ behaviour beyond the limit.
 """
 
 OPERATIONS: Final[dict[type, Callable[[float, float], float]]] = {
+    ast.Add: operator.add,
     ast.Mult: operator.mul,
     ast.Pow: operator.pow,
     ast.Sub: operator.sub,
@@ -83,19 +84,23 @@ def _constants() -> Iterator[Constant]:
 
 
 def _numbers_of(module: str, body: list[ast.stmt], owner: str = "") -> Iterator[Constant]:
+    known: dict[str, float] = {}
     for node, below in pairwise((*body, ast.Pass())):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            value = number_of(node.value)
+            value = number_of(node.value, known)
             if value is not None:
+                known[node.target.id] = value
                 yield Constant(module, node.target.id, value, docstring_of(below), owner)
 
 
-def number_of(node: ast.expr | None) -> float | None:
-    """The value of a written number such as `16 * 2**20`; None where it is none."""
+def number_of(node: ast.expr | None, known: Mapping[str, float]) -> float | None:
+    """The value of a number such as `16 * 2**20` or `SIZE_MAX + 1`; None where it is none."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return node.value  # type: ignore[return-value]
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
-        left, right = number_of(node.left), number_of(node.right)
+        left, right = number_of(node.left, known), number_of(node.right, known)
         if left is not None and right is not None:
             return OPERATIONS[type(node.op)](left, right)
     return None

@@ -252,7 +252,7 @@ def test_each_record_goes_to_one_of_n_and_returns() -> None:
     assert take_records(of, "y") == ["a 2"]
     of.nack("y", [3, 99])
     assert take_records(of, "y") == ["c 2"]
-    assert of.statistics.again == 2
+    assert (of.statistics.handed, of.statistics.again) == (6, 2)
     of.close("y", seen=[3, 99])
     of.open("y")
     assert take_records(of, "y") == ["a 2", "c 3", "d 1"]

@@ -23,7 +23,7 @@ from contrada.errors import (
 )
 from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
 from contrada.integrations.bridges.kafka_peer import (
-    RECORD_BYTES_MAX,
+    KAFKA_RECORD_BYTES_MAX,
     KafkaPeer,
     check_topic,
     headers_of,
@@ -146,7 +146,7 @@ async def test_keys_choose_partitions_and_refused_records_do_not_block_others(
         await peer.open()
         keys = [{"key": f"k{n % 3}"} for n in range(30)]
         records = [PeerRecord(topic=OUT, payload=b"x", facts=facts) for facts in keys]
-        large = PeerRecord(topic=OUT, payload=bytes(RECORD_BYTES_MAX + 1))
+        large = PeerRecord(topic=OUT, payload=bytes(KAFKA_RECORD_BYTES_MAX + 1))
         *answers, last, bad = await peer.send([*records, large, PeerRecord(topic="a b")])
         assert answers == [None] * 30
         assert "too large" in str(last)

@@ -51,7 +51,7 @@ KAFKA_ADDRESS: Final = AddressForm(("kafka", "kafkas"), (9092, 9093), is_cluster
 KAFKA_BYTES_MAX: Final = 32 * 2**20
 """Bytes of fetched records that wait. Beyond it: the consumer fetches no more."""
 
-RECORD_BYTES_MAX: Final = 64 * 2**20
+KAFKA_RECORD_BYTES_MAX: Final = 64 * 2**20
 """Bytes of a sent record, if its topic takes so many. Beyond it: it is refused, counted."""
 
 KAFKA_BATCH_BYTES: Final = 16_384
@@ -139,7 +139,7 @@ class KafkaPeer(BridgePeer):
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",  # The partitions of the clients in Java.
                 "batch.size": KAFKA_BATCH_BYTES,
-                "message.max.bytes": RECORD_BYTES_MAX,
+                "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
                 "message.timeout.ms": wait_ms,
                 # Sooner than that time-out: it would be a lost connection.
                 "topic.metadata.propagation.max.ms": wait_ms // 2,
