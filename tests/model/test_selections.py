@@ -105,6 +105,8 @@ def test_mappings_and_texts_are_accepted_as_filters() -> None:
     assert f.matches({"a": 1})
     assert ct.FilterSet("a < 5 or b = 1").matches({"b": 1, "c": {"d": datetime.now(UTC)}})
     assert not f.matches({})
+    sent = ct.Notification({}, envelope=ct.Envelope(publisher="p"))
+    assert ct.FilterSet("@publisher = 'p'").matches(sent)
     assert f.covers("a = 1 or a = 2")
     assert ct.FilterSet(f).covers({"a": [1, 2]})
     assert ct.covers("a < 5", {"a": 1})

@@ -133,13 +133,12 @@ def _alternatives(of: ValueSet) -> Iterator[str]:
 def _cuts_text(cuts: Cuts) -> list[str]:
     """Returns the shorter of two spellings: the included values, or the excluded ones."""
     spellings = [_by_domain(cuts)]
-    if cuts[0] == line.START and len(cuts) & 1:
-        spellings.append(_complement_text("none of", line.complement(cuts)))
-    elif len(cuts) & 1:
-        spellings.append(_complement_text("any but", line.difference(line.PRESENT, cuts)))
-    if cuts[0] == line.START and len(cuts) & 1 and len(cuts) > 1:
-        rest = _complement_text("any but", line.difference(line.PRESENT, cuts))
-        spellings.append(["absent", *rest] if rest else [])
+    if len(cuts) & 1:
+        present = _complement_text("any but", line.difference(line.PRESENT, cuts))
+        if cuts[0] == line.START:
+            spellings.append(_complement_text("none of", line.complement(cuts)))
+            present = ["absent", *present] if present else []
+        spellings.append(present)
     found = [spelling for spelling in spellings if spelling]
     return min(found, key=lambda spelling: len(" | ".join(spelling)))
 
