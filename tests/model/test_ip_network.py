@@ -150,6 +150,16 @@ def test_the_automaton_knows_the_same_addresses(text: str) -> None:
     assert any(automaton.accepts(text.encode()) for automaton in ALL) is known
 
 
+def test_an_automaton_has_the_addresses_of_its_network_alone() -> None:
+    """Zeros that may be left out in front of a group would stand for other digits, too."""
+    network = "1b0::/20"
+    automaton = Cidr().automaton(network.encode())
+    for group in ("01b0", "1b0", "b0", "0", "", "11b0"):
+        for rest in ("::1", ":0fff::", ":1000::", ":0:0:0:0:0:0:7"):
+            text = group + rest
+            assert automaton.accepts(text.encode()) is sets.cidr(network).contains(text), text
+
+
 @pytest.mark.parametrize(
     "network",
     [
