@@ -55,6 +55,7 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["sub", "a = 1 -> b = 1"], "a pattern is subscribed as an object"),
         (["sub", "a = 1", "--to", "localhost"], "address 'localhost': expected contrada://"),
         (["pub", "price", "--to", "contrada://x"], "found 'price', expected NAME=VALUE"),
+        (["pub", '{"a": 1}'], "expected NAME=VALUE; `pub --json -` reads lines of JSON"),
         (["pub", "@id=1"], "reserved"),
         (["sub", "a wobbles 1"], "wobbles"),
         (["sub", "a = 1", "--extension", "nowhere"], "expected module:Class"),

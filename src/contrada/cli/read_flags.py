@@ -149,6 +149,9 @@ def attributes_of(pairs: Iterable[str]) -> dict[str, Value | list[Value]]:
     """Returns the attributes of `name=value` arguments. Raises InputError for other text."""
     found: dict[str, list[Value]] = {}
     for pair in pairs:
+        if pair.startswith("{") and "=" not in pair:
+            reason = f"found {pair!r}, expected NAME=VALUE; `pub --json -` reads lines of JSON"
+            raise InputError("argument", reason)
         name, text = named_text(pair, "argument")
         found.setdefault(name, []).append(literal(text))
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
