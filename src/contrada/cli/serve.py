@@ -86,7 +86,7 @@ _LOG: Final = logging.getLogger(__name__)
     metavar="PLACE",
     callback=options.without_password,
     help="Store of durable subscriptions and certified notifications: a file, "
-    "postgresql://user@host/database, or memory:. Default: contrada.db, or "
+    "postgresql://user@host/database, or memory: for none. Default: contrada.db, or "
     "contrada-NAME.db with a name, created at first use.",
 )
 @options.flag(
