@@ -1,6 +1,7 @@
 """`DeliveryServer`: accepted notifications are delivered once, in order, despite crashes."""
 
 import pytest
+from msgspec.structs import astuple
 
 from contrada.delivery.access_point import Failed
 from contrada.delivery.consumers import HandRecords
@@ -330,7 +331,7 @@ def test_restarts_of_either_end_leave_no_consumer_behind() -> None:
     net.start("b")
     net.mend("a", "b")
     net.run(3)
-    assert [each.reason for each in net.closed] == ["server 'b' has restarted"]
+    assert [each[2:] for each in map(astuple, net.closed)] == [("server 'b' has restarted", True)]
     net.read("a", "x", "s")
     net.run(3)
     assert net.got["x"] == [1, 1]
@@ -379,6 +380,7 @@ def test_an_impossible_request_closes_a_consumer() -> None:
     net.say("b", "y", CloseLog("s", "y", ends=True))
     net.run()
     assert net.closed[-1].reason == "the subscription has ended"
+    assert not any(each.again for each in net.closed), "it would open again for ever"
     assert net.servers["a"].subscriptions() == {}
 
 
