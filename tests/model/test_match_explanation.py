@@ -1,5 +1,6 @@
 """`ct.explain(filter, notification)`: the constraints that hold, and the causes of failures."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ CAUSES: list[tuple[str, Any, str]] = [
     ("price = 'DIS'", "dis", '"dis" is outside; "DIS" would match'),
     ("price prefix 'Q'", " Q1", '" Q1" is outside; "Q1" would match'),
     ("price contains 'Q'", b"\xff\xfe", 'x"fffe" is outside'),
+    (
+        "price <= @2026-01-01T00:00:00Z",
+        datetime(2026, 1, 2, tzinfo=UTC),
+        "@2026-01-02T00:00:00Z is above the nearest bound @2026-01-01T00:00:00Z",
+    ),
     ("price > 7", [3, "x"], "3 is below the nearest bound 7; no other of its 2 values holds"),
     (
         "price > @2026-01-01T00:00:00Z",
