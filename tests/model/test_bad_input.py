@@ -49,6 +49,7 @@ SYNTAX = [  # text, line, column, a part of the found text, a part of the expect
     ("a = 1\nand b ! 2", 2, 7, "'!'", "an operator"),
     ('a = "x', 1, 5, 'unterminated text: "x', "a value"),
     ("a = 1 and\n  b = 'x", 2, 7, "unterminated text: 'x", "a value"),
+    (f'a = "{"x" * 40}', 1, 5, f'unterminated text: "{"x" * 29}', "a value"),
     ("`a = 1", 1, 1, "unterminated text: `a", "a name"),
     ("`a\x01` = 1", 1, 1, "a\\x01", "control characters"),
     ("`" + "x" * 256 + "` = 1", 1, 1, "x", "255 bytes"),

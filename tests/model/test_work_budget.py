@@ -1,5 +1,6 @@
 """The cost of a decision or a request, and the answer beyond its budget."""
 
+import gc
 import time
 from collections.abc import Callable
 from contextvars import copy_context
@@ -14,7 +15,7 @@ from contrada.model.algebra import relations
 from contrada.model.algebra.sets import between, contains, in_, matches, suffix
 from contrada.model.algebra.value_set import union
 from contrada.model.languages import decision
-from contrada.model.languages.work_budget import Exhausted, Work, spend
+from contrada.model.languages.work_budget import Exhausted, Uncollected, Work, spend
 
 TURN_S = 0.25
 """As long as a request may take in the loop of a server."""
@@ -181,3 +182,15 @@ def test_joining_large_unions_ends() -> None:
     some, others = _squares(1_000, 0), FilterSet(Filter({"y": -n - 1, "z": n}) for n in range(1000))
     with pytest.raises(LimitError, match="FORMS_WORK_MAX"):
         some & others
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_the_collector_runs_after_a_block_if_it_ran_before(was_enabled: bool) -> None:
+    """The garbage of a process would be kept for good; or a block end the one around it."""
+    try:
+        (gc.enable if was_enabled else gc.disable)()
+        with Uncollected():
+            assert not gc.isenabled()
+        assert gc.isenabled() is was_enabled
+    finally:
+        gc.enable()
