@@ -704,6 +704,18 @@ def test_names_to_drop_that_records_have(
     assert matcher.unmet == {"never"}
 
 
+def test_names_that_are_dropped_beside_another_matcher(tmp_path: Path) -> None:
+    """A misspelled name would not be reported while another program part reads right ones."""
+    options = ReadOptions(drop=frozenset({"n"}), entries="e")
+    with_it, without_it = tmp_path / "with_it", tmp_path / "without_it"
+    with_it.write_text('{"e": [{"n": 1}, {"n": 2}]}')
+    without_it.write_text('{"e": [{"m": 1}, {"m": 2}]}')
+    first, second = (Matcher([parse("never any")], options, 2**62) for _ in range(2))
+    pairs = zip(first.file(with_it, "json", "f"), second.file(without_it, "json", "g"), strict=True)
+    assert len([*pairs]) == 2
+    assert (first.unmet, second.unmet) == (set(), {"n"})
+
+
 @pytest.mark.parametrize("bulk_after_bytes", [0, 2**62])
 @pytest.mark.parametrize(
     ("kind", "text"),

@@ -93,7 +93,8 @@ class Matcher:
         names: set[str] = set()
         self._index = index
         self._asked = names
-        self._options, self._stamp = options, options.stamp
+        # What it drops is noted for it alone.
+        self._options, self._stamp = replace(options, dropped=set()), options.stamp
         self._residues = Residues() if residues is None else residues
         for position, each in enumerate(filters):
             if options.strategy == PATTERN:
