@@ -62,14 +62,14 @@ good_names: Final[set[str]] = set()
 good_names_and_marks: Final[set[str]] = set()
 
 
-def span_of(attributes: Mapping[str, Any], *, system: bool = False) -> bytes:
-    """Returns the attributes as one map of msgpack, checked; `system` allows type marks.
+def span_of(attributes: Mapping[str, Any]) -> bytes:
+    """Returns the attributes as one map of msgpack, checked; type marks are allowed.
 
     Raises InvalidNotificationError with the name and the value, LimitError beyond ATTRIBUTES_MAX.
     Cost: about a microsecond, where all values are plain and the names were seen before.
     """
-    span = plain_span(attributes, good_names_and_marks if system else good_names)
-    return span_of_any(attributes, system=system) if span is None else span
+    span = plain_span(attributes, good_names_and_marks)
+    return span_of_any(attributes, system=True) if span is None else span
 
 
 def plain_span(attributes: Mapping[str, Any], good: set[str]) -> bytes | None:

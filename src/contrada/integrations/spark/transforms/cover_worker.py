@@ -250,7 +250,7 @@ def examples_of(sets: FilterSets) -> tuple[bytes | None, bytes | None]:
     low = {name: value_of(key) for name, key in present.items()}
     high = {name: value_of(_last_key(sets[name], key)) for name, key in present.items()}
     try:
-        first, last = span_of(low, system=True), span_of(high, system=True)
+        first, last = span_of(low), span_of(high)
     except LimitError:
         return None, None
     return first, last if last != first else None
