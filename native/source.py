@@ -43,6 +43,7 @@ MODULES: Final = (
     "contrada.matching.kernels.bucket_lookup",
     "contrada.matching.kernels.match",
     "contrada.matching.kernels.update",
+    "contrada.matching.kernels.box_overlap",
     "contrada.matching.kernels.column_visits",
     "contrada.matching.kernels.batch_match",
     "contrada.matching.kernels.filter_reader",

@@ -311,23 +311,3 @@ def test_names_are_entered_once(names: Any, compiled: Any) -> None:
     for name in names:
         found = inner(compiled).attr_of(name.encode(), arrays.memory)
         assert found == (-1 if name in freed else segment.compiler.attrs[name])
-
-
-# --- a look at every filter ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_filters_that_touch_a_box_are_listed_in_parts(compiled: Any) -> None:
-    """Filters beyond the room would be forgotten, or repeated."""
-    segment = generation_of([ct.Filter({"a": n % 5, "b": n}) for n in range(40)], compiled)
-    arrays = segment.arrays
-    key = module("filter_compiler").number_key(3)[0]
-    box: Any = np.array([segment.compiler.attrs["a"], 4, key, key], dtype=np.int64)
-    found, listed, first = np.zeros(4, dtype=np.int64), [], 0
-    while first < arrays.used["filters"]:
-        touching = module("kernels.update", compiled).touching
-        count = touching(box, False, False, first, found, arrays.used["filters"], arrays.memory)
-        assert count <= 3
-        listed += found[:count].tolist()
-        first = int(found[-1])
-    assert listed == [n for n in range(40) if n % 5 == 3]

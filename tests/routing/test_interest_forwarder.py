@@ -147,27 +147,34 @@ def test_subscriptions_follow_advertisements() -> None:
     assert (withdrawn.to, type(withdrawn.message)) == (L, Unsubscribe)
 
 
-def test_comparisons_with_advertisements_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[Product]:
+    """The filters and advertisements that are compared by the algebra, in pairs."""
+    listed: list[Product] = []
+
+    def listing(p: Product, q: Product) -> bool:
+        listed.extend((p, q))
+        return product_meets(p, q)
+
+    monkeypatch.setattr(interest_forwarder, "product_meets", listing)
+    return listed
+
+
+def test_comparisons_with_advertisements_are_bounded(compared: list[Product]) -> None:
     """Many subscriptions at a server that knows many advertisements would hold its loop."""
     router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
     for number in range(100):
         effects_of(router, L, Advertise(str(number), Advertisement({"a": -number})))
-    compared = [0]
-
-    def counted(p: Product, q: Product) -> bool:
-        compared[0] += 1
-        return product_meets(p, q)
-
-    monkeypatch.setattr(interest_forwarder, "product_meets", counted)
-    filters = {str(number): Filter({"a": number}) for number in range(1, 11)}
+    # An index knows two values only as any.
+    filters = {str(number): Filter({"a": [number, f"{number}"]}) for number in range(1, 11)}
     with pytest.raises(LimitError), Work("REQUEST_WORK_MAX", 1_500):
         router.subscribe_each(ANN, filters, 0)
-    assert (compared, router.knows(ANN)) == ([0], False), "each may be compared alone"
+    assert (compared, router.knows(ANN)) == ([], False), "each may be compared alone"
     with Work("REQUEST_WORK_MAX", 1_500):
         asked = Received(ANN, Subscribe("s", FilterSet(filters.values())))
         effects = router.handle(asked, 0)
     sent = [each.message for each in effects if isinstance(each, Send)]
-    assert 500 <= compared[0] <= 750, "two steps for each, beside those of the entry"
+    assert 500 <= len(compared) // 2 <= 750, "two steps for each, beside those of the entry"
     assert [each.filters for each in sent if isinstance(each, Subscribe)], "they may match"
     with Work("REQUEST_WORK_MAX", 15_000):
         assert router.subscribe_each(BOB, {"t": Filter("a = 11")}, 0) == []
@@ -194,7 +201,7 @@ def test_an_advertisement_of_a_neighbour_compares_few_filters(
         (Unadvertise("wide"), {Unadvertise, Unsubscribe}),
     ):
         effects = router.handle(Received(L, message), 0)
-        assert compared[0] <= 250, "two steps for each"
+        assert compared[0] <= 300, "two steps for each, and all filters with this one"
         compared[0] = 0
         router.validate()
         compared[0] = 0
@@ -212,6 +219,26 @@ def test_a_comparison_that_a_budget_ends_is_no_broken_invariant() -> None:
         with suppress(LimitError), Work("REQUEST_WORK_MAX", steps):
             router.handle(Received(ANN, asked), 0)
         router.validate()
+
+
+def test_few_of_many_advertisements_are_compared_with_a_filter(compared: list[Product]) -> None:
+    """A subscription, or an advertisement, would take as long as there are of the others."""
+    router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
+    offers = [Advertisement({"a": f"value {n}", "b": n}) for n in range(200)]
+    for number, offer in enumerate(offers):
+        router.handle(Received(L if number % 2 else M, Advertise(str(number), offer)), 0)
+    for number, to in ((7, L), (150, M), (199, L)):
+        compared.clear()
+        asked = Subscribe(str(number), Filter({"a": f"value {number}"}))
+        effects = router.handle(Received(ANN, asked), 0)
+        assert [each.to for each in effects if isinstance(each, Send)] == [to]
+        assert len(compared) // 2 <= 2 * interest_forwarder._FEW_OFFERS + 1
+    for number in range(200):
+        router.handle(Received(BOB, Subscribe(str(number), Filter({"a": f"other {number}"}))), 0)
+    compared.clear()
+    router.handle(Received(N, Advertise("1", Advertisement({"a": "other 100"}))), 0)
+    assert len(compared) // 2 <= 2 * interest_forwarder._FEW_OFFERS + 2
+    router.validate()
 
 
 @pytest.mark.parametrize("is_pattern", [False, True])

@@ -201,12 +201,10 @@ class ArrayEngine(Generic[K]):
             return list(self)
         with Uncollected():  # A finalizer may free the arrays.
             segment = self._segment
-            possible = set(segment.touching(product, inside=inside))
+            possible = segment.touching(product, inside=inside)
             if inside:
-                slots = segment.slots_within(possible | segment.empty())
-            else:
-                slots = {slot for number in possible for slot in segment.slots(number)}
-            return self._slots.keys_at(list(slots))
+                return self._slots.keys_at(segment.slots_within(segment.empty().union(possible)))
+            return self._slots.keys_at(segment.slots_of(possible))
 
     def __len__(self) -> int:
         return len(self._slots)

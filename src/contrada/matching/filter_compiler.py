@@ -343,6 +343,8 @@ class Compiler:
             opaque = self._expression(text, expression)
             depth = len(expression)
             self._arrays.reserve("stack", depth + 1)
+        if isinstance(text, Pieces) and None not in map(line.single, line.pieces(text.cuts)):
+            flags |= schema.SET_TEXTS
         words = [flags, len(intervals), *(w for each in intervals for w in each)]
         return [*words, len(expression), *expression], inexact, opaque
 

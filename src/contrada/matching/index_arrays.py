@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from contrada.matching.kernels import batch_match, bucket_lookup, match, schema, text_store, update
+from contrada.matching.kernels.box_overlap import touching
 from contrada.matching.kernels.column_visits import LOOK_UPS
 from contrada.matching.kernels.evaluate import constraint_words, operand
 from contrada.matching.kernels.memory import Rows, numbers
@@ -234,11 +235,11 @@ class Arrays:
         return head & schema.ATTR_MASK, head >> schema.DOMAIN_SHIFT, operand(self.program, at + 1)
 
     def touching(self, box: Any, closed: bool, inside: bool) -> Iterator[int]:
-        """`update.touching`, for all filters."""
+        """`box_overlap.touching`, for all filters."""
         found = array("q", bytes(8 * (_TOUCHING_AT_ONCE + 1)))
         first, used = 0, self.used["filters"]
         while first < used:
-            count = update.touching(box, closed, inside, first, found, used, self.memory)
+            count = touching(box, closed, inside, first, found, used, self.memory)
             first = found[-1]
             yield from found[:count]
 

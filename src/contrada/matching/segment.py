@@ -240,9 +240,15 @@ class IndexSegment:
 
     def slots_within(self, numbers: set[int]) -> set[int]:
         """Returns the slots with filters only among these; also those without any."""
-        slots = {slot for number in numbers for slot in self.slots(number)}
+        slots = self.slots_of(numbers)
         found = {slot for slot in slots if numbers.issuperset(self.numbers(slot))}
         return found.union(slot for slot, links in self._several.items() if not links)
+
+    def slots_of(self, numbers: Iterable[int]) -> set[int]:
+        """Returns the slots of the keys of filters; most have one key, which needs no chain."""
+        heads = map(self.arrays.filters.key.__getitem__, numbers)
+        chain = self._chains.values
+        return {slot for head in heads for slot in ((head,) if head >= 0 else chain(head))}
 
     def slots(self, number: int) -> Iterator[int]:
         """Yields the slots of a filter's keys."""
@@ -427,15 +433,20 @@ _ANY_DOMAIN: Final = 0
 _PRESENT: Final = ValueSet(((1,),))
 
 
-def _hull(value_set: ValueSet, compiler: Compiler) -> tuple[int, int, int]:
-    """Returns (domain, lowest, highest key) of a set, else any domain; of texts only of one."""
+def _hull(value_set: ValueSet, compiler: Compiler) -> tuple[int, int, int, bool]:
+    """Returns (domain, lowest, highest key, whether absence is in it) of a set, else any domain; of
+    texts only of one.
+    """
     cuts = value_set.line
-    if value_set.text is None and len(cuts) >= 2 and not len(cuts) & 1:
+    has_absence = cuts[:1] == line.EVERYTHING
+    if has_absence:
+        cuts = line.intersection(cuts, line.PRESENT)
+    if value_set.text is None and cuts and not len(cuts) & 1:
         tag, end = cuts[0][0], cuts[-1]
-        if 0 < tag < TEXT and (end[0] == tag or end == (tag + 1,)):
-            return tag, low_key(cuts[0])[0], high_key(tag, end)[0]
+        if tag < TEXT and (end[0] == tag or end == (tag + 1,)):
+            return tag, low_key(cuts[0])[0], high_key(tag, end)[0], has_absence
         first = line.first_key(cuts[0])
         if tag == TEXT and end == line.cut_after(first) and isinstance(first[1], bytes):
             ref = compiler.known_text(first[1])
-            return tag, ref, ref
-    return _ANY_DOMAIN, 0, 0
+            return tag, ref, ref, has_absence
+    return _ANY_DOMAIN, 0, 0, has_absence

@@ -16,10 +16,11 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
-from typing import Any, Final, TypeVar
+from itertools import chain, islice
+from typing import Any, Final, TypeAlias, TypeVar
 
 from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
@@ -45,7 +46,7 @@ from contrada.routing.tables.covering_index import (
     OfferCoveringIndex,
 )
 from contrada.routing.tables.filter_merger import FilterMerger
-from contrada.routing.tables.interest_table import InterestTable
+from contrada.routing.tables.interest_table import COMPARED_PER_STEP, InterestTable
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, entry_work, form_of
 
 EVERYTHING: Final = Filter({})
@@ -57,10 +58,17 @@ or disappears. Beyond it: the next filters are forwarded as if they met one."""
 _MEETING_WORK: Final = 2
 """Steps of work to compare a filter with an advertisement."""
 
+_FEW_OFFERS: Final = 16
+"""Advertisements of a source that are compared with a filter before all are looked up: often one of
+these meets it."""
+
 _IMPLIED: Final = ""
 """The identity of a parent's implied registrations: it receives and may publish everything."""
 
 P = TypeVar("P", bound=Product)
+
+_OfferSource: TypeAlias = Neighbour | NextHop
+"""Where advertisements are from: a neighbour, in a shared tree a next hop."""
 
 
 class Strategy(StrEnum):
@@ -188,28 +196,41 @@ class InterestForwarder:
             next_hop: next_hop if self._topology.shared else next_hop.neighbour
             for next_hop in next_hops
         }
-        able = {each for each in set(sources.values()) if self._may_match_offers(each, node)}
+        able = self._sources_met(set(sources.values()), node.product)
         return {next_hop for next_hop, source in sources.items() if source in able}
 
-    def _may_match_offers(self, source: Neighbour | NextHop, node: Node[Filter]) -> bool:
-        """Whether a filter may match an advertisement from there. Beyond a budget it may."""
-        offers = self.offers
-        sources = (
-            [source] if isinstance(source, NextHop) else offers.registrations.next_hops(source)
-        )
+    def _sources_met(self, sources: set[_OfferSource], of: Filter) -> set[_OfferSource]:
+        """Returns sources with an advertisement that a filter meets; more beyond a budget."""
+        met: set[_OfferSource] = set()
+        many: set[_OfferSource] = set()
+        offers, next_hops_of = self.offers, self.offers.registrations.next_hops
         work = budget()
-        for offer in chain.from_iterable(map(offers.nodes, sources)):
-            try:
-                spend(_MEETING_WORK)
-                is_met = product_meets(offer.product, node.product)
-            except Exhausted as exhausted:  # Never passed on: routing must not stop halfway.
-                safe_answers.add(f"meets: {exhausted.work.limit}")
-                is_met = True
-            if is_met:
-                # Here, or within the comparison, which gives the same answer then.
-                self._has_guessed |= work is not None and not work.steps_left()
-                return True
-        return False
+        for source in sources:
+            parties = [source] if isinstance(source, NextHop) else next_hops_of(source)
+            nodes = chain.from_iterable(map(offers.nodes, parties))
+            if any(_may_meet(each, of) for each in islice(nodes, _FEW_OFFERS)):
+                met.add(source)
+            elif next(nodes, None) is not None:
+                many.add(source)
+        if many:
+            with suppress(Exhausted):  # Then the first of them counts as met.
+                spend(len(offers.poset) // COMPARED_PER_STEP)
+            for node in map(offers.poset.node, offers.index.may_meet(of)):
+                found = many.intersection(self._sources_of(node))
+                if found and _may_meet(node, of):
+                    met |= found
+                    many -= found
+                    if not many:
+                        break
+        # Here, or within a comparison, which gives the same answer then.
+        self._has_guessed |= work is not None and not work.steps_left()
+        return met
+
+    def _sources_of(self, offer: Node[Offer]) -> Iterator[_OfferSource]:
+        """Yields the neighbours, in a shared tree the next hops, with an advertisement."""
+        for party in offer.subscribers:
+            if isinstance(party, NextHop):
+                yield party if self._topology.shared else party.neighbour
 
     def forwarded_at(self) -> list[ForwardedAt]:
         """Returns the counts of filters for each next hop, in order. Cost: the next hops."""
@@ -279,9 +300,14 @@ class InterestForwarder:
         if isinstance(party, Client) or not self.uses_advertisements:
             return []
         index, node = self.subscriptions.index, self.subscriptions.poset.node
-        numbers = {number for each in offers for number in index.meeting(each.product)}
+        nodes = {
+            each
+            for offer in offers
+            for each in map(node, index.may_meet(offer.product))
+            if product_meets(each.product, offer.product)
+        }
         with Work("REROUTING_WORK_MAX", REROUTING_WORK_MAX):
-            wanted = {each: self._next_hops(each) for each in map(node, sorted(numbers))}
+            wanted = {each: self._next_hops(each) for each in sorted(nodes)}
         return self._forward_filters(wanted)
 
     # --- descriptions of data -----------------------------------------------------------------
@@ -419,6 +445,16 @@ class InterestForwarder:
                 for next_hop in node.forwarded
             }
             assert self.merging.roots() == roots, "the merged filters are not the forwarded ones"
+
+
+def _may_meet(offer: Node[Offer], of: Filter) -> bool:
+    """Whether an advertisement meets a filter. Beyond a budget it may."""
+    try:
+        spend(_MEETING_WORK)
+        return product_meets(offer.product, of)
+    except Exhausted as exhausted:  # Never passed on: routing must not stop halfway.
+        safe_answers.add(f"meets: {exhausted.work.limit}")
+        return True
 
 
 def _count(counts: dict[NextHop, int], next_hops: Iterable[NextHop], change: int) -> None:

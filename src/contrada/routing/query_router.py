@@ -56,6 +56,7 @@ from contrada.routing.router_messages import (
     check_limit,
     failed,
 )
+from contrada.routing.tables.interest_table import COMPARED_PER_STEP
 from contrada.routing.tables.poset import Node, entry_work
 
 ANSWER_WINDOW: Final = 256
@@ -64,8 +65,6 @@ ANSWER_WINDOW: Final = 256
 HOP_MARGIN_US: Final = 2_000
 """Microseconds, plus a twentieth, by which a server ends before the server upstream, so that it can
 still report missing sources."""
-
-_DESCRIPTIONS_PER_STEP: Final = 200
 
 _CANDIDATE_WORK: Final = 2
 """Steps of work for each description that the index finds for a query."""
@@ -170,7 +169,7 @@ class QueryRouter:
             partial = None if message.combination is None else Partial(message.combination)
         except MissingRequirementError as error:
             raise RefusedError(Reason.WRONG_QUESTION, error) from None
-        looks = len(self._descriptions.poset) // _DESCRIPTIONS_PER_STEP
+        looks = len(self._descriptions.poset) // COMPARED_PER_STEP
         queries = [each.query for each in message.alternatives]
         spend(entry_work(queries) + looks * len(queries))
         sources, next_hops = self._find_sources(message)
@@ -215,11 +214,9 @@ class QueryRouter:
         descriptions = self._descriptions
         met: dict[Node[Offer], None] = {}
         for each in message.alternatives:
-            found = descriptions.index.meeting(each.query)
+            found = descriptions.index.may_meet(each.query)
             spend(_CANDIDATE_WORK * len(found))
-            for number in found:
-                node = descriptions.poset.node(number)
-                # The index ignores that items lack the attributes outside their description.
+            for node in map(descriptions.poset.node, found):
                 if product_meets(node.product, each.query):
                     met[node] = None
         sources: dict[Client, dict[str, None]] = {}

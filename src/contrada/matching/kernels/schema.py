@@ -377,6 +377,7 @@ OP_SET: Final = 5  # row in sets_by_row
 
 # --- expressions of sets on text, in postfix form -----------------------------------------------
 SET_ABSENT: Final = 1  # a flag
+SET_TEXTS: Final = 2  # a flag: its texts are single ones
 X_ATOM: Final = 1  # kind, text
 X_PIECES: Final = 2  # count, (from, before)…
 X_NOT: Final = 3

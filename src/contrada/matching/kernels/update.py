@@ -1,4 +1,4 @@
-"""Kernels of updates: equal filters, buckets, guards, hash tables; and a test of every filter.
+"""Kernels of updates: equal filters, buckets, guards, hash tables.
 
 *Guards* are constraints in an entry, tested before the filter's program. An entry has two, of the
 filter's constraints besides the one of its bucket. Most candidates fail at a guard, and if bucket
@@ -498,67 +498,6 @@ def enter_names(first: int, end: int, m: Memory) -> None:
             while m.names[slot] != 0:
                 slot = (slot + 1) & mask
             m.names[slot] = row + 1
-
-
-@kernel
-def touches(number: int, box: Ints, rows: int, closed: bool, inside: bool, m: Memory) -> bool:
-    """Whether a filter may meet a box, or, with `inside`, may lie in it.
-
-    A row of the box is (attribute, domain or 0 for any, lowest key, highest key); for a single text
-    both are the reference to it, or -1. In a `closed` box every attribute that it does not name is
-    absent.
-    """
-    program = m.program
-    at = m.filters[number].begin + 1
-    head = program[at - 1]
-    if head & schema.GONE:
-        return False
-    end = at + (head & schema.WORDS_MASK)
-    named = 0
-    while at < end:
-        word = program[at]
-        op = (word >> schema.OP_SHIFT) & schema.OP_MASK
-        row = 0
-        while row < rows and box[4 * row] != word & schema.ATTR_MASK:
-            row += 1
-        if row == rows:
-            if closed and op != schema.OP_SET:
-                return False
-        else:
-            named += 1
-            domain = box[4 * row + 1]
-            if domain != 0 and op != schema.OP_SET:
-                if domain != word >> schema.DOMAIN_SHIFT:
-                    return False
-                if op == schema.OP_POINT or op == schema.OP_RANGE:
-                    low = operand(program, at + 1)
-                    high = operand(program, at + 3) if op == schema.OP_RANGE else low
-                    if low > box[4 * row + 3] or high < box[4 * row + 2]:
-                        return False
-                    # Two keys are nothing: an end that no double equals is kept one key wider.
-                    if inside and (low + 2 < box[4 * row + 2] or high - 2 > box[4 * row + 3]):
-                        return False
-                elif op == schema.OP_TEXT and operand(program, at + 1) != box[4 * row + 2]:
-                    return False
-        at += constraint_words(op)
-    return not inside or named == rows
-
-
-@entry
-def touching(
-    box: Ints, closed: bool, inside: bool, first: int, found: Ints, used: int, m: Memory
-) -> int:
-    """Lists filters that touch a box, up to the room; the last place gets the next filter."""
-    rows = len(box) // 4
-    count = 0
-    number = first
-    while number < used and count < len(found) - 1:
-        if touches(number, box, rows, closed, inside, m):
-            found[count] = number
-            count += 1
-        number += 1
-    found[len(found) - 1] = number
-    return count
 
 
 # --- stamps, statistics and pools -----------------------------------------------------------------

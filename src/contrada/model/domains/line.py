@@ -300,7 +300,7 @@ def first_key(cut: Cut) -> Key:
     return cut if len(cut) == 2 else (cut[0], _FIRST[cut[0]])
 
 
-def single(cuts: Cuts) -> Key | None:
+def single(cuts: Cuts | HalfOpen) -> Key | None:
     """Returns the key of the only value of the set, or None if it has none or several."""
     if len(cuts) == 2 and cuts[1] == cut_after(key := first_key(cuts[0])):
         return key

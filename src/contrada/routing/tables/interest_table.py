@@ -25,6 +25,9 @@ from contrada.routing.router_messages import Neighbour, NextHop, Party, Reason, 
 from contrada.routing.tables.covering_index import CoveringIndex, indexed
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, form_of
 
+COMPARED_PER_STEP: Final = 100
+"""Products of a table that its index compares with another in a step of work."""
+
 P = TypeVar("P", bound=Product)
 E = TypeVar("E")
 
