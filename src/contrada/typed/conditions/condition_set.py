@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 
 FormName: TypeAlias = Literal["tree", "static", "indexed"]
 
-INDEXED_MIN: Final = 128
+INDEXED_MIN: Final = 64
 INDEXED_MIN_PER_ATTRIBUTE: Final = 25
 """A set without a given form uses its index when this holds INDEXED_MIN different conditions, and
 INDEXED_MIN_PER_ATTRIBUTE more for each attribute that they read. Measured: there an index costs as
