@@ -710,7 +710,7 @@ def test_names_that_are_dropped_beside_another_matcher(tmp_path: Path) -> None:
     with_it, without_it = tmp_path / "with_it", tmp_path / "without_it"
     with_it.write_text('{"e": [{"n": 1}, {"n": 2}]}')
     without_it.write_text('{"e": [{"m": 1}, {"m": 2}]}')
-    first, second = (Matcher([parse("never any")], options, 2**62) for _ in range(2))
+    first, second = (Matcher([Filter("never any")], options, 2**62) for _ in range(2))
     pairs = zip(first.file(with_it, "json", "f"), second.file(without_it, "json", "g"), strict=True)
     assert len([*pairs]) == 2
     assert (first.unmet, second.unmet) == (set(), {"n"})
