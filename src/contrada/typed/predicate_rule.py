@@ -59,8 +59,10 @@ def shape_rule(
             failures.add(name)
             if not has_failed:  # A misspelled field would raise for each object, unnoticed.
                 has_failed = True
-                facts = {"name": name, "reason": error, "kind": shape.cls.__qualname__}
-                _LOG.warning("%(kind)s: no match: the predicate %(name)s raised %(reason)r", facts)
+                facts = {"predicate": name, "reason": error, "kind": shape.cls.__qualname__}
+                _LOG.warning(
+                    "%(kind)s: no match: the predicate %(predicate)s raised %(reason)r", facts
+                )
             return False
 
     holds.__qualname__ = name  # Failures are counted under this name.
