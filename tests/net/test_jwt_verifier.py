@@ -313,7 +313,7 @@ def test_a_broker_with_an_issuer_needs_users() -> None:
 def test_wrong_templates_for_tokens_are_found_at_once() -> None:
     """The first person with a token would find them, when the owner is away."""
     wrong = {"traders": RightsSettings(jwt="x", publish="a = '{user}'")}
-    with pytest.raises(InputError, match=r"groups.traders: .* write \{user\} without quotes"):
+    with pytest.raises(InputError, match=r"groups.traders: .* expected \{user\} as a value"):
         Users.of("users", {}, wrong)
 
 
