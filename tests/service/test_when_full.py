@@ -46,8 +46,10 @@ async def test_what_has_waited_longest_makes_room(name: str) -> None:
     async with (
         service_of(name, publish_wait_s=PUBLISH_WAIT_S_MAX) as service,
         service.subscribe("n >= 0", when_full="drop-oldest") as events,
+        service.subscribe(f"n = {TOTAL - 1}") as last,
     ):
         await publish_all(service)
+        await last.next(20)
         found: list[Any] = []
         async for each in events:
             found.append(each["n"])
