@@ -15,8 +15,8 @@ from contrada.model.codec import pack_plain
 from contrada.net.broker.broker import Broker
 from tests.asynchronous import on_loop
 
-MODULES_MAX: Final = 15 if pack_plain is None else 12
-CALLS_MAX: Final = 40 if pack_plain is None else 27
+MODULES_MAX: Final = 16 if pack_plain is None else 12
+CALLS_MAX: Final = 42 if pack_plain is None else 27
 """Without and with the compiled codec, as those of the broker."""
 
 QUERY_MODULES_MAX: Final = 23
