@@ -350,9 +350,9 @@ async def test_matches_undecided_on_the_way_are_decided_here() -> None:
         for n, end in enumerate(("d", "cccd", "ccd")):
             await publisher.publish({"a": text + end, "n": n})
         await publisher.publish({"b": 1})
-        assert (await last.next(10))["b"] == 1
-        assert (await events.next(10))["n"] == 1
-        found = await matches.next(10)
+        assert (await last.next(60))["b"] == 1
+        assert (await events.next(60))["n"] == 1
+        found = await matches.next(60)
         assert [each.get("n") for each in found.notifications] == [1, None]
         for each in (events, matches):
             with pytest.raises(TimeoutError):
@@ -413,7 +413,7 @@ async def test_closing_delivers_queued_notifications() -> None:
         await until(lambda: brokers.is_at_rest)
         async with joined(brokers[0]) as service:
             await service.publish_batch({"a": each} for each in range(20_000))
-        assert [(await events.next(10))["a"] for _ in range(20_000)] == list(range(20_000))
+        assert [(await events.next(60))["a"] for _ in range(20_000)] == list(range(20_000))
         dropped = service.statistics().dropped
         assert dropped == {}
         await until(lambda: len(brokers[0].neighbours) == 1)

@@ -30,6 +30,7 @@ from contrada.routing.assembly.held_patterns import AHEAD
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatcher import EXPIRED_ON_ARRIVAL
 from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.stores.sqlite_store import SqliteStore
 from tests.asynchronous import on_loop, until
 from tests.commands import here
@@ -39,6 +40,7 @@ from tests.net.processes import WAIT_S, contrada, publish_until, reading, servin
 from tests.postgres import Server, needs_postgres
 
 NOWHERE = "contrada://127.0.0.1:1"
+QUEUE_MAX = ServiceLimits().queue_notifications_max
 
 
 @pytest.mark.slow
@@ -161,9 +163,9 @@ async def test_statistics_name_slow_subscribers() -> None:
     ):
         for number in range(STATISTICS_NAMES_MAX + 5):
             await service.subscribe(f"a = {number}").open()
-        slow = service.subscribe("text any")
+        slow = service.subscribe("text any", queue_max=2)
         await slow.open()
-        await publisher.publish_batch({"text": "x" * 50_000} for _ in range(1_600))
+        await publisher.publish_batch({"text": "x"} for _ in range(2 * QUEUE_MAX))
         counts = await publisher.broker_statistics()
         (name,) = counts["subscription_waiting"]
         assert name.endswith(f"/{slow.identity}")
@@ -216,8 +218,8 @@ async def test_doctor_explains_counters() -> None:
         TcpService(broker.address) as service,
         TcpService(broker.address, publish_wait_s=0) as publisher,
     ):
-        await service.subscribe("text any").open()
-        await publisher.publish_batch({"text": "x" * 50_000} for _ in range(1_600))
+        await service.subscribe("text any", queue_max=2).open()
+        await publisher.publish_batch({"text": "x"} for _ in range(2 * QUEUE_MAX))
         broker.refused["not contrada"] += 2
         broker.dropped[NOT_PERMITTED] += 1
         status, found = await asyncio.to_thread(findings, broker.address)
