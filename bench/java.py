@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MEMORY: Final = "8g"
-"""Beside a base of a million filters, plain Spark SQL compiles a thousand predicates in no less."""
+"""Of the JVM. In 4 GB plain Spark SQL compiled no thousand predicates beside a million filters."""
 
 
 def has_java() -> bool:
