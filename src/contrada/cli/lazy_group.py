@@ -85,9 +85,9 @@ class LazyGroup(click.Group):
         """Finds the command of the first argument. Raises UsageError, with similar names."""
         known = self.list_commands(ctx)
         if args[0] not in known and not ctx.resilient_parsing:
-            import difflib
+            from contrada.model.algebra.match_explanation import similar_names
 
-            if near := difflib.get_close_matches(args[0], known):
+            if near := similar_names(args[0], known):
                 found = f"No such command {args[0]!r}. Did you mean"
                 raise click.UsageError(f"{found} {' or '.join(map(repr, near))}?", ctx)
         return super().resolve_command(ctx, args)
