@@ -331,20 +331,6 @@ def test_a_directory_of_rules_asks_for_their_dialect(tmp_path: Path) -> None:
     assert "needs --from, such as --from sigma" in result.stderr
 
 
-def test_a_name_to_drop_that_is_not_there_is_reported(tmp_path: Path) -> None:
-    """A misspelled attribute would stay, or files with varying columns would fail."""
-    (tmp_path / "a.csv").write_text(ROWS)
-    (tmp_path / "b.jsonl").write_text('{"delay":130,"by":{"id":1}}\n')
-    files = ("a.csv", "b.jsonl", "--drop")
-    result = match(tmp_path, *files, "id,by.id,dleay,@id,nowhere,nowhere.else")
-    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2)
-    assert result.stderr.splitlines() == [
-        "no record has 'dleay', which an option drops, there is 'delay'",
-        "no record has 'nowhere', which an option drops",
-    ]
-    assert match(tmp_path, *files, "id,at,by").stderr == ""
-
-
 def test_what_is_named_and_nowhere_found_is_said(tmp_path: Path) -> None:
     """A slip in a name would look as if nothing matched."""
     (tmp_path / "a.csv").write_text(ROWS)

@@ -482,21 +482,20 @@ def test_attributes_are_renamed_and_dropped(broker_address: str) -> None:
 def test_names_in_options_that_no_record_has_are_reported(
     broker_address: str, tmp_path: Path
 ) -> None:
-    """A misspelled name would publish what was to be left out, without a word."""
+    """A misspelled name would leave a type or a name as it is, without a word."""
     rows = tmp_path / "a.csv"
     rows.write_text("user,password\nroot,secret\n")
-    options = ("--drop", "user,passwrod", "--types", "password=text,uid=number")
+    options = ("--types", "passwrod=text,uid=number")
     run = here("pub", "--to", broker_address, "--csv", str(rows), *options)
     assert (run.returncode, run.stdout) == (0, "published 1\n")
     assert run.stderr.splitlines() == [
-        "no record has 'passwrod', which an option drops, there is 'password'",
+        "no record has 'passwrod', which an option names, there is 'password'",
         "no record has 'uid', which an option names",
     ]
     text = '{"a": {"id": 1, "of": 2}}\n{"b": 1}\n'
-    options = ("--drop", "a.id,a.fo", "--rename", "b=c,d=e")
+    options = ("--rename", "b=c,d=e")
     run = here("pub", "--to", broker_address, "--json", "-", *options, text=text)
     assert run.stderr.splitlines() == [
-        "no record has 'a.fo', which an option drops",
         "no record has 'd', which an option renames to 'e'",
     ]
 

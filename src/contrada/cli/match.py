@@ -117,7 +117,7 @@ def match(
 
     Unreadable records and rules are reported on standard error, with place and reason, the first
     ones one by one; the others are matched. The exit status is then 2. It is 3 if a name in an
-    option is not in the files; such a name of --drop is only reported.
+    option is not in the files.
 
     If nothing matches, the attributes in filters that none of the first records has, or only with
     values of other types, are named on standard error; with --why, also the constraints that the
@@ -203,7 +203,6 @@ class _MatchReport:
         self.empty: list[str] = []  # inputs without a record
         self.arrays: set[str] = set()  # inputs that are JSON arrays in a format of lines
         self.unmet: list[str] = []
-        self.undropped: list[str] = []  # names to drop that are not there: files may vary
         self._hints: set[str] = set()  # each is given once
         self._wanted = wanted
         self._names = list(wanted)
@@ -260,9 +259,7 @@ class _MatchReport:
         if self.read and matcher.unmet:
             first = _first_records(inputs, reading)
             known = {name for each in first for name in each.notification.attributes}
-            for name in sorted(matcher.unmet):
-                found = self.undropped if name in reading.drop else self.unmet
-                found.append(reading.lack_of(name, known))
+            self.unmet += (reading.lack_of(name, known) for name in sorted(matcher.unmet))
 
     def end(self, *, as_json: bool) -> None:
         if self._quiet and as_json:
@@ -275,8 +272,6 @@ class _MatchReport:
             click.echo(f"{self.bad} bad of {self.read + self.bad} records", err=True)
         elif not self.read and not self.unmet:
             click.echo("found no record", err=True)
-        for each in self.undropped:
-            click.echo(each, err=True)
         for each in self.unmet:
             click.echo(f"contrada: error: {each}", err=True)
 

@@ -34,7 +34,7 @@ from contrada.net.wire.address import parse_addresses
 if TYPE_CHECKING:
     from contrada.integrations.spark.pipeline.job_progress import ProgressListener
     from contrada.integrations.spark.pipeline.pipeline_description import Pipeline
-    from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary, SourceSummary
+    from contrada.integrations.spark.pipeline.pipeline_results import PipelineSummary
 
 SUBSCRIPTIONS_LISTED_MAX: Final = 100
 """Subscriptions in the terminal's table, those with the most matches. Beyond it: the number of
@@ -218,9 +218,6 @@ def _print_summary(summary: "PipelineSummary", described: "Pipeline", *, as_json
         click.echo(f"matches and quarantine: {summary.output}")
     for missing in summary.missing:
         click.echo(f"without a match: {missing}", err=True)
-    for source in summary.sources:
-        for lack in _lacks(source, described, are_dropped=True):
-            click.echo(lack, err=True)
     _exit_with_problems([*_problems(summary, described)])
 
 
@@ -233,21 +230,15 @@ def _exit_with_problems(problems: list[str]) -> None:
 
 def _problems(summary: "PipelineSummary", described: "Pipeline") -> Iterator[str]:
     """Yields problems of results that the pipeline's author likely did not intend."""
+    readings = {each.name: each.reading for each in described.sources}
     yield from (f"refused: {each}" for each in summary.refused)
     for each in summary.sources:
         if not each.read and (each.bad or summary.mode == "batch"):
             yield f"{each.source}: " + (
                 f"all {each.bad} records are bad" if each.bad else "found no record"
             )
-        yield from _lacks(each, described, are_dropped=False)
-
-
-def _lacks(of: "SourceSummary", described: "Pipeline", *, are_dropped: bool) -> Iterator[str]:
-    """Yields the names in options that no record of a source has: those to drop, or the others."""
-    reading = next(each.reading for each in described.sources if each.name == of.source)
-    for name in of.unmet:
-        if (name in reading.drop) is are_dropped:
-            yield f"{of.source}: {reading.lack_of(name)}"
+        for lack in map(readings[each.source].lack_of, each.unmet):
+            yield f"{each.source}: {lack}"
 
 
 @contextmanager

@@ -39,13 +39,13 @@ class _SoughtNames:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._unmet = options.names_expected() | options.names_to_drop()
+        self._unmet = options.names_expected()
         self._known: set[str] = set()
 
     def _note(self, names: Iterable[str | None]) -> None:
         if self._unmet:
             self._known = set(filter(None, names))
-            self._unmet.difference_update(self._known, self._options.dropped)
+            self._unmet.difference_update(self._known)
 
     def lacks(self) -> list[str]:
         lacking = sorted(self._unmet) if self._known else ()

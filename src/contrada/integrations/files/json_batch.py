@@ -71,7 +71,7 @@ class JsonBatchReader:
         """Returns the records of a block."""
         scanned = self._scanner.scan(block, self._wanted) if self._scanner else None
         if scanned is not None and self._scanner is not None:
-            self._unmet.difference_update(self._scanner.attributes, self._options.dropped)
+            self._unmet.difference_update(self._scanner.attributes)
             held = {
                 name: self._scanned_column(scanned, place, is_asked=True)
                 for place, name in enumerate(scanned.names)
@@ -82,7 +82,7 @@ class JsonBatchReader:
             return self._batch(fallback, np.arange(len(block)), held)
         lines, found = self._decode_block(block)
         if self._unmet:
-            self._unmet.difference_update(self._options.dropped, *found)
+            self._unmet.difference_update(*found)
         is_fallback = np.ones(len(block), dtype=bool)
         is_fallback[lines] = False
         columns = {}

@@ -41,14 +41,7 @@ from contrada.integrations.files.time_formats import (
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.notification import UNSTAMPED
-from contrada.model.domains.values import (
-    INT_MAX,
-    INT_MIN,
-    check_user_name,
-    datetime_of,
-    is_system_name,
-    time_us_of,
-)
+from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name, datetime_of, time_us_of
 
 NOT_A_TIME: Final = "the source's time attribute must hold one time (declare its type as time)"
 NO_TIME: Final = "it is absent, and is to give the time of the record"
@@ -194,8 +187,7 @@ class ReadOptions:
     quote no character quotes. `strategy` names repeated elements of a document
     (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
     first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
-    Schema also declares types. `limits` and `document_limits` bound the readers, which add to
-    `dropped` the names of `drop` that they find; a copy by `replace` shares it.
+    Schema also declares types. `limits` and `document_limits` bound the readers.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -218,7 +210,6 @@ class ReadOptions:
     schema: bytes | None = None
     limits: FileLimits = _LIMITS
     document_limits: DocumentLimits = _DOCUMENT_LIMITS
-    dropped: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for what, sign, sizes in (
@@ -290,10 +281,8 @@ class ReadOptions:
         return None if self.is_dropped(name) else self.rename.get(name, name)
 
     def is_dropped(self, name: str) -> bool:
-        """Whether a part of a record becomes no attribute. Notes by which name, in `dropped`."""
-        found = [each for each in self.drop if name == each or name.startswith(f"{each}.")]
-        self.dropped.update(found)
-        return bool(found)
+        """Whether a part of a record becomes no attribute."""
+        return name in self.drop or any(name.startswith(f"{each}.") for each in self.drop)
 
     @property
     def stamp(self) -> str | None:
@@ -304,17 +293,6 @@ class ReadOptions:
         """Returns the attributes in the options. If no record has one, it is likely misspelled."""
         named = {*self.types, *self.rename.values()} | ({self.time} if self.time else set())
         return named - self.add.keys() - self._former_names()
-
-    def names_to_drop(self) -> set[str]:
-        """Returns the names that are to be dropped, without those below others, and without those
-        of the envelope, which are dropped together. If no record has one, it may be misspelled.
-        """
-        return {
-            name
-            for name in self.drop
-            if not is_system_name(name)
-            and not any(name.startswith(f"{each}.") for each in self.drop)
-        }
 
     def lack_of(self, name: str, known: Iterable[str] = ()) -> str:
         """Returns a sentence about a name in the options that no record has, with similar names of
@@ -329,8 +307,7 @@ class ReadOptions:
         if former:
             found = " or ".join(map(repr, former))
             return f"no record has {found}, which an option renames to {name!r}{there}"
-        verb = "drops" if name in self.drop else "names"
-        return f"no record has {name!r}, which an option {verb}{there}"
+        return f"no record has {name!r}, which an option names{there}"
 
     def _former_names(self) -> set[str]:
         """Returns the names that no attribute has any more."""
@@ -455,9 +432,8 @@ class SlotReader:
         self._options = options
         self._is_json = is_json
         self._types = None if options.schema is None else SchemaTypes(options.schema)
-        self.unmet = options.names_expected() | options.names_to_drop()
-        """Names in the options that no text has had so far, also none without a value, but for
-        those in `ReadOptions.dropped`."""
+        self.unmet = options.names_expected()
+        """Names in the options that no text has had so far, also none without a value."""
         self._converters: dict[tuple[str, str], Converter] = {}
 
     def of(self, names: Iterable[Named]) -> dict[str, Any]:

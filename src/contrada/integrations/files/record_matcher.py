@@ -85,7 +85,7 @@ class Matcher:
         """
         self.packs = False
         """Whether matched records are given as columns if possible, and not one by one."""
-        self.unmet = options.names_expected() | options.names_to_drop()
+        self.unmet = options.names_expected()
         """Names in the options that no record has had so far."""
         self.latest_us: int | None = None
         """The largest time of all records read so far, 0 for records without a time."""
@@ -93,8 +93,7 @@ class Matcher:
         names: set[str] = set()
         self._index = index
         self._asked = names
-        # What it drops is noted for it alone.
-        self._options, self._stamp = replace(options, dropped=set()), options.stamp
+        self._options, self._stamp = options, options.stamp
         self._residues = Residues() if residues is None else residues
         for position, each in enumerate(filters):
             if options.strategy == PATTERN:
@@ -137,7 +136,6 @@ class Matcher:
         of a CSV file that begins below its header.
         """
         format_name, options = plain_format(format_name, self._options)
-        options.dropped.clear()  # A matcher may be kept for other records.
         if format_name == "xml":
             renderer = Renderer(options)
             for found in renderer.render_file(path, source):
@@ -182,7 +180,7 @@ class Matcher:
         positions = self.match(found.notification)
         self._note_time(found.notification.envelope.at_us)
         if self.unmet:
-            self.unmet.difference_update(found.notification.attributes, self._options.dropped)
+            self.unmet.difference_update(found.notification.attributes)
         return Outcomes(source, 1, [MatchedRecord(found, positions)] if positions else ())
 
     def _note_time(self, time_us: int | None) -> None:
@@ -195,7 +193,7 @@ class Matcher:
         return self._residues.filter_keys(found, notification) if self._residues.of else found
 
     def _csv_lines(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
-        self.unmet.difference_update(rows.columns, options.dropped)
+        self.unmet.difference_update(rows.columns)
 
         @cache
         def batch_reader(names: frozenset[str | None]) -> Any:
@@ -273,7 +271,7 @@ class Matcher:
             if stamp:
                 self._note_time(notification.envelope.at_us)
             if self.unmet:
-                self.unmet.difference_update(notification.attributes, options.dropped)
+                self.unmet.difference_update(notification.attributes)
             positions = matched.get(position)
             if positions is None:
                 read += 1

@@ -20,7 +20,6 @@ from contrada.integrations.spark.pipeline.local_run import LocalRun, why_spark
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, read_pipeline
 from contrada.integrations.spark.pipeline.pipeline_results import MATCHES_DDL
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
-from tests.commands import here
 
 DESCRIPTION = """
 subscriptions = "subs"
@@ -237,23 +236,6 @@ def test_absent_names_are_explained(one: Path) -> None:
     (one / "subs").write_text("low: m < 2\n")
     (missing,) = run_pipeline(None, read_pipeline(one / "p.toml")).missing
     assert "m" in missing
-
-
-def test_a_name_to_drop_that_no_record_has_is_reported(one: Path) -> None:
-    """A misspelled attribute would stay in the results; one of some files would be an error."""
-    (one / "b.csv").write_text("n,m\n1,2\n")
-    file = one / "p.toml"
-    file.write_text(f'{file.read_text()}drop = ["k", "m"]\n'.replace('"a.csv"', '"*.csv"'))
-    for _ in range(2):  # Tasks with equal options share what they have read.
-        (source,) = run_pipeline(None, read_pipeline(file)).sources
-        assert source.unmet == ("k",)
-    (one / "b.csv").unlink()
-    run = here("pipeline", "run", str(file), "--engine", "local")
-    assert run.returncode == 0
-    assert run.stderr.splitlines() == [
-        "rows: no record has 'k', which an option drops",
-        "rows: no record has 'm', which an option drops",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -290,8 +290,7 @@ class TextFileReader:
 
     def __init__(self, files: TextFiles, base: SavedBase) -> None:
         self._files = files
-        reading = files.reading
-        self._held = _SourceOutcomes(files.name, reading.names_expected() | reading.names_to_drop())
+        self._held = _SourceOutcomes(files.name, files.reading.names_expected())
         self._matcher = matcher_of(base, files.reading)
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:

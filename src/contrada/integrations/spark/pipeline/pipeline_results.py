@@ -165,7 +165,7 @@ def _reasons(outcomes: DataFrame) -> dict[str, dict[str, int]]:
 
 def _unmet(outcomes: DataFrame, sources: list[Source]) -> Mapping[str, tuple[str, ...]]:
     """Returns the attributes in options of a source that no task has seen."""
-    asked = [each.name for each in sources if each.reading.names_expected() or each.reading.drop]
+    asked = [each.name for each in sources if each.reading.names_expected()]
     if not asked:
         return {}
     tasks = outcomes.where("read > 0 and unmet is not null").select("source", "unmet").collect()
