@@ -495,9 +495,7 @@ def test_names_in_options_that_no_record_has_are_reported(
     text = '{"a": {"id": 1, "of": 2}}\n{"b": 1}\n'
     options = ("--rename", "b=c,d=e")
     run = here("pub", "--to", broker_address, "--json", "-", *options, text=text)
-    assert run.stderr.splitlines() == [
-        "no record has 'd', which an option renames to 'e'",
-    ]
+    assert run.stderr.splitlines() == ["no record has 'd', which an option renames to 'e'"]
 
 
 @pytest.mark.slow
