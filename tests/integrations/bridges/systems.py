@@ -181,7 +181,9 @@ class Nats(System):
     @property
     def command(self) -> list[str]:
         config = self.folder / "nats.conf"
-        user = f"user: {USER}, password: {PASSWORD}, permissions: {{publish: {{deny: forbidden}}}}"
+        user = (
+            f"user: {USER}, password: {PASSWORD}, permissions: {{publish: {{deny: 'Forbidden.>'}}}}"
+        )
         config.write_text(
             f"listen: {HOST}:{self.port}\nmax_payload: 200000\n"
             f"jetstream {{store_dir: {self.folder}/stored}}\n"

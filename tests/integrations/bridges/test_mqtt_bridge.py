@@ -14,10 +14,18 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
 
 from contrada.cli import main
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, InvalidValueError, NotPermittedError, StoreError
+from contrada.errors import (
+    ConnectionFailedError,
+    InvalidValueError,
+    NoPlaceError,
+    NotPermittedError,
+    StoreError,
+)
 from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, UNWANTED, Bridge
 from contrada.integrations.bridges.bridge_peer import PeerSettings
 from contrada.integrations.bridges.mqtt_messages import TopicTemplate
@@ -332,6 +340,16 @@ async def test_a_bridge_reconnects_to_its_broker(mqtt: Mosquitto) -> None:
         await desk.publish({"topic": "out"}, delivery="certified")
         await until(lambda: bridge.counts[IN] >= 6 and bridge.counts[OUT] >= 2)
     other.close()
+
+
+@pytest.mark.parametrize(("code", "waits"), [(0x80, True), (0x83, True), (0x90, False)])
+@on_loop
+async def test_a_refusal_without_a_reason_is_tried_again(code: int, *, waits: bool) -> None:
+    """A fault of the MQTT broker itself would lose messages, as if each were wrong."""
+    peer = MqttPeer(PeerSettings(MQTT_ADDRESS.parse("mqtt://h"), "b"))
+    sent = peer._unacknowledged[1] = asyncio.get_running_loop().create_future()
+    peer._complete_send(1, ReasonCode(PacketTypes.PUBACK, identifier=code))
+    assert isinstance(sent.exception(), NoPlaceError) == waits
 
 
 @on_loop

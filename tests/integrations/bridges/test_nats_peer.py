@@ -1,21 +1,32 @@
 """What only NATS and JetStream have: subjects, headers, permissions, streams and duplicates."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+pytest.importorskip("nats")
+
+from nats.js.errors import BadRequestError
+
 from contrada.errors import ConnectionFailedError, InvalidValueError, NoPlaceError
-from contrada.integrations.bridges.bridge_peer import PeerSettings
-from contrada.integrations.bridges.nats_peer import check_subject, headers_of
+from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
+from contrada.integrations.bridges.nats_peer import (
+    NATS_ADDRESS,
+    JetStreamPeer,
+    check_subject,
+    headers_of,
+)
 from contrada.integrations.bridges.record_translation import PeerRecord
-from tests.asynchronous import on_loop
+from tests.asynchronous import on_loop, until
 from tests.integrations.bridges.systems import IN, OUT, JetStream, Nats, needs
 from tests.integrations.bridges.test_bridge import running, some
 
 BOTH = pytest.mark.parametrize("kind", [needs(Nats), needs(JetStream)])
 
 
-@pytest.mark.parametrize("subject", ["", "a b", "a.*", "a.>", ".a", "a..b", "a\n"])
+@pytest.mark.parametrize("subject", ["", "a b", "a.*", "a.>", ".a", "a..b", "a\n", "a\u200b"])
 def test_malformed_subjects_are_refused(subject: str) -> None:
     """The server would end the connection, or publish to a subject that nobody meant."""
     with pytest.raises(InvalidValueError, match="no subject"):
@@ -24,7 +35,8 @@ def test_malformed_subjects_are_refused(subject: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [(("a", "x\ny"),), (("a:b", "x"),), (("ä", "x"),), (("a", "x"), ("a", "y"))]
+    "headers",
+    [(("a", "x\ny"),), (("a:b", "x"),), (("a(b)", "x"),), (("ä", "x"),), (("a", "x"), ("a", "y"))],
 )
 def test_headers_that_nats_cannot_hold_are_refused(headers: tuple[tuple[str, str], ...]) -> None:
     """A value could add headers of its own, or one of two would be lost."""
@@ -40,24 +52,74 @@ def test_headers_that_nats_cannot_hold_are_refused(headers: tuple[tuple[str, str
 @pytest.mark.slow
 @on_loop
 async def test_refused_messages_do_not_block_others(kind: type[Nats], tmp_path: Path) -> None:
-    """One forbidden subject, or one large message, would end the connection again and again."""
+    """One forbidden subject, or one large message, would end the connection again and again; or
+    would count as sent, and so be lost.
+    """
     async with running(kind, tmp_path) as system:
         peer = system.peer(PeerSettings(system.form.parse(system.address), "b"))
         await peer.open()
-        topics = ["forbidden", OUT, "a b", "nowhere", OUT]
+        topics = ['Forbidden.\\Ä"a', OUT, "a b", "nowhere", OUT]
         records = [PeerRecord(topic=each, payload=b"x") for each in topics]
-        answers = await peer.send([*records, PeerRecord(topic=OUT, payload=b"x" * 300_000)])
-        reasons = ["permits no publication", "", "no subject", "no stream", "", "maximum payload"]
+        answers = await peer.send(
+            [
+                *records,
+                PeerRecord(topic=OUT, payload=b"x" * 300_000),
+                PeerRecord(topic=OUT, payload=b"x" * 199_983, headers=(("a", "b"),)),
+                PeerRecord(topic=OUT, payload=b"x" * 199_982, headers=(("a", "b"),)),
+                PeerRecord(topic=OUT, payload=b"x", facts={"reply": "a b"}),
+            ]
+        )
+        large = "takes 200000 bytes"
+        reasons = ["permits no publication", "", "no subject", "no stream", "", large, large, ""]
         if kind is Nats:
             reasons[3] = ""  # A subject without a subscriber is no fault.
+        reasons.append("no subject" if kind is Nats else "")  # A stream takes no replies.
         for answer, reason in zip(answers, reasons, strict=True):
             assert (answer is None) == (not reason)
             assert reason in str(answer)
         assert isinstance(answers[0], NoPlaceError)
         assert isinstance(answers[3], NoPlaceError) == (kind is JetStream)
         assert not isinstance(answers[5], NoPlaceError)
-        assert len(await some(system, 2)) == 2
+        assert len(await some(system, 3 if kind is Nats else 4)) == (3 if kind is Nats else 4)
         await peer.aclose()
+
+
+@pytest.mark.parametrize(("code", "waits"), [(10054, False), (10097, False), (10002, True)])
+@on_loop
+async def test_a_message_waits_for_room(code: int, *, waits: bool) -> None:
+    """An account without room would lose all messages, as if each were refused for itself."""
+    peer = JetStreamPeer(PeerSettings(NATS_ADDRESS.parse("nats://h"), "b"))
+    loop = asyncio.get_running_loop()
+    peer._lost, confirmation = loop.create_future(), loop.create_future()
+    confirmation.set_exception(BadRequestError(code=400, err_code=code, description="full"))
+    refusal = await peer._refused("orders", confirmation)
+    assert isinstance(refusal, NoPlaceError) == waits
+    assert str(refusal) == "JetStream refuses it: full"
+
+
+class _Consumer:
+    """A consumer with messages in one batch."""
+
+    def __init__(self, messages: list[object]) -> None:
+        self._messages = messages
+
+    async def fetch(self, _: int, timeout: float) -> list[object]:
+        """Returns them."""
+        return self._messages
+
+
+@on_loop
+async def test_fetched_messages_without_room_are_held() -> None:
+    """JetStream would repeat them each five seconds, as often as the queue is full."""
+    limits = BridgeLimits(bridge_queued_max=1)
+    peer = JetStreamPeer(PeerSettings(NATS_ADDRESS.parse("nats://h"), "b", limits=limits))
+    messages: list[Any] = [object(), object(), object()]
+    peer._queue, peer._held = asyncio.Queue(1), {}
+    consumer: Any = _Consumer(messages)
+    task = asyncio.create_task(peer._fetch(consumer))
+    await until(peer._queue.full)
+    assert [*peer._held.values()] == messages
+    task.cancel()
 
 
 @pytest.mark.parametrize("kind", [needs(JetStream)])

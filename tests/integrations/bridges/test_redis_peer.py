@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contrada.errors import AddressError, InvalidValueError
+from contrada.errors import AddressError, InvalidValueError, PeerLostError
 from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
 from contrada.integrations.bridges.record_translation import (
     PeerRecord,
@@ -100,4 +100,23 @@ async def test_a_key_that_is_no_stream_does_not_block_others(
         assert "WRONGTYPE" in str(answers[0])
         assert answers[1] is None
         assert len(await system.seen()) == 1
+        await peer.aclose()
+
+
+@pytest.mark.parametrize("kind", [needs(RedisStreams)])
+@pytest.mark.slow
+@on_loop
+async def test_a_server_that_takes_no_writes_for_now_loses_none(
+    kind: type[RedisStreams], tmp_path: Path
+) -> None:
+    """A full disk, or a missing replica, would count as a refusal of each entry for itself."""
+    async with running(kind, tmp_path) as system:
+        peer = system.peer(PeerSettings(system.form.parse(system.address), "b"))
+        await peer.open()
+        assert isinstance(system, RedisStreams)
+        await system.client.config_set("min-replicas-to-write", 1)
+        with pytest.raises(PeerLostError, match="NOREPLICAS"):
+            await peer.send([PeerRecord(topic=OUT, payload=b"x")])
+        await system.client.config_set("min-replicas-to-write", 0)
+        assert await peer.send([PeerRecord(topic=OUT, payload=b"x")]) == [None]
         await peer.aclose()

@@ -53,8 +53,9 @@ MQTT_ADDRESS: Final = AddressForm(("mqtt", "mqtts"), (1883, 8883))
 _IGNORED: Final = (MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN)
 """Results of a publication that is sent now, or on the next connection."""
 
-_NO_PLACE: Final = (0x87, 0x97)
-"""Reason codes of a refusal that may end: not authorized, quota exceeded."""
+_NO_PLACE: Final = (0x80, 0x83, 0x87, 0x97)
+"""Reason codes of a refusal that may end: not specified, of this broker alone, not authorized,
+quota exceeded."""
 
 _LOG: Final = logging.getLogger(__name__)
 

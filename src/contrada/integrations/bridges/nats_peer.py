@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -58,11 +58,15 @@ _ID_HEADER: Final = "Nats-Msg-Id"
 _TYPE_HEADER: Final = "Content-Type"
 _OWN_HEADERS: Final = (_ID_HEADER, _TYPE_HEADER)
 _POLL_S: Final = 5.0
-_BAD_SUBJECT: Final = re.compile(r"[\s*>\x00-\x1f\x7f]")
+_BAD_SUBJECT: Final = re.compile(r"[\s*>]")
 _BAD_HEADER: Final = re.compile(r"[\x00-\x1f\x7f]")
-_HEADER_NAME: Final = re.compile(r"[!-9;-~]+")
-_DENIED: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_BYTES: Final = len(b"NATS/1.0\r\n\r\n")
+_DENIED: Final = re.compile(r'permissions violation for publish to "(.+)"')
 _TEMPORARY_CODES: Final = range(500, 600)
+_LARGE: Final = (10054, 10097)
+"""Errors of a message, or of headers, that are too large for any stream with these limits. Others
+may end, such as those of the room of an account."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -168,14 +172,14 @@ class NatsPeer(BridgePeer):
             for place, record in enumerate(records):
                 try:
                     await self._publish(place, record)
-                except (InvalidValueError, nats_errors.MaxPayloadError) as error:
-                    refusals[place] = _refusal(error)
+                except InvalidValueError as error:
+                    refusals[place] = error
             await self._flush()
         except nats_errors.Error as error:
             raise self._loss(error) from None
         denied = {found[1] for each in self._errors if (found := _DENIED.search(each))}
         for place, record in enumerate(records):
-            if record.topic in denied:
+            if _quoted(record.topic) in denied:
                 reason = f"the server permits no publication to the subject {record.topic!r}"
                 refusals[place] = NoPlaceError(reason)
         return refusals
@@ -183,13 +187,13 @@ class NatsPeer(BridgePeer):
     async def _publish(self, place: int, record: PeerRecord) -> None:
         assert self._client is not None
         check_subject(record.topic)
-        reply = record.facts.get("reply", "")
-        await self._client.publish(
-            record.topic,
-            record.payload,
-            reply=reply if isinstance(reply, str) else "",
-            headers=headers_of(record),
-        )
+        reply, headers = record.facts.get("reply", ""), headers_of(record)
+        if not isinstance(reply, str):
+            reply = ""
+        elif reply:
+            check_subject(reply)
+        check_size(record, headers, self._client.max_payload)
+        await self._client.publish(record.topic, record.payload, reply=reply, headers=headers)
 
     async def _flush(self) -> None:
         """Waits until the server has processed all that was sent to it, and answered."""
@@ -274,9 +278,11 @@ class JetStreamPeer(NatsPeer):
             while True:
                 room = self._limits.bridge_batch_max
                 with suppress(nats_errors.TimeoutError):
-                    for message in await consumer.fetch(room, timeout=_POLL_S):
-                        self._held[id(message)] = message
-                        await self._queue.put(message)
+                    messages = await consumer.fetch(room, timeout=_POLL_S)
+                    # All of them now: the stream would repeat those that wait for room.
+                    self._held.update((id(each), each) for each in messages)
+                    for each in messages:
+                        await self._queue.put(each)
         except nats_errors.Error as error:  # The consumer or the connection is gone.
             self._errors.append(str(error))
             await self._on_end()
@@ -311,10 +317,12 @@ class JetStreamPeer(NatsPeer):
         return refusals
 
     async def _publish(self, place: int, record: PeerRecord) -> None:
+        assert self._client is not None
         check_subject(record.topic)
         headers = headers_of(record)
         if identity := headers.get(IDENTITY):
             headers[_ID_HEADER] = identity
+        check_size(record, headers, self._client.max_payload)
         self._confirmations[place] = await self._streams.publish_async(
             record.topic, record.payload, headers=headers
         )
@@ -337,7 +345,8 @@ class JetStreamPeer(NatsPeer):
         except stream_errors.APIError as error:
             if error.code in _TEMPORARY_CODES:
                 raise self._loss(error.description) from None
-            return ServiceError(f"JetStream refuses it: {error.description}")
+            refusal = ServiceError if error.err_code in _LARGE else NoPlaceError
+            return refusal(f"JetStream refuses it: {error.description}")
         except nats_errors.Error as error:
             raise self._loss(error) from None
         return None
@@ -358,14 +367,27 @@ def _digest(subject: str) -> str:
     return hashlib.sha256(subject.encode()).hexdigest()[:8]
 
 
-def _refusal(error: Exception) -> ContradaError:
-    return error if isinstance(error, ContradaError) else ServiceError(str(error))
+def _quoted(subject: str) -> str:
+    """Returns a subject as errors have it: the library makes these lower case."""
+    return subject.replace("\\", "\\\\").replace('"', '\\"').lower()
 
 
 def check_subject(subject: str) -> None:
     """Checks the subject of a publication. Raises InvalidValueError."""
-    if not subject or _BAD_SUBJECT.search(subject) or "" in subject.split("."):
+    is_bad = _BAD_SUBJECT.search(subject) or "" in subject.split(".")
+    if is_bad or not subject.isprintable():  # The server would write others in another way.
         raise InvalidValueError(subject, "no subject: expected tokens and dots, no *, > and space")
+
+
+def check_size(record: PeerRecord, headers: Mapping[str, str], size_max: int) -> None:
+    """Checks the size of a message with its headers. Raises InvalidValueError: the server would end
+    the connection, each time.
+    """
+    lines = sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
+    size = len(record.payload) + _HEADER_BYTES + lines
+    if size > size_max:
+        reason = f"the server takes {size_max} bytes, and these are {size} with the headers"
+        raise InvalidValueError(record.topic, reason)
 
 
 def headers_of(record: PeerRecord) -> dict[str, str]:

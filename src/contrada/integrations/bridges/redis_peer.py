@@ -10,6 +10,7 @@ commands XREADGROUP with an id, XACK).
     body, content type  -> the fields `contrada.body`, `contrada.content_type`
 """
 
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -40,14 +41,9 @@ _BODY: Final = "contrada.body"
 _TYPE: Final = "contrada.content_type"
 _POLL_MS: Final = 2_000
 _NEW: Final = ">"
-_TEMPORARY: Final = (
-    exceptions.ConnectionError,
-    exceptions.TimeoutError,
-    exceptions.OutOfMemoryError,
-    exceptions.ReadOnlyError,
-    exceptions.ClusterDownError,
-    exceptions.TryAgainError,
-)
+_CODE: Final = re.compile(r"[A-Z]+ ")
+"""The begin of an error of the server's state, such as `NOREPLICAS` and `MISCONF` of a full disk.
+The library leaves out `ERR`, that of a command."""
 
 
 class RedisPeer(BridgePeer):
@@ -154,12 +150,14 @@ class RedisPeer(BridgePeer):
                 sent.append(place)
             answers = await self._unless_lost(pipeline.execute(raise_on_error=False))
         for place, answer in zip(sent, answers, strict=True):
-            if isinstance(answer, _TEMPORARY):
-                raise self._loss(answer)
+            if not isinstance(answer, Exception):
+                continue
             if _is_of_place(answer):
                 refusals[place] = NoPlaceError(f"the stream {records[place].topic!r}: {answer}")
-            elif isinstance(answer, Exception):
+            elif type(answer) is exceptions.ResponseError and not _CODE.match(str(answer)):
                 refusals[place] = ServiceError(f"Redis refuses it: {answer}")
+            else:
+                raise self._loss(answer)
         return refusals
 
     async def aclose(self) -> None:
@@ -188,7 +186,7 @@ def _record(stream: str, place: str, fields: Mapping[bytes, bytes]) -> PeerRecor
     )
 
 
-def _is_of_place(answer: object) -> bool:
+def _is_of_place(answer: Exception) -> bool:
     """Whether the answer is an error of a key: of its permission, or of another type."""
     is_of_type = isinstance(answer, exceptions.ResponseError) and "WRONGTYPE" in str(answer)
     return is_of_type or isinstance(answer, exceptions.NoPermissionError)
