@@ -27,6 +27,7 @@ from contrada.service.base_service import BaseService
 from contrada.service.query import query_client, query_responder
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.service_limits import ServiceLimits
+from contrada.typed.object_parts import OBVENT_BODY
 from tests.asynchronous import on_loop, until
 from tests.service.ways import known, service_of
 
@@ -135,10 +136,14 @@ async def test_what_a_type_cannot_read_is_no_answer(name: str) -> None:
         )
         for each in "ab"
     ]
+    damaged = b"\x81\xa1x\xa1\xff"  # A text that is no UTF-8.
+    odd.append(ct.Notification.from_attributes(dict(book), damaged, OBVENT_BODY, ct.Envelope()))
+    odd.append(ct.Notification.with_marks({"author": "Joyce"}, ["queries.Book"]))
     async with service_of(name) as service, service.offer(Book, lambda _: [*odd, book]):
         await known(service)
-        found = await all_of(service.query(Book, limit=1))
-        assert found == [Book("Joyce", "Ulysses", 1)]
+        for where in (None, lambda b: len(b.author) == 5):
+            found = await all_of(service.query(Book, where, limit=1))
+            assert found == [Book("Joyce", "Ulysses", 1)]
 
 
 @on_loop

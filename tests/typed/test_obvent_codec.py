@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from contrada.errors import InvalidObventError
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.typed import Alias, Obvent, obvent
+from contrada.typed.object_parts import OBVENT_BODY
 from contrada.typed.obvent_schema import schema_of
 from contrada.typed.predicates import lift
 from contrada.typed.remote_calls import Reference
@@ -668,6 +669,42 @@ def test_extreme_values_are_restored(sent: Sampler) -> None:
     back = over_the_wire(sent)
     assert back == sent
     assert type(back.number) is type(sent.number)
+
+
+@dataclass
+class Spell(Obvent, name="carry.Spell"):
+    day: date
+    pauses: list[timedelta] = field(default_factory=list)
+
+
+class Keyed(Obvent, name="carry.Keyed"):
+    price: float
+
+    def __init_subclass__(cls, *, key: str, **options: Any) -> None:
+        super().__init_subclass__(**options)
+
+
+@pytest.mark.parametrize(
+    ("cls", "changes", "body"),
+    [
+        (Spell, {}, b"\x81\xa1x\xa1\xff"),  # A text that is no UTF-8.
+        (Spell, {}, msgspec.msgpack.encode({"pauses": [1e300]})),
+        # Their texts have another order than their dates, so filters would find others.
+        (Spell, {"day": "20200102"}, b""),
+        (Spell, {"day": "2020-W01-1"}, b""),
+        # An unknown subtype of a class of which no anonymous one can be made.
+        (Keyed, {"price": 1.0, "@is.elsewhere.Keyed": True}, b""),
+    ],
+)
+def test_no_published_object_raises_another_error(
+    cls: Any, changes: dict[str, Any], body: bytes
+) -> None:
+    """A stranger's notification would end the programs that read it."""
+    name = cls.__obvent_names__[0]
+    attributes = {"day": "2020-01-02", f"@is.{name}": True, **changes}
+    sent = Notification.from_attributes(attributes, body, OBVENT_BODY if body else "", Envelope())
+    with pytest.raises(InvalidObventError, match=name):
+        cls.from_notification(sent)
 
 
 def test_hints_stay_typed() -> None:

@@ -43,7 +43,7 @@ class Parts:
             return cls(attributes)
         try:
             return cls(attributes, _decode(notification.body))
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidObventError(type_name, f"its body is damaged: {error}") from None
 
     def notification(self, type_name: str, envelope: Envelope = UNSTAMPED) -> Notification:

@@ -151,9 +151,14 @@ class ObventCodec:
         found = plain_values(attributes, self._plain, marks)
         return None if found is None else self._call(cls, found)
 
-    def make(self, cls: type[Any], values: Values) -> Any:
-        """Returns an object of this or an anonymous class. Raises InvalidObventError."""
-        return self._call(self.shape.make, (cls, values))
+    def make(self, cls: type[Any], values: Values, rest: Rest | None = None) -> Any:
+        """Returns an object of a class, with a rest of its anonymous subclass. Raises
+        InvalidObventError.
+        """
+        if rest is None:
+            return self._call(self.shape.make, (cls, values))
+        unknown = self._call(anonymous_subclass, (cls,))
+        return attach_rest(self._call(self.shape.make, (unknown, values)), rest)
 
     def _call(self, make: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         try:
@@ -248,7 +253,7 @@ class _ScalarField:
         for read in self._readers:
             try:
                 return read(value)
-            except (ValueError, OverflowError):
+            except ValueError:
                 continue
         raise ValueError(f"{self.field.name} = {value!r}: expected {self.field.expected}")
 
@@ -383,9 +388,7 @@ def _make_nested(declared: Any, parts: Parts) -> Any:
     """Returns a nested object with its unknown parts. Raises InvalidObventError."""
     codec, cls = codec_of(declared), get_origin(declared) or declared
     values, rest = codec.read(parts)
-    if rest is None:
-        return codec.make(cls, values)
-    return attach_rest(codec.make(anonymous_subclass(cls), values), Rest((), rest))
+    return codec.make(cls, values, None if rest is None else Rest((), rest))
 
 
 def _subtype_name(kind: type[Any], declared: type[Any]) -> str:

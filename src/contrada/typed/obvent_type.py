@@ -17,15 +17,7 @@ from contrada.model.algebra.value_set import ABSENT, union
 from contrada.model.domains.values import MARK_PREFIX
 from contrada.typed import type_names
 from contrada.typed.body_values import IS
-from contrada.typed.object_parts import (
-    Parts,
-    Rest,
-    anonymous_subclass,
-    attach_rest,
-    is_unknown,
-    known_of,
-    rest_of,
-)
+from contrada.typed.object_parts import Parts, Rest, is_unknown, known_of, rest_of
 from contrada.typed.obvent_codec import READINGS_MAX, ObventCodec, codec_of
 from contrada.typed.qos import NOTHING, Qos, qos_of
 from contrada.typed.scalars import values_of
@@ -282,10 +274,8 @@ def read_obvent(cls: type[Any], notification: Notification) -> Any:
     values, rest = codec.read(Parts.of(notification, received.kind.name))
     if received.is_known and rest is None:
         return codec.make(received.kind.cls, values)
-    return attach_rest(
-        codec.make(anonymous_subclass(received.kind.cls), values),
-        Rest(tuple(it for it in received.marks if attributes[it] is True), rest or Parts()),
-    )
+    marks = tuple(it for it in received.marks if attributes[it] is True)
+    return codec.make(received.kind.cls, values, Rest(marks, rest or Parts()))
 
 
 def _received_type(subscribed: ObventType, names: tuple[str, ...]) -> ReceivedType:

@@ -116,6 +116,21 @@ def _float(value: Any) -> float:
     raise ValueError
 
 
+def _duration(value: Any) -> timedelta:
+    try:
+        return timedelta(microseconds=_int(value))
+    except OverflowError:
+        raise ValueError from None
+
+
+def _date(value: Any) -> date:
+    """Returns the date of its ISO text; other texts of dates have another order than dates."""
+    found = date.fromisoformat(_text(value))
+    if found.isoformat() != value:
+        raise ValueError
+    return found
+
+
 def _bytes(value: Any) -> bytes:
     if type(value) is bytes:
         return value
@@ -144,16 +159,8 @@ _SCALARS: Final[dict[FieldKind, tuple[ValueSet, Callable[[Any], Any], Callable[[
     FieldKind.TEXT: (ALL_TEXT, lambda value: str.__str__(value), _text),
     FieldKind.BYTES: (ALL_TEXT, bytes, _bytes),
     FieldKind.TIME: (ALL_TIMES, _same, _exact_reader(datetime)),
-    FieldKind.DATE: (
-        ALL_TEXT,
-        lambda value: value.isoformat(),
-        lambda value: date.fromisoformat(_text(value)),
-    ),
-    FieldKind.DURATION: (
-        INTEGERS,
-        lambda value: _int64(value // MICROSECOND),
-        lambda value: timedelta(microseconds=_int(value)),
-    ),
+    FieldKind.DATE: (ALL_TEXT, lambda value: value.isoformat(), _date),
+    FieldKind.DURATION: (INTEGERS, lambda value: _int64(value // MICROSECOND), _duration),
     FieldKind.UUID: (ALL_TEXT, str, lambda value: UUID(_text(value))),
     FieldKind.DECIMAL: (DOUBLES, _double, _decimal),
 }

@@ -285,6 +285,16 @@ def test_one_that_raises_leaves_the_others() -> None:
         assert sorted(matcher.matching(BID)) == ["default", "other"], form
 
 
+def test_what_raised_has_no_fields() -> None:
+    """The field of an object that is not there would be one of the program's own."""
+    for form in FORMS[:2]:
+        matcher: ConditionSet[str] = ConditionSet(form=form)
+        for name in ("error", "__class__"):
+            matcher.add(name, ~Equals(Invoke("lost").access(name), 3.0))
+        matcher.settle()
+        assert matcher.matching(BID) == [], form
+
+
 def test_values_of_undeclared_types() -> None:
     """Filters, which are defined for a field's type only, would decide on other values."""
     odd: Any = "dear"

@@ -18,13 +18,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from contrada.errors import (
-    ContradaError,
-    InvalidCombinationError,
-    LimitError,
-    ServiceClosedError,
-    ServiceError,
-)
+from contrada.errors import InvalidCombinationError, LimitError, ServiceClosedError, ServiceError
 from contrada.model import Notification
 from contrada.model.algebra.notification import check_text
 from contrada.model.domains.values import check_name
@@ -247,8 +241,10 @@ class AnswerReader:
 
     def is_asked_for(self, item: Notification) -> bool:
         """Whether an item is an answer, and the first of its kind. Raises LimitError."""
-        if self._residue is not None and not self._residue(item):
-            return False
+        if self._residue is not None:
+            holds = self._call(self._residue, item)
+            if holds is _NOTHING or not holds:
+                return False
         if self._seen is None:
             return True
         if item in self._seen:
@@ -259,10 +255,13 @@ class AnswerReader:
         return True
 
     def read(self, item: Notification) -> Any:
-        """The subject's object of an item, or _NOTHING, counted, if the type cannot hold it."""
+        """The subject's object of an item, or _NOTHING, counted, if it is unreadable."""
+        return item if self._reader is None else self._call(self._reader, item)
+
+    def _call(self, function: Callable[[Notification], Any], item: Notification) -> Any:
         try:
-            return item if self._reader is None else self._reader(item)
-        except ContradaError as error:
+            return function(item)
+        except Exception as error:  # noqa: BLE001 - the asker's own code
             if not self.unreadable:
                 fields = {"publisher": item.envelope.publisher, "reason": error}
                 _LOG.warning("an answer of %(publisher)s cannot be read: %(reason)s", fields)

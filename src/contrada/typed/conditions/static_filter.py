@@ -242,14 +242,16 @@ class RaisedValue:
         self.error = error.with_traceback(None)
 
     def _raise(self, *_: object) -> NoReturn:
-        raise self.error.with_traceback(None)
+        # `error` may be a field of the value, too.
+        error: Exception = object.__getattribute__(self, "error")
+        raise error.with_traceback(None)
 
-    __getattr__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _raise
+    __getattribute__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _raise
     __hash__ = None  # type: ignore[assignment]
 
 
 def require_value(value: Any) -> Any:
     """Returns a value. Raises the error of its accessor."""
     if type(value) is RaisedValue:
-        raise value.error.with_traceback(None)
+        RaisedValue._raise(value)
     return value
