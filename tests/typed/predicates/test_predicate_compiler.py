@@ -430,3 +430,10 @@ def test_members_are_compared_by_identity() -> None:
     lifted = lift(SHAPE, lambda q: q.side is not Side.BUY and q.level is Level.HIGH)
     assert lifted.is_exact
     assert lifted.filters == Filter("side in ('sell', 'hold') and level = 30")
+
+
+def test_a_member_is_in_its_enumeration() -> None:
+    """From Python 3.12 on `in` looks for a value of another type, without an error."""
+    lifted = lift(SHAPE, lambda q: q.side in Side)
+    assert not lifted.is_exact
+    assert all(lifted.filters.matches({"side": each.value}) for each in Side)

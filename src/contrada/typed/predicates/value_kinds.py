@@ -8,6 +8,7 @@ Source: EPFL 2503 §3.5.1 (comparisons).
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -34,7 +35,7 @@ from contrada.typed.predicates.comparison_bounds import (
     sides_of,
     stepped_cuts,
 )
-from contrada.typed.predicates.path_explorer import Path, RaisesError
+from contrada.typed.predicates.path_explorer import NO_BUILTINS, Path, RaisesError
 from contrada.typed.predicates.recorded_values import (
     NO_DEFAULT,
     Recorded,
@@ -405,6 +406,9 @@ class MemberValue(ScalarValue):
             raise RaisesError(f"AttributeError: {error}") from None
 
     def __hash__(self) -> int:
+        if sys._getframe(1).f_builtins is not NO_BUILTINS:
+            # `in` of an enumeration would look for the member itself, and silently say no.
+            self._contrada_refuse_use("a look-up by other code")
         return hash(self._contrada_real("a look-up"))
 
     def __bool__(self) -> bool:
