@@ -18,7 +18,7 @@ from contrada.service.envelope_factory import EnvelopeFactory, of_one
 from contrada.typed import Expiring, Obvent, type_name_of
 from contrada.typed.type_names import NAMES
 from tests.asynchronous import on_loop
-from tests.typed.made_classes import made_class
+from tests.typed.made_classes import Unresolved, made_class
 
 
 @dataclass
@@ -330,6 +330,7 @@ def test_a_predicate_that_cannot_be_called_is_refused(predicate: Any) -> None:
         Asking().cheap,
         partial(lambda quote, limit: quote.price < limit, limit=100),
         attrgetter("price"),
+        Unresolved(),
     ],
 )
 def test_any_callable_is_a_predicate(predicate: Any) -> None:

@@ -250,6 +250,11 @@ class Unannotated(Obvent, name="carry.Unannotated"):
         self.price = price
 
 
+class ByKeyword(Obvent, name="carry.ByKeyword"):
+    def __init__(self, *, price: float) -> None:
+        self.price = price
+
+
 class WithoutFields(Obvent, name="carry.WithoutFields"):
     def __init__(self, price: float = 0.0, *more: Any, **options: Any) -> None:
         self.price = price
@@ -265,8 +270,9 @@ class Base(Obvent, ABC, name="carry.Base"):
 
 def test_a_constructor_whose_values_would_be_lost_is_refused() -> None:
     """An object without annotated fields would arrive empty."""
-    with pytest.raises(InvalidObventError, match="wants values, and no field is annotated"):
-        Unannotated(3.0).to_notification()
+    for sent in (Unannotated(3.0), ByKeyword(price=3.0)):
+        with pytest.raises(InvalidObventError, match="wants values, and no field is annotated"):
+            sent.to_notification()
     assert WithoutFields(3.0).to_notification() == Notification.with_marks(
         {}, ["carry.WithoutFields"]
     )

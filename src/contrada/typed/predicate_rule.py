@@ -73,7 +73,7 @@ def _check_signature(shape: Shape, predicate: Predicate[Any], given: int) -> Non
     """Raises InvalidObventError if each call would raise, so that nothing would ever match."""
     try:
         signature = inspect.signature(predicate, follow_wrapped=False)
-    except (ValueError, TypeError):  # Some builtins have no signature.
+    except (ValueError, TypeError, NameError):  # As in `type_checks`.
         return
     try:
         signature.bind(*range(given))

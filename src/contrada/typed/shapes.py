@@ -136,8 +136,6 @@ class Shape:
 _DECORATED: Final = frozenset(("__dataclass_fields__", "__attrs_attrs__"))
 """The attributes of a class that a decorator has completed."""
 
-_VARIABLE: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
 _NUMBERS: Final = (FieldKind.INT, FieldKind.FLOAT, FieldKind.DURATION, FieldKind.DECIMAL)
 _TEXTS: Final = (FieldKind.TEXT, FieldKind.BYTES, FieldKind.DATE, FieldKind.UUID)
 _DOMAINS: Final = {**dict.fromkeys(_NUMBERS, "number"), **dict.fromkeys(_TEXTS, "text")}
@@ -362,11 +360,12 @@ class _ShapeReader:
         """Raises InvalidObventError for a plain class without fields whose constructor wants
         values: these would be lost.
         """
-        init = inspect.getattr_static(self.cls, "__init__")
+        init = inspect.unwrap(inspect.getattr_static(self.cls, "__init__"))
         if not inspect.isfunction(init) or inspect.isabstract(self.cls):
             return
-        _, *taken = inspect.signature(init).parameters.values()
-        if any(each.default is each.empty and each.kind not in _VARIABLE for each in taken):
+        # No signature: from Python 3.14 on it evaluates annotations that only type checkers know.
+        code, least = init.__code__, 1 + len(init.__defaults__ or ())
+        if code.co_argcount > least or code.co_kwonlyargcount > len(init.__kwdefaults__ or ()):
             raise self.refusal("its constructor wants values, and no field is annotated")
 
     def check_narrowing(self, fields: tuple[Field, ...]) -> None:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from contrada.typed import Obvent
+from tests.typed.made_classes import Unresolved
 
 
 class Side(Enum):
@@ -62,6 +63,8 @@ class Bid(Obvent, name="conditions.Bid"):
 
     def anything(self, *given: Any) -> Any:
         return given
+
+    unresolved: ClassVar[Unresolved] = Unresolved()
 
 
 @dataclass

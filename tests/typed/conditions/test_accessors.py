@@ -97,6 +97,7 @@ def test_accessors_are_checked(make: Callable[[], Accessor], reason: str) -> Non
 
 
 RIGHT = [
+    Invoke("unresolved", (BID,)),
     Invoke("above", (3,)),
     Invoke("above", (True,)),
     Invoke("above", (Access("amount"),)),

@@ -101,7 +101,9 @@ def _returned(
 ) -> Any:
     try:
         signature = inspect.signature(method)
-    except (ValueError, TypeError):  # Some builtins have no signature.
+    except (ValueError, TypeError, NameError):
+        # Some builtins have no signature. From Python 3.14 on it evaluates the annotations, which
+        # may name classes that only type checkers import.
         return Any
     values = arguments if is_bound else (StandInArgument(cls), *arguments)
     try:
