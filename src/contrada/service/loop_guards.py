@@ -6,6 +6,7 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
+    Collection,
     Coroutine,
     Iterable,
     Iterator,
@@ -109,6 +110,13 @@ async def first_of(*works: Coroutine[Any, Any, Any]) -> None:
                 each.exception()  # Retrieved, or asyncio would report those that are not raised.
     for each in done:
         each.result()
+
+
+async def stop_tasks(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Cancels tasks, and waits until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def checked_wait(publish_wait_s: float) -> float:

@@ -1,10 +1,12 @@
 """Feeds that are polled: files, and a real server of HTTP."""
 
+import asyncio
 import gzip
 import shutil
 import threading
 import tracemalloc
 from collections.abc import Callable
+from contextlib import aclosing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -389,6 +391,66 @@ def test_passwords_are_not_shown() -> None:
     source = "https://me:secret@x.example/f?a@b"  # pragma: allowlist secret
     assert shown_source(source) == "https://x.example/f?a@b"
     assert shown_source("feeds/me@x.xml") == "feeds/me@x.xml"
+
+
+@on_loop
+async def test_an_abandoned_poll_leaves_no_fetch(tmp_path: Path) -> None:
+    """A slow server would hold a connection of a client that is closed."""
+    (tmp_path / "a.xml").write_bytes(rss("1:x"))
+    is_asked, is_over = threading.Event(), threading.Event()
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        is_asked.set()
+        is_over.wait()
+        answering(request, rss("2:x"))
+
+    with website({"/": answer}) as address:
+        before = asyncio.all_tasks()
+        poller = FeedPoller([str(tmp_path / "a.xml"), f"{address}/"])
+        async with aclosing(poller.polls()) as polls:
+            assert titles(await anext(polls)) == ["1:x"]
+            assert len(asyncio.all_tasks() - before) == 1
+            await asyncio.to_thread(is_asked.wait)
+        assert asyncio.all_tasks() == before
+        is_over.set()
+
+
+@pytest.mark.parametrize(
+    "headers", [{"ETag": '"\xe4"'}, {"Retry_After": "Mon, 01 Jan 2026 00:00:00 +" + "9" * 20}]
+)
+@on_loop
+async def test_odd_headers_end_no_polling(headers: dict[str, str]) -> None:
+    """One server with an odd header would end the polling of all feeds."""
+    status = 503 if "Retry_After" in headers else 200
+    with website({"/a": page(rss("1:a"), status, **headers), "/b": page(rss("2:b"))}) as address:
+        poller = FeedPoller([f"{address}/a", f"{address}/b"])
+        for unchanged in (0, 1):
+            odd, good = await polled(poller)
+            assert (odd.error is None) == (status == 200)
+            assert (odd.unchanged, good.unchanged) == (unchanged if status == 200 else 0, unchanged)
+
+
+@on_loop
+async def test_a_name_that_is_none_ends_no_polling() -> None:
+    """A redirect to an invalid international name would end the polling of all feeds."""
+    (poll,) = await polled(FeedPoller(["http://xn--a/"]))
+    assert "cannot be read" in str(poll.error)
+
+
+@on_loop
+async def test_cookies_are_not_kept() -> None:
+    """A server could make each request larger than the one before."""
+    sent: list[str | None] = []
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        sent.append(request.headers["Cookie"])
+        answering(request, rss("1:a"), Set_Cookie=f"n{len(sent)}=x")
+
+    with website({"/": answer}) as address:
+        async with Fetcher() as fetcher:
+            for _ in range(2):
+                await fetcher.fetch(f"{address}/")
+    assert sent == [None, None]
 
 
 @on_loop

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, InvalidFilterError, ServiceError
+from contrada.errors import ConnectionFailedError, InvalidFilterError, LimitError, ServiceError
 from contrada.integrations.documents.naming_table import MARK
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
@@ -13,7 +13,9 @@ from contrada.integrations.feeds.naming_service import NamingService
 from contrada.integrations.feeds.wild_subscription import WildSubscription
 from contrada.model import FilterSet
 from contrada.net.broker.broker import Broker
+from contrada.routing.router_limits import RouterLimits
 from contrada.service.embedded_service import EmbeddedService
+from contrada.service.service_limits import CoreLimits
 from tests.asynchronous import on_loop, until
 from tests.net.networks import network
 
@@ -174,3 +176,17 @@ async def test_it_ends_where_it_cannot_follow() -> None:
             await broker.stop()
             with pytest.raises(ConnectionFailedError):
                 await anext(events)
+
+
+@on_loop
+async def test_it_ends_where_its_filters_are_refused() -> None:
+    """It would continue with the former names, unnoticed."""
+    limits = CoreLimits(router=RouterLimits(filters_per_subscription_max=4))
+    async with (
+        EmbeddedService(limits=limits) as service,
+        NamingService(service),
+        WildSubscription(service, "`s.*.title` = 'x'", names=Names(service)) as events,
+    ):
+        await Names(service).register("rss", index(0, 1, 2, 3, 4))
+        with pytest.raises(LimitError, match="filters_per_subscription_max"):
+            await events.next(5)

@@ -119,6 +119,10 @@ class NamingTable:
         """Returns the valid record of a generated name."""
         return self._kinds.get(kind, {}).get(generated)
 
+    def kinds(self) -> tuple[str, ...]:
+        """Returns the kinds of documents with records."""
+        return tuple(self._kinds)
+
     def of_kind(self, kind: str) -> Mapping[str, NamingRecord]:
         """Returns the records of a kind of document by generated name; a live view."""
         return self._kinds.get(kind, {})

@@ -9,7 +9,8 @@ Source: Erenkrantz 2001 §3, §8 (feeds as sources of events).
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import compress
 from time import monotonic
@@ -23,6 +24,7 @@ from contrada.integrations.feeds.fetcher import Fetched, Fetcher, shown_source
 from contrada.integrations.feeds.json_feed import is_json
 from contrada.integrations.files import BadRecord, ReadOptions, Record, Renderer
 from contrada.integrations.files.record import BAD_TEXT_CHARS_MAX, bad_record
+from contrada.service.loop_guards import stop_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +86,20 @@ class FeedPoller:
         async with Fetcher(limits=self._limits) as fetcher:
             while True:
                 began_s = monotonic()
-                async for source, fetched in self._fetched(fetcher):
-                    poll, feed = self._poll(source, fetched)
-                    yield poll
-                    if feed is not None:
-                        assert isinstance(fetched, Fetched)
-                        self._states.take(self._place(source), feed, fetched.validators)
+                async with aclosing(self._fetched(fetcher)) as answers:
+                    async for source, fetched in answers:
+                        poll, feed = self._poll(source, fetched)
+                        yield poll
+                        if feed is not None:
+                            assert isinstance(fetched, Fetched)
+                            self._states.take(self._place(source), feed, fetched.validators)
                 if every_s is None:
                     return
                 await asyncio.sleep(max(began_s + every_s - monotonic(), 0))
 
     async def _fetched(
         self, fetcher: Fetcher
-    ) -> AsyncIterator[tuple[str, Fetched | ContradaError]]:
+    ) -> AsyncGenerator[tuple[str, Fetched | ContradaError], None]:
         """Yields the document of each source, or the error; several are fetched at once."""
         left = deque(self._sources)
         fetches: deque[tuple[str, asyncio.Task[Fetched | ContradaError]]] = deque()
@@ -109,8 +112,7 @@ class FeedPoller:
                 source, task = fetches.popleft()
                 yield source, await task
         finally:
-            for _, task in fetches:
-                task.cancel()
+            await stop_tasks([task for _, task in fetches])
 
     def _place(self, source: str) -> str:
         """Returns the key of a feed's state: its source and options."""

@@ -97,7 +97,9 @@ class Fetcher:
             self._client = await self._opened.enter_async_context(client)
         shown = shown_source(address)
         conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
-        headers = {name: value for name, value in conditions.items() if value}
+        # A server may send a validator in another encoding, which no header can return.
+        headers = {name: value for name, value in conditions.items() if value and value.isascii()}
+        self._client.cookies.clear()  # A server could add to them at each poll.
         try:
             async with self._client.stream("GET", address, headers=headers) as answer:
                 if answer.status_code == httpx.codes.NOT_MODIFIED and headers:
@@ -110,7 +112,7 @@ class Fetcher:
                     status = f"{answer.status_code} {answer.reason_phrase}".strip()
                     raise InputError(shown, f"the server answers {status}")
                 data = await _whole(answer, shown, self._limits.feed_bytes_max)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # The last is of IDNA.
             raise InputError(
                 shown, f"cannot be read: {str(error) or type(error).__name__}"
             ) from None
@@ -125,7 +127,7 @@ def retry_after_s(header: str) -> float:
         return float(header)
     try:
         until = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     seconds = (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
     return max(seconds, 0.0)

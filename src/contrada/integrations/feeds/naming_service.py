@@ -38,7 +38,7 @@ from contrada.model.domains.values import key_of
 from contrada.routing.router_messages import SourceState
 from contrada.service import Service, Subscription
 from contrada.service.async_resource import AsyncResource
-from contrada.service.loop_guards import off_loop
+from contrada.service.loop_guards import off_loop, stop_tasks
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.stores.store_location import check_store, open_sound
 from contrada.service.stores.table_store import TableStore
@@ -142,7 +142,7 @@ class NamingService(AsyncResource):
 
     def statistics(self) -> NamingStatistics:
         """Returns the counts so far."""
-        kinds = len({record.kind for record in self._table})
+        kinds = len(self._table.kinds())
         counted = ("heard", "conflicts", "refused", "invalid", "unwritten", "told", "asked")
         return NamingStatistics(
             len(self._table), kinds, **{name: self._counts[name] for name in counted}
@@ -245,9 +245,10 @@ class NamingService(AsyncResource):
         """Yields records that may match; the service filters them."""
         self._counts["asked"] += 1
         filters = question.filters.filters
-        for record in tuple(self._table):
-            if any(each.set_of("kind").holds(key_of(record.kind)) for each in filters):
-                yield record.to_notification()
+        for kind in self._table.kinds():  # Of each once: records of others are many.
+            if any(each.set_of("kind").holds(key_of(kind)) for each in filters):
+                for record in tuple(self._table.of_kind(kind).values()):
+                    yield record.to_notification()
 
     # --- the store ----------------------------------------------------------------------------
 
@@ -268,10 +269,3 @@ class NamingService(AsyncResource):
                     self._table.take(msgspec.msgpack.decode(value, type=NamingRecord))
                 except msgspec.MsgspecError as error:
                     raise StoreError(f"the note {name!r} is no naming record: {error}") from None
-
-
-async def stop_tasks(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancels tasks, and waits until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

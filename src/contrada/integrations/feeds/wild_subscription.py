@@ -13,17 +13,17 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
-from contrada.errors import ContradaError, ServiceError
+from contrada.errors import ContradaError
 from contrada.integrations.documents.name_patterns import WildFilters
 from contrada.integrations.documents.naming_table import NamingRecord
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
-from contrada.integrations.feeds.naming_service import RECORDS_ASKED, stop_tasks
+from contrada.integrations.feeds.naming_service import RECORDS_ASKED
 from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
 from contrada.service.async_resource import AsyncResource
-from contrada.service.loop_guards import next_of
+from contrada.service.loop_guards import next_of, stop_tasks
 
 FollowedSubject: TypeAlias = WildFilters | Filter | FilterSet | str | Mapping[str, Any]
 
@@ -98,8 +98,8 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
 
     async def unsubscribe(self) -> None:
         """Unsubscribes. Nothing is delivered afterwards."""
-        await self._subscription.unsubscribe()
-        await self._running.aclose()
+        async with self._running:  # It ends the tasks also if the broker is away.
+            await self._subscription.unsubscribe()
 
     def statistics(self) -> SubscriptionStatistics:
         """Returns counts of delivered and dropped notifications."""
@@ -162,7 +162,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
         """Runs a task; its error ends the subscription, which would lose notifications silently."""
         try:
             await work
-        except ServiceError as error:
+        except ContradaError as error:
             self._failed = error
             await self._subscription.unsubscribe()
 

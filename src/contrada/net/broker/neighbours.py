@@ -55,6 +55,7 @@ from contrada.routing.router_messages import (
 from contrada.service import ConnectionState
 from contrada.service.backoff import Backoff
 from contrada.service.dispatcher import Dispatcher, new_router
+from contrada.service.loop_guards import stop_tasks
 from contrada.service.service_limits import CoreLimits
 from contrada.service.settings import checked
 from contrada.service.stores.store_location import check_store
@@ -166,10 +167,7 @@ class Neighbours:
 
     async def stop(self) -> None:
         """Makes no more links. The present ones stay until their connections end."""
-        tasks = self._tasks.values()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop_tasks(self._tasks.values())
 
     # --- making links -------------------------------------------------------------------------
 
@@ -520,9 +518,7 @@ class Server(ConnectionHost):
 
     async def close(self) -> None:
         """Ends all tasks, and closes the store. Raises StoreError for unwritten records."""
-        for task in self._work:
-            task.cancel()  # All connections are closed, so nothing can be delivered.
-        await asyncio.gather(*self._work, return_exceptions=True)
+        await stop_tasks(self._work)  # All connections are closed, so nothing can be delivered.
         await self.logs.aclose()
 
     def links(self, most: int | None = None) -> tuple[dict[str, int], dict[str, int]]:
