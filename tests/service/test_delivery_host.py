@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +212,38 @@ async def test_one_that_has_ended_by_its_policy_begins_anew(tmp_path: Path) -> N
         assert await numbers(events, 1) == [2]
         await service.publish({"n": 3})
         assert await numbers(events, 1) == [3]
+
+
+@pytest.mark.parametrize("turns", range(1, 14, 3))
+@on_loop
+async def test_a_cancelled_end_frees_the_store(turns: int, tmp_path: Path) -> None:
+    """It would stay locked for this process, with a thread, and its readers would wait for ever."""
+
+    async def answer(_: object) -> AsyncIterator[dict[str, int]]:
+        try:
+            await asyncio.Event().wait()
+            yield {"n": 1}
+        finally:
+            for _ in range(4):  # It takes some turns to stop.
+                await asyncio.sleep(0)
+
+    before = {*threading.enumerate()}
+    async with ct.connect(store=tmp_path / "s.db") as service:
+        await service.offer("n any", answer)
+        await service.query("n any")
+        await service.subscribe("n any", durable="s")
+        reading = asyncio.create_task(anext(await service.subscribe("m any", durable="r"), None))
+        await service.publish({"n": 1})
+        closing = asyncio.create_task(service.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert await reading is None
+        assert service.connection.state == "closed"
+    for each in {*threading.enumerate()} - before:
+        if each.name == "contrada-store":
+            each.join(TEST_S_MAX)
+            assert not each.is_alive()
+    SqliteStore(tmp_path / "s.db").close()

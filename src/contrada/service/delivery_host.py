@@ -474,11 +474,12 @@ class DeliveryHost:
         """Ends the readers, and commits the rest. Raises StoreError."""
         self.groups.is_closing = True
         self.end_readers()
-        await self._routes.finish()
-        self._deadlines.cancel()
         try:
+            await self._routes.finish()
+            self._deadlines.cancel()
             await self.committed()
-        finally:
+        finally:  # Also when it is cancelled.
+            self._deadlines.cancel()
             self.groups.close()
 
 

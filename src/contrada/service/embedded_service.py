@@ -168,7 +168,10 @@ class EmbeddedService(BaseService):
             if self._state == "open":
                 check_loop(self._loop)
                 self._state = "closed"
-                await self._end_all()
+                try:
+                    await self._end_all()
+                finally:
+                    self._states.change(ConnectionState("closed"))
             self._state = "closed"
             self._states.change(ConnectionState("closed"))
 
@@ -179,17 +182,19 @@ class EmbeddedService(BaseService):
         for subscription in list(self.subscriptions):
             subscription.end()
         self._offers.end()
-        if self._queries is not None:
-            await self._queries.aclose()
-        if pending:
-            await self.dispatcher.wait(pending, 0)  # These queues are full: it is counted.
-        await self._timekeeper.ended()  # Its matches are counted, too.
-        if self._host is not None:
-            try:
-                await self._host.aclose()
-            finally:
-                if isinstance(self._store, str | Path):
-                    await off_loop(self._host.store.close)  # type: ignore[union-attr]
+        try:
+            if self._queries is not None:
+                await self._queries.aclose()
+            if pending:
+                await self.dispatcher.wait(pending, 0)  # These queues are full: it is counted.
+            await self._timekeeper.ended()  # Its matches are counted, too.
+        finally:  # Also when the caller is cancelled: the store would stay locked.
+            if self._host is not None:
+                try:
+                    await self._host.aclose()
+                finally:
+                    if isinstance(self._store, str | Path):
+                        await off_loop(self._host.store.close)  # type: ignore[union-attr]
 
     async def publish(self, item: Item, **options: Unpack[PublishOptions]) -> Envelope:
         if not options:  # As mostly.

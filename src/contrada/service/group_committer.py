@@ -144,6 +144,8 @@ class GroupCommitter:
             self._bring(loop, sealed)
         else:
             self._writes.put(partial(self._bring, loop, sealed))
+            if self.is_closing:  # This may be the last group, and a later one gets a new thread.
+                self.close()
 
     def _bring(self, loop: asyncio.AbstractEventLoop, write: Callable[[], None]) -> None:
         """Writes a group, in the thread, and reports its end to the loop."""

@@ -126,11 +126,11 @@ class EmbeddedBroker(EmbeddedService):
             subscription.end()
         self._offers.end()
         host = self._opened_host()
-        if host is not None:
-            host.end_readers()
-            with suppress(StoreError):  # Closing the server raises it.
-                await host.committed()
         try:
+            if host is not None:
+                host.end_readers()
+                with suppress(StoreError):  # Closing the server raises it.
+                    await host.committed()
             await self._server.disconnect_all()
         finally:  # Also when the caller is cancelled.
             self._timekeeper.cancel()
