@@ -30,7 +30,7 @@ class KeyTable(Generic[K]):
         self.keys: Any = Rows.zeros(ARRAYS["keys"], 8)
         self.are_int = True
         self.used = 0
-        self._free: list[int] = []
+        self.free: list[int] = []
         self._slots: dict[K, int] = {}
         self._hashed = Rows.zeros(_SLOT, 16)
         self._growth = TableGrowth()
@@ -50,8 +50,8 @@ class KeyTable(Generic[K]):
         if self.are_int and not _fits(key):
             self._become_objects(list(self))
         hashed = self._hashed
-        if self._free:
-            slot = self._free.pop()
+        if self.free:
+            slot = self.free.pop()
         else:
             slot = self.used
             self.used += 1
@@ -81,14 +81,14 @@ class KeyTable(Generic[K]):
         else:
             key, self.keys[slot] = self.keys[slot], None
             del self._slots[key]  # It may be finalized after the last line.
-        self._free.append(slot)
+        self.free.append(slot)
 
     def __len__(self) -> int:
-        return self.used - len(self._free)
+        return self.used - len(self.free)
 
     def __iter__(self) -> Iterator[int]:
         """Iterates over the slots of all keys."""
-        free = set(self._free)
+        free = set(self.free)
         return (slot for slot in range(self.used) if slot not in free)
 
     def reserve(self, slots: int) -> None:
@@ -113,20 +113,15 @@ class KeyTable(Generic[K]):
         """Returns the key of each slot; None at free ones."""
         keys = self.keys.numbers if self.are_int else self.keys
         found = list(keys[: self.used])
-        for slot in self._free:
+        for slot in self.free:
             found[slot] = None
         return found
-
-    @property
-    def free(self) -> list[int]:
-        """The free slots."""
-        return self._free
 
     @classmethod
     def of(cls, keys: list[K], free: list[int]) -> "KeyTable[K]":
         """Returns the slots of `by_slot` and `free`."""
         slots: KeyTable[K] = cls()
-        slots.used, slots._free = len(keys), list(free)
+        slots.used, slots.free = len(keys), list(free)
         slots.reserve(slots.used)
         taken = list(slots)
         if not all(_fits(keys[slot]) for slot in taken):
