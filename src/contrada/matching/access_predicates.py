@@ -100,7 +100,7 @@ def best_choice(
     best: AccessChoice | None = None
     if word >= 0:
         attr, domain, operand = arrays.constraint_at(number, word)
-        best = AccessChoice(cost, attr, (AccessPredicate(h, 0, 0, domain, operand),))
+        best = AccessChoice(cost, attr, (AccessPredicate(h, domain=domain, value=operand),))
     return best if is_settled else _best_other(best, of, constraints, arrays, statistics)
 
 
@@ -299,12 +299,13 @@ def _point_place(seed: int, attr: int, key: Key, decides: bool) -> AccessPredica
     if domain == TEXT:
         assert isinstance(comparable, bytes)
         h = place_hash(seed, attr, KIND_TEXT, hash_of_text(seed, comparable))
-        return AccessPredicate(h, 0, 0, TEXT, comparable, decides)
+        return AccessPredicate(h, domain=TEXT, value=comparable, decides=decides)
     assert not isinstance(comparable, bytes)
     number = number_key(comparable)[0] if domain == NUMBER else int(comparable)
     if domain == NAN:
         number = 0
-    return AccessPredicate(point_hash(seed, attr, domain, number), 0, 0, domain, number, decides)
+    h = point_hash(seed, attr, domain, number)
+    return AccessPredicate(h, domain=domain, value=number, decides=decides)
 
 
 def _gram_place(seed: int, attr: int, text: bytes, case: int) -> AccessPredicate:
@@ -520,7 +521,7 @@ class Pools:
         for pool, known in enumerate(self._attrs):
             if len(known) + sum(attr not in known for attr in attrs) <= schema.POOL_ATTRS:
                 return pool
-        if len(self._attrs) == POOLS_MAX or len(attrs) > schema.POOL_ATTRS:
+        if len(self._attrs) == POOLS_MAX:
             return None
         pool = self._arrays.take("pools")
         self._attrs.append([])
