@@ -180,7 +180,7 @@ def write_maps(
     Cost: some ten nanoseconds for each value, and the bytes.
     """
     counts, others = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-    sizes = np.full(rows, len(head) + (1 if len(pieces) < 16 else 0), dtype=np.int64)
+    sizes = np.full(rows, len(head), dtype=np.int64)
     for piece, tally in [*((each, counts) for each in pieces), *((each, others) for each in after)]:
         if isinstance(piece, bytes):
             sizes += len(piece)
@@ -189,8 +189,7 @@ def write_maps(
             msgpack_writer.count_texts(piece.kinds, starts, len(piece.before), sizes, tally)
         else:
             msgpack_writer.count_numbers(piece.kinds, piece.values, len(piece.before), sizes, tally)
-    if len(pieces) >= 16:
-        sizes += np.where(counts < 16, 1, 3)
+    sizes += np.where(counts < 16, 1, 3)
     starts = starts_of(sizes)
     out, at = np.empty(starts[-1], dtype=np.uint8), starts[:-1].copy()
     msgpack_writer.put_heads(np.frombuffer(head, dtype=np.uint8), counts, at, out)
