@@ -117,14 +117,9 @@ def past_number(data: Bytes, begin: int) -> int:
 @kernel
 def past_word(data: Bytes, at: int) -> int:
     """Returns the end of `true`, `false` or `null`; -1 without one."""
-    first, second, third = data[at], 0, 0
-    if first > 0x20:
-        second = data[at + 1]
-    if second > 0x20:
-        third = data[at + 2]
-    if third <= 0x20:
+    if data[at] <= 0x20 or data[at + 1] <= 0x20 or data[at + 2] <= 0x20:
         return -1
-    fourth = data[at + 3]
+    first, second, third, fourth = data[at], data[at + 1], data[at + 2], data[at + 3]
     if first == 0x74 and second == 0x72 and third == 0x75 and fourth == 0x65:
         return at + 4
     if first == 0x6E and second == 0x75 and third == 0x6C and fourth == 0x6C:

@@ -180,7 +180,7 @@ def guard_of(word: int, m: Memory) -> tuple[int, int, int]:
         (head >> schema.OP_SHIFT) & schema.OP_MASK,
         head >> schema.DOMAIN_SHIFT,
     )
-    asked, low, high = attr | (domain << schema.GUARD_DOMAIN_SHIFT), 0, 0
+    asked = attr | (domain << schema.GUARD_DOMAIN_SHIFT)
     if op == schema.OP_SET:
         row = operand(program, word + 1)
         asked = m.sets_by_row[row].guard + 0
