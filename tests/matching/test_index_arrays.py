@@ -1,6 +1,7 @@
 """How the arrays grow and move, are saved and freed; and chains of small numbers in them."""
 
 import mmap
+import runpy
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import contrada as ct
+from contrada.matching import index_arrays
 from contrada.matching.index_arrays import COPIED_BYTES_MAX, EMPTY, Arrays, Chains, grown
 from contrada.matching.kernels.memory import Rows, address_of
 from contrada.matching.kernels.schema import (
@@ -149,6 +151,13 @@ def test_stamps_are_cleared_and_statistics_halved() -> None:
     assert not table(arrays, "key_seen").any()
     assert not table(arrays, "set_seen").any()
     assert all((table(arrays, name)[field] == 3).all() for name, field in seen)
+
+
+@pytest.mark.parametrize("secret", [1, 2**61, -1])
+def test_each_process_has_its_own_seed(secret: int) -> None:
+    """A client could compute values with equal hashes, and make any broker slow."""
+    of_process = runpy.run_path(index_arrays.__file__, {"hash": lambda _: secret})
+    assert of_process["Arrays"]().seed[0] == secret % 2**62
 
 
 def test_bits_of_substrings_take_no_room_before_one_is_asked_for() -> None:

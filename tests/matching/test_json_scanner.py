@@ -198,3 +198,28 @@ def test_a_word_with_another_byte_is_none(word: str) -> None:
         if data[place] != byte:
             data[place] = byte
             assert json_scanner.past_word(bytes(data), 0) == -1
+
+
+VALUES = {
+    '"x"': (json_scanner.TEXT, 0),
+    "null": (json_scanner.OTHER, 0),
+    "true": (json_scanner.BOOL, 1),
+    "false": (json_scanner.BOOL, 0),
+    "-12": (json_scanner.INT, -12),
+    "1.5": (json_scanner.FLOAT, 0x3FF8000000000000),
+    "1e99": (json_scanner.HARD, 0),
+}
+
+
+def test_values_have_their_kinds() -> None:
+    """A truth value would be a null; or a column of numbers be written as one with missing ones."""
+    data = np.frombuffer(("\n".join(VALUES) + BEHIND).encode(), dtype=np.uint8)
+    ends = np.cumsum([len(each) + 1 for each in VALUES]) - 1
+    begins, lasts = np.append(ends - [*map(len, VALUES)], -1), np.append(ends, -1)
+    kinds, values = np.empty(len(begins), dtype=np.uint8), np.empty(len(begins), dtype=np.int64)
+    for row, (kind, bits) in enumerate([*VALUES.values(), (json_scanner.NONE, 0)]):
+        alone = slice(row, row + 1)
+        of_one = (each[alone] for each in (begins, lasts, kinds, values))
+        assert json_scanner.values_of(data, *of_one) == 1 << kind
+        assert (kinds[row], values[row]) == (kind, bits)
+    assert json_scanner.values_of(data, begins, lasts, kinds, values) == 0b1111111
