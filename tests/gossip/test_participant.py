@@ -3,6 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.errors import InvalidValueError
+from contrada.gossip import event_dissemination
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
 from contrada.gossip.condensation import encode_interests
 from contrada.gossip.gossip_limits import GossipLimits
@@ -50,6 +52,8 @@ from contrada.gossip.line_exchange import fit_lines
 from contrada.gossip.parameters import Parameters
 from contrada.gossip.rounds import ROUNDS_MAX
 from contrada.model import Envelope, FilterSet, Notification
+from contrada.routing.duplicates import Duplicates
+from contrada.routing.router_limits import RouterLimits
 from tests.strategies import more
 
 T = 1_700_000_000_000_000
@@ -530,6 +534,21 @@ def test_a_publisher_is_informed_of_a_full_buffer() -> None:
     for _ in range(5):
         one.handle(Tick(), T)
     assert one.handle(Multicast(event(2)), T) == [GiveEvent(event(2))]
+
+
+def test_an_event_in_transit_is_known_longer_than_identities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a flood its copy would be delivered again, and its bytes would never be freed."""
+    limits = RouterLimits(remembered_max=1)
+    monkeypatch.setattr(event_dissemination, "Duplicates", partial(Duplicates, limits))
+    one = alone()
+    for number in (1, 2, 3, 4):
+        one.handle(heard(3, Gossip(contact(3), (rumour(number),))), T)
+    assert one.handle(heard(3, Gossip(contact(3), (rumour(1),))), T) == []
+    again = Multicast(event(2))
+    assert one.handle(again, T) == [TurnedDown(again, "published before")]
+    one.validate()
 
 
 def test_beyond_the_unacknowledged_limit_the_top_gossips() -> None:

@@ -189,7 +189,7 @@ class Dissemination:
         """Starts an event at the top; HPMCAST of figure 6.6. Returns a refusal, or no text."""
         if not self.buffers.has_room(event):
             return "buffers full"
-        if not self._seen.is_new(*event_id(event)):
+        if not self._is_new(event_id(event)):
             return "published before"
         top = len(self._membership.view.tables)
         self._hold(HeldRumour(event, self._prob(top, event), 0, top, is_own=True))
@@ -201,7 +201,7 @@ class Dissemination:
         if not publisher or not identity:
             self.refused["no identity"] += 1
             return False
-        if not self._seen.is_new(publisher, identity):
+        if not self._is_new((publisher, identity)):
             self.duplicates += 1
             return False
         self._announcements.remove((publisher, identity))
@@ -209,6 +209,11 @@ class Dissemination:
         round_ = ROUNDS_MAX if floods else rumour.round
         self._hold(HeldRumour(rumour.event, rumour.prob, round_, rumour.level))
         return True
+
+    def _is_new(self, identity: EventId) -> bool:
+        """Returns whether this is the first copy of an event; records it."""
+        # A flood may end the memory of an event that is still in transit.
+        return self._seen.is_new(*identity) and self.buffers.find(identity) is None
 
     def has(self, identity: EventId) -> bool:
         """Returns whether an event was received or published here."""
@@ -368,8 +373,6 @@ class Dissemination:
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold. Cost: all events."""
         self.buffers.validate()
-        for rumour in self.buffers:
-            assert self.has(event_id(rumour.event)), "a buffered event is not known as received"
 
 
 class Mail:

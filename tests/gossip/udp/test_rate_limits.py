@@ -1,10 +1,13 @@
 """Rates: excess is dropped or delayed, by a clock of the test's own."""
 
+import asyncio
+
 import pytest
 
 from contrada.errors import ContradaError
 from contrada.gossip.gossip_limits import GossipLimits
 from contrada.gossip.udp import Rates, rate_limits
+from contrada.gossip.udp.datagram_seal import SEAL_BYTES
 from contrada.gossip.udp.rate_limits import Inflow, Outflow, TokenBucket
 from tests.asynchronous import on_loop, until
 
@@ -46,16 +49,31 @@ async def test_messages_over_the_rate_wait_in_order_and_are_bounded() -> None:
     sent: list[bytes] = []
     now = [0]
     flow = Outflow(Rates(out=2_000), lambda data, _: sent.append(data), lambda: now[0])
-    datagrams = [bytes([each]) * 1_000 for each in range(4)]
-    assert flow.put(datagrams, ("1.1.1.1", 9))
-    assert sent == datagrams[:2]
+    pieces = [bytes([each]) * (1_000 - SEAL_BYTES) for each in range(4)]
+    assert flow.put(pieces, ("1.1.1.1", 9))
+    await asyncio.sleep(0)
+    assert sent == pieces[:2]
     assert flow.waiting_bytes == 2_000
-    assert not flow.put([bytes(GossipLimits().unsent_bytes_max)], ("1.1.1.1", 9))
+    assert not flow.put([bytes(GossipLimits().unsent_bytes_max - SEAL_BYTES)], ("1.1.1.1", 9))
     assert flow.dropped == {rate_limits.OUT_OF_ROOM: 1}
     now[0] = 10_000_000
     await until(lambda: len(sent) == 4)
-    assert sent == datagrams
+    assert sent == pieces
     await flow.wait_empty(1.0)
+
+
+@on_loop
+async def test_large_messages_are_sent_in_turns_within_the_rate_and_the_room() -> None:
+    """Whoever asks for all events at once would hold the loop for a second."""
+    sent: list[int] = []
+    flow = Outflow(Rates(out=4 * 2**20), lambda piece, _: sent.append(len(piece)), lambda: 0)
+    message = [bytes(1_024 - SEAL_BYTES)] * 512
+    assert sum(flow.put(message, ("1.1.1.1", 9)) for _ in range(99)) == 16
+    await asyncio.sleep(0)
+    assert len(sent) * 1_024 == rate_limits.TURN_BYTES_MAX
+    await until(lambda: len(sent) == 4_096)
+    assert flow.waiting_bytes == GossipLimits().unsent_bytes_max
+    flow.close()
 
 
 @on_loop
@@ -65,6 +83,7 @@ async def test_a_full_socket_holds_up() -> None:
     flow = Outflow(Rates(), lambda data, _: sent.append(data), lambda: 0)
     flow.pause()
     flow.put([b"a"], ("1.1.1.1", 9))
+    await asyncio.sleep(0)
     assert not sent
     flow.resume()
     assert sent == [b"a"]

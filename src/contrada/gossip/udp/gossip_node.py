@@ -419,9 +419,7 @@ class GossipNode(AsyncResource):
             self.outflow.dropped[OVERSIZED] += 1
             return
         self._messages += 1
-        now_us = self._now_us()
-        pieces = pieces_of(content, self._messages)
-        self.outflow.put([self._seal.seal(each, place, now_us) for each in pieces], to)
+        self.outflow.put(pieces_of(content, self._messages), to)
 
     def _place_of(self, text: str) -> UdpAddress:
         """Returns the address of a place in a message. Raises AddressError."""
@@ -436,8 +434,9 @@ class GossipNode(AsyncResource):
             self._places[text] = found
         return found
 
-    def _transmit(self, datagram: bytes, place: UdpAddress) -> None:
+    def _transmit(self, piece: bytes, place: UdpAddress) -> None:
         if self._transport is not None and not self._transport.is_closing():
+            datagram = self._seal.seal(piece, place_text(place), self._now_us())
             self._counts["sent"] += 1
             self._counts["sent_bytes"] += len(datagram)
             self._transport.sendto(datagram, place)

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from contrada.errors import InvalidValueError
+from contrada.gossip.udp.datagram_seal import SEAL_BYTES
 
 OUT_OF_ROOM: Final = "no room to wait"
 TOO_FAST: Final = "too fast"
 ALL_TOO_FAST: Final = "all too fast"
+
+TURN_BYTES_MAX: Final = 1_048_576
+"""Bytes of datagrams sent in one turn of the loop, some ten milliseconds. Beyond it: the next."""
 
 UdpAddress: TypeAlias = tuple[str, int]
 """An IP address and a port."""
@@ -93,7 +97,11 @@ class Inflow:
 
 
 class Outflow:
-    """The queue of outgoing datagrams. `dropped` counts messages by reason."""
+    """The queue of outgoing pieces of messages. `dropped` counts messages by reason.
+
+    `send` seals a piece and sends it. Both take long, so many large messages at once are sent in
+    several turns of the loop, and those without room are never sealed.
+    """
 
     def __init__(
         self,
@@ -109,27 +117,28 @@ class Outflow:
         self._bucket = TokenBucket(rates.out, passed_us())
         self._waiting: deque[tuple[bytes, UdpAddress]] = deque()
         self._bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._empty: asyncio.Event = asyncio.Event()
         self._empty.set()
         self._is_held_up = False
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes in the queue."""
+        """Bytes of the datagrams in the queue."""
         return self._bytes
 
-    def put(self, datagrams: Sequence[bytes], place: UdpAddress) -> bool:
-        """Sends the datagrams of one message, now or later: all of them, or none."""
-        size = sum(map(len, datagrams))
-        if self._bytes + size > self._bytes_max:
+    def put(self, pieces: Sequence[bytes], place: UdpAddress) -> bool:
+        """Sends the pieces of one message, now or later: all of them, or none."""
+        size = sum(map(len, pieces)) + SEAL_BYTES * len(pieces)
+        # The bytes that the rate allows at once do not wait.
+        if not self._bucket.has(self._bytes + size - self._bytes_max, self._passed_us()):
             self.dropped[OUT_OF_ROOM] += 1
             return False
-        self._waiting.extend((each, place) for each in datagrams)
+        self._waiting.extend((each, place) for each in pieces)
         self._bytes += size
         self._empty.clear()
         if self._timer is None:
-            self._flush()
+            self._timer = asyncio.get_running_loop().call_soon(self._flush)
         return True
 
     def pause(self) -> None:
@@ -159,15 +168,18 @@ class Outflow:
 
     def _flush(self) -> None:
         self._timer = None
+        left = TURN_BYTES_MAX
         while self._waiting and not self._is_held_up:
-            datagram, place = self._waiting[0]
-            if not self._bucket.has(len(datagram), self._passed_us()):
-                wait_s = self._bucket.wait_s(len(datagram))
+            piece, place = self._waiting[0]
+            size = len(piece) + SEAL_BYTES
+            if left <= 0 or not self._bucket.has(size, self._passed_us()):
+                wait_s = self._bucket.wait_s(size)
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._flush)
                 return
             self._waiting.popleft()
-            self._bytes -= len(datagram)
-            self._bucket.take(len(datagram))
-            self._send(datagram, place)
+            self._bytes -= size
+            left -= size
+            self._bucket.take(size)
+            self._send(piece, place)
         if not self._waiting:
             self._empty.set()
