@@ -208,6 +208,7 @@ class MergedNeighbours:
         self.poset: Poset[Filter] = Poset(FilterCoveringIndex())
         self.merging = FilterMerger()
         self.wanted: dict[Filter, Set[NextHop]] = {}
+        self.nodes: dict[Filter, Node[Filter]] = {}
         self.tables: dict[NextHop, dict[str, Filter]] = {next_hop: {} for next_hop in WAYS}
         self.messages = 0
 
@@ -218,12 +219,13 @@ class MergedNeighbours:
         nodes: dict[Node[Filter], Set[NextHop]] = {}
         before = dict(self.wanted)
         for product, next_hops in wanted.items():
-            node = self.poset.add_subscriber(product, ME, "1")
+            node = self.nodes.get(product) or self.poset.add_subscriber(product, ME, "1")
+            self.nodes[product] = node
             nodes[node] = next_hops
             self.wanted[product] = next_hops
             if not next_hops:
                 self.poset.remove_subscriber(node, ME, "1")
-                del self.wanted[product]
+                del self.wanted[product], self.nodes[product]
         staying = {
             p: next_hops & before.get(p, frozenset()) for p, next_hops in self.wanted.items()
         }

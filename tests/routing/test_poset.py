@@ -52,6 +52,7 @@ class World:
     def __init__(self, *, covering: bool = True) -> None:
         self.poset: Poset[Filter] = Poset(FilterCoveringIndex() if covering else None)
         self.wanted: Wanted = {}
+        self.nodes: dict[Filter, Node[Filter]] = {}
         self.tables: dict[NextHop, set[int]] = {next_hop: set() for next_hop in WAYS}
         self.products: dict[int, Filter] = {}
 
@@ -59,13 +60,14 @@ class World:
         """Sets the next hops of products; without any one is removed."""
         nodes: dict[Node[Filter], Set[NextHop]] = {}
         for product, next_hops in wanted.items():
-            node = self.poset.add_subscriber(product, ME, "1")
+            node = self.nodes.get(product) or self.poset.add_subscriber(product, ME, "1")
+            self.nodes[product] = node
             self.products[node.number] = product
             nodes[node] = next_hops
             self.wanted[product] = next_hops
             if not next_hops:
                 self.poset.remove_subscriber(node, ME, "1")
-                del self.wanted[product]
+                del self.wanted[product], self.nodes[product]
         self.apply(nodes)
 
     def apply(self, nodes: Mapping[Node[Filter], Set[NextHop]]) -> None:

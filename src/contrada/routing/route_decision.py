@@ -40,11 +40,6 @@ class RouteDecision:
     links: Sequence[LinkDecision]
     refusal: Reason | None = None
 
-    @property
-    def onward(self) -> list[Neighbour]:
-        """The neighbours that would get it."""
-        return [each.neighbour for each in self.links if not each.reason]
-
 
 def decide_route(
     topology: Topology,

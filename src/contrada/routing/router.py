@@ -377,11 +377,6 @@ class Router:
         """Returns the advertisements of a client or neighbour, or of one next hop."""
         return self._offers.products_of(origin)
 
-    def offers(self) -> list[Offer]:
-        """Returns the advertisements of clients, children and peers; a parent forwards none."""
-        is_offered = self._forwarding.is_offered_below
-        return [each.product for each in self._offers.poset if is_offered(each.subscribers)]
-
     def knows(self, client: Client) -> bool:
         """Whether a client has registrations or open queries here."""
         held = any(client in each.registrations for each in self._forwarding.tables)

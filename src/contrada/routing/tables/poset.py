@@ -151,8 +151,7 @@ class Poset(Generic[P]):
             return node
         subscribers = node.mutable_subscribers()
         identities = subscribers.get(subscriber, ())
-        if identity in identities:
-            return node
+        assert identity not in identities, f"{subscriber} {identity} has this product already"
         self.registration_count += 1
         if not identities:
             subscribers[subscriber] = (identity,)
@@ -166,8 +165,6 @@ class Poset(Generic[P]):
         """Removes a subscriber. A node without subscribers is removed at `update`."""
         subscribers = node.mutable_subscribers()
         identities = subscribers[subscriber]
-        if identity not in identities:
-            return
         self.registration_count -= 1
         if len(identities) == 1:
             del subscribers[subscriber]
