@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from contrada.errors import EncodingError
 from contrada.model import Notification
 from contrada.model.domains.values import key_of
+from contrada.routing import accumulators
 from contrada.routing.accumulators import (
     SKETCH_HASHES_LOG2,
     TOTAL_BYTES_MAX,
@@ -177,8 +178,28 @@ def test_a_large_sketch_is_held_to_its_hashes() -> None:
     data = accumulate(Distinct(), *range(5000)).packed()
     swapped = data[:24] + data[32:40] + data[24:32] + data[40:]
     for hostile in (swapped, data[:-8] + b"\xff" * 8, data[:24] + bytes(8) + data[32:]):
-        with pytest.raises(EncodingError):
+        with pytest.raises(EncodingError, match="out of order"):
             decode(_Said(hostile), Distinct())
+
+
+def test_a_sketch_without_hashes_has_a_threshold() -> None:
+    """An error of the library, or of a count 0 / 0, would be a fault of the server."""
+    no_hashes = accumulate(Distinct(), *range(5000)).packed()[:8] + bytes(8)
+    assert decode(_Said(no_hashes + b"\1" + bytes(7)), Distinct()).result() == 0
+    with pytest.raises(EncodingError, match="out of order"):
+        decode(_Said(no_hashes + bytes(8)), Distinct())
+    with pytest.raises(EncodingError, match="bytes expected"):
+        decode(_Said(bytes.fromhex("010303000003cc93")), Distinct())
+
+
+def test_the_library_reads_only_sizes_that_were_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would read a layout of another version, beyond the bytes."""
+    data, held = accumulate(Distinct(), *range(9)).packed(), Distinct()
+    monkeypatch.setattr(accumulators, "_datasketches", pytest.fail)
+    version, kind = data[:1] + b"\4" + data[2:], data[:2] + b"\2" + data[3:]
+    for hostile in (version, kind, data[:-1], data[:7], data + bytes(8), b"\4" + data[1:]):
+        with pytest.raises(EncodingError):
+            held.restore(msgspec.Raw(msgspec.msgpack.encode(hostile)))
 
 
 @pytest.mark.parametrize(

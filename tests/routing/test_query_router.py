@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from contrada.errors import LimitError, MissingRequirementError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Envelope, Filter, Notification, Query
 from contrada.model.algebra.product import product_meets
+from contrada.model.domains.values import ABSENT_KEY
 from contrada.model.languages.work_budget import Work
 from contrada.routing import accumulators, aggregation
 from contrada.routing.aggregation import Aggregate, AggregateKind, Combination, Partial
@@ -429,6 +431,15 @@ def test_nobody_is_granted_more_than_a_limit() -> None:
     assert counts == [3, 3, 2]
 
 
+def test_grants_add_up() -> None:
+    """An asker that grants more before all of its items have arrived would wait for ever."""
+    router = router_with_sources((ANN, "1"), links="")
+    effects_of(router, BOB, ask(WARM, window=3))
+    for count in (3, -1):
+        assert effects_of(router, BOB, More("", "7", count)) == []
+    assert len(items_to_bob(effects_of(router, ANN, answer(items=items(*range(9)))))) == 6
+
+
 def items_to_bob(effects: list[Effect]) -> tuple[Notification, ...]:
     """Returns the items for the asker."""
     return tuple(
@@ -731,6 +742,27 @@ def test_a_combination_beyond_a_limit_fails_as_a_whole(
     assert all(limit in each.reason for each in last.reports)
     assert not router.statistics().questions
     router.validate()
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed"),
+    [(AggregateKind.COUNT, 2**63 - 1), (AggregateKind.SUM, (0, 2**63 - 1, 0, 0, 0, b"", b""))],
+)
+def test_an_impossible_count_fails_its_query_alone(kind: AggregateKind, packed: object) -> None:
+    """A server could not encode its answer, and would hold the query for ever."""
+    combination = Combination((Aggregate(kind, "room"),))
+    router = router_with_sources((ANN, "a"), (EVE, "e"), links="")
+    effects_of(router, BOB, ask(WARM, combination=combination, window=0))
+    partial = msgspec.msgpack.encode([(ABSENT_KEY, [packed])])
+    effects: list[Effect] = []
+    for client, name in ((ANN, "a"), (EVE, "e")):
+        said = answer(reports=(report(name, ANSWERED, 1),), partial=partial, is_last=True)
+        effects += effects_of(router, client, said)
+    (last,) = [each.message for each in effects if isinstance(each, NotifyClient)]
+    assert isinstance(last, Answer)
+    assert [(each.name, each.state) for each in last.reports] == [("a", FAILED), ("e", FAILED)]
+    assert all("COUNT_MAX" in each.reason for each in last.reports)
+    assert not router.statistics().questions
 
 
 def test_an_impossible_combination_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Self
 
 import msgspec
 
-from contrada.errors import EncodingError, MissingRequirementError
+from contrada.errors import EncodingError, LimitError, MissingRequirementError
 from contrada.model import Notification, to_msgpack
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains import values
@@ -29,6 +29,9 @@ TOTAL_BYTES_MAX: Final = 272
 SKETCH_HASHES_LOG2: Final = 12
 """The logarithm of the distinct values that are counted exactly: 4,096. Beyond it: their number is
 estimated, with a standard error of 1.6 %."""
+
+COUNT_MAX: Final = 2**63 - 1
+"""Items that a partial result counts. Beyond it: LimitError, and the query fails."""
 
 _SCALE: Final = 1074
 """Every finite double is a whole multiple of 2^-1074."""
@@ -47,7 +50,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def combine(self, other: Self) -> int:
-        """Takes the contents of another. Returns its growth in bytes."""
+        """Takes the contents of another. Returns its growth in bytes. Raises LimitError."""
 
     @abstractmethod
     def packed(self) -> Any:
@@ -70,7 +73,7 @@ class Accumulator(ABC):
         return None
 
 
-_Natural = Annotated[int, msgspec.Meta(ge=0, le=values.INT_MAX)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 _PackedKey = tuple[_Natural, bool | int | float | bytes]
 
 
@@ -88,7 +91,7 @@ class Counted(Accumulator):
         return 0
 
     def combine(self, other: Self) -> int:
-        self._count += other._count
+        self._count = _add_counts(self._count, other._count)
         return 0
 
     def packed(self) -> int:
@@ -149,7 +152,7 @@ class Total(Accumulator):
 
     def combine(self, other: Self) -> int:
         for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, _add_counts(getattr(self, name), getattr(other, name)))
         self._sums = [a + b for a, b in zip(self._sums, other._sums, strict=True)]
         return 0
 
@@ -371,6 +374,13 @@ def read_key(packed: tuple[int, Any]) -> Key:
     return tag, at
 
 
+def _add_counts(one: int, other: int) -> int:
+    """Returns the sum. Raises LimitError: a hostile source may claim any count."""
+    if one + other > COUNT_MAX:
+        raise LimitError("COUNT_MAX", COUNT_MAX, one + other)
+    return one + other
+
+
 def _bytes_of(number: int) -> bytes:
     return number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
 
@@ -413,11 +423,11 @@ def _sketch_from(data: bytes) -> Any:
     try:
         sketch = _datasketches().compact_theta_sketch.deserialize(data)
         is_same = sketch.serialize() == data
-    except (RuntimeError, ValueError, MemoryError) as error:
+    except (IndexError, RuntimeError, ValueError) as error:
         raise EncodingError("a partial result", f"no sketch: {error}") from None
-    hashes = np.frombuffer(data, "<u8", offset=8 * longs)
-    in_order = bool((hashes[1:] > hashes[:-1]).all())
-    in_range = not len(hashes) or 0 < hashes[0] <= hashes[-1] < sketch.theta64
-    if not (is_same and in_order and in_range):
+    # The estimate is divided by the last one, the threshold of the hashes.
+    line = bytes(8) + data[8 * longs :] + sketch.theta64.to_bytes(8, "little")
+    ascending = np.frombuffer(line, "<u8")
+    if not is_same or (ascending[1:] <= ascending[:-1]).any():
         raise EncodingError("a partial result", "a sketch with hashes out of order")
     return sketch
