@@ -264,6 +264,7 @@ def test_hostile_bytes(items: list[Notification], junk: bytes, at: int) -> None:
         [((4, 1), [])],
         [((4, 1), ["1"])],
         [((9, 1), [1])],
+        [((4, 1), [msgspec.Raw(b"\x91" * 100_000 + b"\xc0")])],
     ],
 )
 def test_groups_from_elsewhere(groups: Any) -> None:

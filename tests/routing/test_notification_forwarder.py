@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,6 +120,19 @@ def test_excessive_work_leaves_no_trace() -> None:
     assert reasons == [Reason.NOT_ADVERTISED]
     assert received_by(effects) == {(PARTIES[0], "0"): [*"01234567"]}
     assert router.expired == 1
+
+
+def test_each_advertisement_of_a_publisher_is_charged_alike() -> None:
+    """A publisher with many advertisements could publish nothing, or large batches for nothing."""
+    router = Router(Strategy.ADVERTISEMENTS)
+    for number in range(50):
+        offer = Advertise(str(number), Filter({"a": number}))
+        router.handle(Received(PUBLISHER, offer), 0)
+    batch = Publish((Notification({"a": 49}),) * 10)
+    with pytest.raises(LimitError), Work("BATCH_WORK_MAX", 1_900):
+        router.handle(Received(PUBLISHER, batch), 0)
+    with Work("BATCH_WORK_MAX", 2_500):
+        assert router.handle(Received(PUBLISHER, batch), 0) == []
 
 
 def test_times_that_are_not_believed_are_counted_one_by_one() -> None:
