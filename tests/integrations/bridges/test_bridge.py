@@ -14,7 +14,13 @@ from typing import Any, TypeVar
 import pytest
 
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, InvalidValueError, PeerLostError, ServiceError
+from contrada.errors import (
+    ConnectionFailedError,
+    InvalidValueError,
+    PeerLostError,
+    ServiceError,
+    StoreError,
+)
 from contrada.integrations.bridges.bridge import Bridge
 from contrada.integrations.bridges.bridge_peer import AddressForm, BridgeLimits, PeerSettings
 from contrada.integrations.bridges.record_translation import (
@@ -342,6 +348,50 @@ async def test_a_refused_notification_is_returned_after_a_lost_connection() -> N
         with pytest.raises(PeerLostError):
             await bridge._relay_out(events)
     assert events.calls == [(7,), (7,)]
+
+
+class WithoutRoom:
+    """A durable subscription of a broker whose disk is full at the first call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    async def acknowledge(self, position: int) -> None:
+        """Raises StoreError for the first one."""
+        self._call("acknowledge", position)
+
+    async def nack(self, position: int) -> None:
+        """Raises StoreError for the first one."""
+        self._call("nack", position)
+
+    def _call(self, kind: str, position: int) -> None:
+        self.calls.append((kind, position))
+        if len(self.calls) == 1:
+            raise StoreError("no room is left")
+
+
+@pytest.mark.parametrize(("dead_letters", "call"), [("", "acknowledge"), (DEAD, "nack")])
+@on_loop
+async def test_a_bridge_outlives_a_full_disk_of_its_broker(dead_letters: str, call: str) -> None:
+    """It would end by an acknowledgement, though it waits where it publishes."""
+    unused: Any = None
+    events: Any = WithoutRoom()
+    form = AddressForm(("x", "xs"), (1, 2))
+    peer: Any = SimpleNamespace(
+        settings=PeerSettings(form.parse("x://a"), "b"), template=TextTemplate
+    )
+    translation = RecordTranslation("x", "x", TextTemplate("{where}"))  # It refuses each.
+    bridge = Bridge(unused, peer, translation, dead_letters=dead_letters)
+    relaying = asyncio.create_task(bridge._relay_out(events))
+
+    async def relay(position: int) -> None:
+        bridge._unsent.put_nowait(DurableRecord(Notification({"n": 1}), position, 0, 1))
+        await until(lambda: relaying.done() or len(events.calls) == position)
+
+    await relay(1)
+    await relay(2)
+    assert events.calls == [(call, 1), (call, 2)]
+    relaying.cancel()
 
 
 @ALL

@@ -36,7 +36,7 @@ def test_a_copy_is_taken_while_it_is_in_use_and_restored(
     assert shown.place == str(tmp_path / "a.copy")
     with pytest.raises(StoreError, match="not written over"):
         back_up(place.name, tmp_path / "a.copy")
-    target = tmp_path / "b.db"
+    target = tmp_path / "b[1].db"
     assert restore(tmp_path / "a.copy", target).place == str(target)
     with pytest.raises(StoreError, match="not written over"):
         restore(tmp_path / "a.copy", target)

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -262,10 +263,12 @@ class Bridge:
             again = await self._send()
             # Each stays here until this side has its answer: a lost connection may end the task.
             if done := [each.position for each in self._unconfirmed if each.position not in again]:
-                await events.acknowledge(*done)
+                with suppress(errors.StoreError):  # The broker has logged it, and tries it again.
+                    await events.acknowledge(*done)
                 self._unconfirmed = [each for each in self._unconfirmed if each.position in again]
             if again:
-                await events.nack(*again)
+                with suppress(errors.StoreError):
+                    await events.nack(*again)
                 self._unconfirmed.clear()
 
     async def _take(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from glob import escape
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -106,7 +107,7 @@ def restore(file: Path, place: str | Path) -> StoreShown:
             with _tables(draft) as tables:
                 where = write_postgres(str(place), tables)
     finally:
-        for each in draft.parent.glob(f"{draft.name}*"):
+        for each in draft.parent.glob(f"{escape(draft.name)}*"):
             each.unlink(missing_ok=True)
     return replace(shown, place=where)
 
