@@ -476,3 +476,15 @@ def test_postgres_values(postgres: Any) -> None:
         list(TableSource(conninfo(), where).answer(SourceQuery("d any")))
     with pytest.raises(ContradaError):
         list(TableSource(conninfo(), "odd").answer(SourceQuery("d any")))
+
+
+@needs_postgres
+def test_a_database_that_is_gone_is_noticed() -> None:
+    """Each query would hold one of the threads of all sources, for hours."""
+    from contrada.integrations.sources.postgres_tables import PostgresTables
+
+    for url, idle_s in ((conninfo(), "10"), (f"{conninfo()}?keepalives_idle=77", "77")):
+        with closing(PostgresTables.of_url(url).connection) as db:
+            found = db.info.get_parameters()
+        assert found["keepalives_idle"] == idle_s
+        assert found["tcp_user_timeout"] == "30000"

@@ -38,6 +38,7 @@ from contrada.model.domains.values import key_of
 from contrada.routing.router_messages import SourceState
 from contrada.service import Service, Subscription
 from contrada.service.async_resource import AsyncResource
+from contrada.service.group_committer import RETRY_S
 from contrada.service.loop_guards import off_loop, stop_tasks
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.stores.store_location import check_store, open_sound
@@ -56,8 +57,8 @@ class NamingStatistics:
     """Counts of a naming service.
 
     It holds `records` of `kinds` of documents. Of the `heard` records, `conflicts` contradicted
-    others, `refused` found no room, `invalid` were no records, `unwritten` failed to be written at
-    first. `told` were published for others that lacked them; `asked` counts queries.
+    others, `refused` found no room, `invalid` were no records; `unwritten` writes have failed, and
+    were tried again. `told` were published for others that lacked them; `asked` counts queries.
     """
 
     records: int
@@ -232,14 +233,21 @@ class NamingService(AsyncResource):
     async def _write(self) -> None:
         """Writes received records to disk, all that arrived during the last write together."""
         assert self._store is not None
+        told = ""
         while True:
             await self._unwritten.wait()
             self._unwritten.clear()
             try:
                 await off_loop(self._store.seal())
-            except StoreError as error:  # The next records are written with these.
+                told = ""
+            except StoreError as error:  # Records that arrive meanwhile are written with these.
                 self._counts["unwritten"] += 1
-                _LOG.error("naming records cannot be written down: %(reason)s", {"reason": error})
+                if str(error) != told:
+                    told = str(error)
+                    fields = {"reason": error}
+                    _LOG.error("naming records cannot be written down yet: %(reason)s", fields)
+                await asyncio.sleep(RETRY_S)
+                self._unwritten.set()
 
     async def _answer(self, question: SourceQuery) -> AsyncIterator[Notification]:
         """Yields records that may match; the service filters them."""

@@ -16,6 +16,7 @@ from contrada.model import ValueSet
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, of_keys
 from contrada.model.domains.values import NAN
 from contrada.service.query.source import DESCRIBED_VALUES_MAX, within
+from contrada.service.stores.postgres_store import conninfo_of
 
 _TEXTS: Final = frozenset(("text", "varchar"))
 _RANGED: Final = _TEXTS | {
@@ -26,7 +27,6 @@ _RANGED: Final = _TEXTS | {
 
 _COUNTED: Final = _RANGED | {"bool", "bpchar", "uuid"}
 _OBJECTS: Final = frozenset(("json", "jsonb"))
-_CONNECT_WAIT_S: Final = 5
 
 _CATALOG: Final = """
 SELECT a.attname::text, t.typname::text FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -47,8 +47,8 @@ class PostgresTables:
 
     @classmethod
     def of_url(cls, url: str) -> "PostgresTables":
-        """Opens a database by its libpq URL."""
-        return cls(psycopg.connect(url, connect_timeout=_CONNECT_WAIT_S, client_encoding="utf8"))
+        """Opens a database by its libpq URL. One that is gone holds its thread for a time only."""
+        return cls(psycopg.connect(conninfo_of(url)))
 
     def columns(self, table: Sequence[str]) -> list[pushdown.SqlColumn]:
         """See `Database`. The order of texts in other encodings than UTF-8 is unknown."""

@@ -513,10 +513,17 @@ def url_parts(url: str) -> tuple[str, str, str]:
         raise StoreError(f"{place}: expected a schema of 1 to {SCHEMA_BYTES_MAX} bytes")
     rest = "&".join(name + sign + value for name, sign, value in said if name != "schema")
     try:
-        found = conninfo_to_dict(f"{begin}?{rest}")
+        return conninfo_of(f"{begin}?{rest}"), schema, place
     except psycopg.Error as error:
         reason = str(error).strip()
         for secret in filter(None, (url, begin, password)):
             reason = reason.replace(secret, "…")
         raise StoreError(f"{place}: {reason}") from None
-    return make_conninfo(**{**_SAID, **found}), schema, place  # type: ignore[arg-type]
+
+
+def conninfo_of(url: str) -> str:
+    """Returns the properties of a connection, with our time-outs unless the URL has its own.
+
+    Raises psycopg.Error for an invalid URL.
+    """
+    return make_conninfo(**{**_SAID, **conninfo_to_dict(url)})  # type: ignore[arg-type]
