@@ -1,5 +1,6 @@
 """Documents that are sent and received over services."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -166,6 +167,46 @@ async def test_a_callback() -> None:
             assert again.statistics().failed == 1
         assert told == [1, 2, 3]
         assert len(failed) == 1
+
+
+@on_loop
+async def test_an_error_of_on_error_ends_no_receiver() -> None:
+    """A plain handler would end the receiver, and an asynchronous one would not."""
+    told: list[object] = []
+
+    def note(found: Notification) -> None:
+        told.append(found["n"])
+        raise InvalidValueError(1, "no")
+
+    def fail(error: Exception, _: Notification) -> None:
+        if len(told) == 3:
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+        raise error
+
+    async with EmbeddedService() as service, Receiver(service, "n > 0") as events:
+        await Sender(service).send(Notification({"n": number}) for number in range(4))
+        with pytest.raises(asyncio.CancelledError):
+            await events.handle(note, on_error=fail)
+        assert told == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_next", [False, True])
+@on_loop
+async def test_a_cancelled_reader_loses_nothing(*, is_next: bool) -> None:
+    """A time-out while a naming service is asked would lose the notification."""
+    (record,) = made()
+    assert isinstance(record, Record)
+    limits = FeedLimits(names_settle_s=0.01, names_query_again_s=0.01)
+    async with EmbeddedService() as service:
+        names = Names(service, limits=limits)
+        async with Receiver(service, "everything", names=names) as events:
+            await service.publish(record.notification)
+            reading = asyncio.ensure_future(events.next(5) if is_next else anext(events))
+            await until(lambda: names.asked > 0)
+            reading.cancel()
+            await asyncio.wait([reading])
+            async with NamingService(service):
+                assert TITLE in (await events.next(5) if is_next else await anext(events))
 
 
 @on_loop

@@ -6,6 +6,7 @@ values again.
 Source: Erenkrantz 2001 §4.1.4 (the receiver: a filter, a callback), §6.5 (knowledgeable clients).
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from contrada.integrations.feeds.wild_subscription import FollowedSubject, WildS
 from contrada.model import Filter, FilterSet, Notification
 from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
 from contrada.service.async_resource import AsyncResource
-from contrada.service.callbacks import called, handle_all
+from contrada.service.callbacks import handle_all, tell_error
 
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 
@@ -55,6 +56,8 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
         """
         self._names = names
         self._translated = self._untranslated = self._failed = 0
+        self._again: list[Notification] = []
+        """Those that a cancelled reader did not get."""
         self._subscription: WildSubscription | Subscription[Notification]
         if patterns is None:
             plain: Any = asked
@@ -81,6 +84,7 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
 
     async def unsubscribe(self) -> None:
         """Unsubscribes. Nothing is delivered afterwards."""
+        self._again.clear()
         await self._subscription.unsubscribe()
 
     def statistics(self) -> ReceiverStatistics:
@@ -90,11 +94,15 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
 
     async def __anext__(self) -> Notification:
         """Returns the next notification; ends when unsubscribed or when the service is closed."""
-        return await self._read(await anext(self._subscription))
+        return await self._read(
+            self._again.pop() if self._again else await anext(self._subscription)
+        )
 
     async def next(self, timeout_s: float | None = None) -> Notification:
         """Returns the next notification, within so many seconds; see `Subscription.next`."""
-        return await self._read(await self._subscription.next(timeout_s))
+        if not self._again:
+            self._again.append(await self._subscription.next(timeout_s))
+        return await self._read(self._again.pop())
 
     async def handle(
         self,
@@ -112,7 +120,7 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
             self._failed += 1
             _LOG.warning("the handler of a receiver raised: %(reason)r", {"reason": error})
             if on_error is not None:
-                await called(on_error, error, item)
+                await tell_error(on_error, error, item, self.filters)
 
         await handle_all(self, function, concurrency, failed)
 
@@ -133,6 +141,9 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
                 generated = {name for name in found if "~" in name}
             records = await self._names.originals(kind, generated)
             read = translated(found, records)
+        except asyncio.CancelledError:
+            self._again.append(found)
+            raise
         except ContradaError as error:
             _LOG.info("names are not translated: %(reason)s", {"reason": error})
             self._untranslated += 1
