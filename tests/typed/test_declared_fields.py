@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field, make_dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field, make_dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
 import attrs
@@ -141,6 +141,19 @@ def test_fields_that_the_constructor_does_not_take_are_restored(sent: Obvent) ->
     """The class would be refused, or the constructor's value replace the published one."""
     got = type(sent).from_notification(sent.to_notification())
     assert got == sent
+
+
+def test_fields_by_keyword_alone_are_fields() -> None:
+    """The mark of a dataclass before them would be refused as a field of its own."""
+
+    @dataclass
+    class Keyword(Obvent, name="declared.Keyword"):
+        first: int
+        _: KW_ONLY
+        second: int = 2
+
+    sent = Keyword(1, second=3)
+    assert Keyword.from_notification(sent.to_notification()) == sent
 
 
 def test_a_field_that_the_constructor_does_not_take_may_be_absent() -> None:

@@ -237,6 +237,7 @@ def own_fields(
         for name in own
         if not isinstance(hints[name], dataclasses.InitVar)
         and typing.ClassVar not in (hints[name], typing.get_origin(hints[name]))
+        and hints[name] is not dataclasses.KW_ONLY
     )
     reader.check_narrowing(fields)
     return fields

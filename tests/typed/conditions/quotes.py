@@ -85,4 +85,26 @@ class Stranger:
         return self.price
 
 
+@dataclass
+class Cheaper:
+    """No Bid, but with its fields, and with another method of that name."""
+
+    company: str
+    price: float
+
+    def get_price(self) -> float:
+        return 0.0
+
+
+@dataclass
+class Dearer:
+    """No Place, but with its fields."""
+
+    name: str
+    fee: float = 0.5
+
+    def fee_of(self, amount: float) -> float:
+        return 10.0
+
+
 BID = Bid("Telco Mobiles", 80.0, 10)

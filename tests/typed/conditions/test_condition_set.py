@@ -33,7 +33,16 @@ from contrada.typed.conditions import (
 from contrada.typed.conditions.condition_set import FormName
 from contrada.typed.conditions.conditions import AndCondition, CombinedCondition, Comparison
 from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
-from tests.typed.conditions.quotes import BID, Bid, Place, Side, Stranger, UrgentBid
+from tests.typed.conditions.quotes import (
+    BID,
+    Bid,
+    Cheaper,
+    Dearer,
+    Place,
+    Side,
+    Stranger,
+    UrgentBid,
+)
 
 FORMS: tuple[FormName | None, ...] = ("tree", "static", "indexed", None)
 
@@ -293,6 +302,23 @@ def test_what_raised_has_no_fields() -> None:
             matcher.add(name, ~Equals(Invoke("lost").access(name), 3.0))
         matcher.settle()
         assert matcher.matching(BID) == [], form
+
+
+def test_objects_of_other_classes() -> None:
+    """An index would answer for the methods and the ancestors of the declared class."""
+    several = {
+        "is": IsInstance(Bid) & Less("price", 90.0),
+        "method": Less(Invoke("get_price"), 50.0),
+        "nested": Greater(Access("place").invoke("fee_of", (1.0,)), 9.0),
+    }
+    for form in FORMS:
+        matcher: ConditionSet[str] = ConditionSet(Bid, form=form)
+        for key, condition in several.items():
+            matcher.add(key, condition)
+        matcher.settle()
+        assert matcher.matching(Cheaper("x", 80.0)) == ["method"], form
+        odd: Any = Dearer("x")
+        assert matcher.matching(Bid("x", 80.0, place=odd)) == ["is", "nested"], form
 
 
 def test_values_of_undeclared_types() -> None:

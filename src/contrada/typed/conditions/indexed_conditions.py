@@ -134,7 +134,7 @@ def attribute_reader(shape: Shape, names: Mapping[str, Any]) -> Callable[[Any], 
     """
     source = _ReaderSource(names)
     body = list(ast.parse("found = {}").body)
-    body += source.fields(shape, ast.Name(OBVENT, ast.Load()), "")
+    body += source.fields(shape, OBVENT, "")
     body += ast.parse("return found").body
     return cast(Callable[[Any], dict[str, Any]], compile_function("attributes", body, source.names))
 
@@ -145,9 +145,13 @@ class _ReaderSource:
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._wanted = names
         self._number = 0
-        self.names: dict[str, Any] = {}
+        self.names: dict[str, Any] = {"Unusual": UnusualError}
 
-    def fields(self, shape: Shape, of: ast.expr, prefix: str) -> Iterator[ast.stmt]:
+    def fields(self, shape: Shape, of: str, prefix: str) -> Iterator[ast.stmt]:
+        self._number += 1
+        cls = f"cls{self._number}"
+        self.names[cls] = shape.cls
+        yield from ast.parse(f"if not isinstance({of}, {cls}): raise Unusual").body
         for declared in shape.fields:
             path = prefix + declared.name
             inside = any(name.startswith(f"{path}.") for name in self._wanted)
@@ -155,7 +159,7 @@ class _ReaderSource:
                 continue
             self._number += 1
             variable = f"v{self._number}"
-            value = ast.Attribute(of, declared.name, ast.Load())
+            value = ast.Attribute(ast.Name(of, ast.Load()), declared.name, ast.Load())
             yield ast.Assign([ast.Name(variable, ast.Store())], value)
             objects = [it for it in declared.alternatives if it.kind is FieldKind.OBJECT]
             if objects:
@@ -164,10 +168,10 @@ class _ReaderSource:
                 yield from self._scalar(declared, variable, path)
 
     def _object(self, cls: type[Any], variable: str, path: str) -> Iterator[ast.stmt]:
-        inner = list(self.fields(shape_of(cls), ast.Name(variable, ast.Load()), f"{path}."))
+        inner = list(self.fields(shape_of(cls), variable, f"{path}."))
         none = ast.parse(f"found[{path!r}] = None").body
         is_none = ast.parse(f"{variable} is None", mode="eval").body
-        yield ast.If(is_none, none, inner or [ast.Pass()])
+        yield ast.If(is_none, none, inner)
 
     def _scalar(self, declared: Field, variable: str, path: str) -> Iterator[ast.stmt]:
         kinds = [each.kind for each in declared.alternatives]
