@@ -287,10 +287,8 @@ class QueryRouter:
             return
         if report.state is SourceState.ASKED:
             branch.sources[report.name] += 1
-        elif known > 1:
+        elif known:
             branch.sources[report.name] -= 1
-        else:
-            del branch.sources[report.name]
         question.pending.append((origin, report))
 
     def more(self, origin: Origin, message: More) -> list[Effect]:
