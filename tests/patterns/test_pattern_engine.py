@@ -6,7 +6,9 @@ import pytest
 
 from contrada.errors import InvalidFilterError, UnknownOperatorError
 from contrada.model import Filter, Notification, Pattern
-from contrada.model.algebra.sets import extension
+from contrada.model.algebra.value_set import ValueSet
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
 from contrada.patterns import pattern_engine as module
 from contrada.patterns.pattern_engine import PatternEngine, SharedFilters, check_pattern
 from contrada.patterns.runs import PatternLimits, RunBudget
@@ -159,7 +161,8 @@ def test_a_pattern_that_is_removed_leaves_no_work() -> None:
 def test_only_patterns_without_unknown_operators_are_taken() -> None:
     """An unknown operator would be assembled, and never match."""
     check_pattern(AB)
+    strange = ValueSet((), Literal(Atom("nobody's", b"x"), positive=True))
     with pytest.raises(InvalidFilterError):
         check_pattern(A)  # type: ignore[arg-type]
     with pytest.raises(UnknownOperatorError):
-        check_pattern(Pattern([A, Filter({"a": extension("unheard-of", "x")})]))
+        check_pattern(Pattern([A, Filter.of_sets({"a": strange})]))

@@ -7,7 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from contrada.model import Advertisement, Envelope, Filter, Notification, Pattern
+from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains.values import TIME_MIN_US
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.language import Literal
 from contrada.patterns import Match
 from contrada.patterns.pattern_assembly import GATHERED_FULL, Piece
 from contrada.patterns.pattern_engine import LATE
@@ -225,6 +228,18 @@ def test_a_looping_delegation_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     network.publish(2, "a b")
     assert network.found() == ["a1 b2"]
     assert not network.refused, "who handed back at once is not told of an end"
+
+
+def test_a_pattern_with_an_unknown_operator_is_assembled_elsewhere() -> None:
+    """A neighbour's pattern would end the link, or wait for ever; a client's be an error here."""
+    strange = ValueSet((), Literal(Atom("nobody's", b"x"), positive=True))
+    message = SubscribePattern("1", Pattern([Filter.of_sets({"a": strange})] * 2))
+    router = Router()
+    router.handle(LinkUp(N, Role.PEER), 0)
+    assert router.handle(Received(N, message), 0) == [Send(N, HandBack("1"))]
+    event = Received(Client("c"), message)
+    assert router.handle(event, 0) == [Refused(event, Reason.UNKNOWN_OPERATOR)]
+    assert not router.knows(Client("c"))
 
 
 def test_a_restored_link_serves_again() -> None:

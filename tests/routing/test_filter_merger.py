@@ -386,6 +386,15 @@ def test_operators_on_text_count_for_more() -> None:
     assert len(neighbours.sent()) == 2
 
 
+@pytest.mark.parametrize(("count", "sent"), [(16, 1), (17, 2)])
+def test_texts_beside_operators_count_singly(count: int, sent: int) -> None:
+    """Merged filters would be larger than their limit, or stay apart for nothing."""
+    neighbours = MergedNeighbours()
+    texts = ", ".join(f"'{number}'" for number in range(count))
+    neighbours.want(filters(*(f"a (suffix '{end}' | in ({texts}))" for end in ".,")))
+    assert len(neighbours.sent()) == sent
+
+
 def test_unknown_operators_are_not_merged() -> None:
     """An unknown operator would exclude known ones from covering."""
     neighbours = MergedNeighbours()

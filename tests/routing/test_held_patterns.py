@@ -149,6 +149,16 @@ def test_a_delegate_gathers_then_reports() -> None:
     assert (len(report.matches), report.watermark_us, report.waits_us) == (1, 50, None)
 
 
+def test_the_notification_of_a_requester_counts_for_others() -> None:
+    """It would be missed by all patterns that are behind one of the requester."""
+    it = assembler(is_known=True)
+    it.subscribe(N, "it", AB)
+    it.subscribe(C, "it", AB)
+    push(it, "a", 20, N)
+    push(it, "b", 30, N)
+    assert matches_of(it.learn(60)) == ["a20 b30"]
+
+
 def test_a_pattern_is_handed_back_once() -> None:
     """A neighbour would receive it repeatedly, or before its hand-over."""
     it = assembler(is_known=True)
