@@ -394,6 +394,50 @@ async def test_a_bridge_outlives_a_full_disk_of_its_broker(dead_letters: str, ca
     relaying.cancel()
 
 
+class Slow:
+    """A peer that takes three records in its time, and then the connection is lost."""
+
+    has_fields = False
+    settings = PeerSettings(AddressForm(("x", "xs"), (1, 2)).parse("x://a"), "b")
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    async def send(self, records: Sequence[PeerRecord]) -> Sequence[None]:
+        """Takes few."""
+        self.counts.append(len(records))
+        if len(records) > 3:
+            raise PeerLostError("x", "no answer within 10 s")
+        return [None] * len(records)
+
+
+@on_loop
+async def test_a_slow_peer_gets_fewer_records_at_once() -> None:
+    """The same batch would be sent again and again: all of it in part, and nothing behind it."""
+    unused: Any = None
+    peer: Any = Slow()
+    done: list[int] = []
+
+    async def acknowledge(*positions: int) -> None:
+        done.extend(sorted(positions))
+
+    events: Any = SimpleNamespace(acknowledge=acknowledge, nack=acknowledge)
+    bridge = Bridge(unused, peer, RecordTranslation("x", "x", TextTemplate("out")))
+    for position in range(1, 11):
+        bridge._unsent.put_nowait(DurableRecord(Notification({"n": 1}), position, 0, 1))
+
+    async def relay() -> None:
+        relaying = asyncio.create_task(bridge._relay_out(events))
+        await until(lambda: relaying.done() or len(done) == 10)
+        relaying.cancel()
+        await asyncio.wait([relaying])
+
+    for _ in range(4):  # Connections.
+        await relay()
+    assert done == [*range(1, 11)]
+    assert peer.counts == [10, 5, 2, 3, 4, 2, 3]
+
+
 @ALL
 @on_loop
 async def test_refused_notifications_become_dead_letters(

@@ -14,7 +14,7 @@ the records behind it. No record returns to the side of its origin (see `record_
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -82,6 +82,7 @@ class Bridge:
             self._limits.bridge_batch_max
         )
         self._unconfirmed: list[DurableRecord[Notification]] = []
+        self._sent_max = self._limits.bridge_batch_max
         self.counts: Counter[str] = Counter()
 
     @property
@@ -260,16 +261,23 @@ class Bridge:
         while True:
             if not self._unconfirmed:
                 await self._take()
-            again = await self._send()
-            # Each stays here until this side has its answer: a lost connection may end the task.
-            if done := [each.position for each in self._unconfirmed if each.position not in again]:
-                with suppress(errors.StoreError):  # The broker has logged it, and tries it again.
-                    await events.acknowledge(*done)
-                self._unconfirmed = [each for each in self._unconfirmed if each.position in again]
+            some = self._unconfirmed[: self._sent_max]
+            # After a lost connection half as many: a slow one may take no more in its time.
+            before, self._sent_max = self._sent_max, max(len(some) // 2, 1)
+            again = await self._send(some)
+            self._sent_max = min(before + 1, self._limits.bridge_batch_max)
+            if done := {each.position for each in some} - again:
+                await self._settle(events.acknowledge(*done), done)
             if again:
-                with suppress(errors.StoreError):
-                    await events.nack(*again)
-                self._unconfirmed.clear()
+                await self._settle(events.nack(*again), again)
+
+    async def _settle(self, work: Awaitable[None], positions: set[int]) -> None:
+        """Waits until this side has the answers to notifications, and then forgets these: before, a
+        lost connection may end the task.
+        """
+        with suppress(errors.StoreError):  # The broker logs it, and tries it again.
+            await work
+        self._unconfirmed = [each for each in self._unconfirmed if each.position not in positions]
 
     async def _take(self) -> None:
         """Takes a batch of read notifications, at least one."""
@@ -280,11 +288,11 @@ class Bridge:
             self._unconfirmed.append(self._unsent.get_nowait())
             size += len(self._unconfirmed[-1].item.body)
 
-    async def _send(self) -> set[int]:
-        """Sends the unconfirmed notifications; returns the positions of those to send again."""
+    async def _send(self, some: list[DurableRecord[Notification]]) -> set[int]:
+        """Sends notifications; returns the positions of those to send again."""
         refusals: dict[int, errors.ContradaError] = {}
         sent: list[tuple[int, PeerRecord]] = []
-        for each in self._unconfirmed:
+        for each in some:
             try:
                 sent.append((each.position, self._translation.record_of(each.item)))
             except errors.ContradaError as error:
