@@ -26,7 +26,7 @@ from tests.integrations.bridges.test_bridge import running, some
 BOTH = pytest.mark.parametrize("kind", [needs(Nats), needs(JetStream)])
 
 
-@pytest.mark.parametrize("subject", ["", "a b", "a.*", "a.>", ".a", "a..b", "a\n", "a\u200b"])
+@pytest.mark.parametrize("subject", ["", "a b", "a.*", "a.>", ".a", "a..b", "a\n"])
 def test_malformed_subjects_are_refused(subject: str) -> None:
     """The server would end the connection, or publish to a subject that nobody meant."""
     with pytest.raises(InvalidValueError, match="no subject"):
@@ -67,6 +67,7 @@ async def test_refused_messages_do_not_block_others(kind: type[Nats], tmp_path: 
                 PeerRecord(topic=OUT, payload=b"x" * 199_983, headers=(("a", "b"),)),
                 PeerRecord(topic=OUT, payload=b"x" * 199_982, headers=(("a", "b"),)),
                 PeerRecord(topic=OUT, payload=b"x", facts={"reply": "a b"}),
+                PeerRecord(topic="Forbidden.\u200b", payload=b"x"),
             ]
         )
         large = "takes 200000 bytes"
@@ -74,6 +75,7 @@ async def test_refused_messages_do_not_block_others(kind: type[Nats], tmp_path: 
         if kind is Nats:
             reasons[3] = ""  # A subject without a subscriber is no fault.
         reasons.append("no subject" if kind is Nats else "")  # A stream takes no replies.
+        reasons.append("permits no publication")
         for answer, reason in zip(answers, reasons, strict=True):
             assert (answer is None) == (not reason)
             assert reason in str(answer)

@@ -58,7 +58,7 @@ _ID_HEADER: Final = "Nats-Msg-Id"
 _TYPE_HEADER: Final = "Content-Type"
 _OWN_HEADERS: Final = (_ID_HEADER, _TYPE_HEADER)
 _POLL_S: Final = 5.0
-_BAD_SUBJECT: Final = re.compile(r"[\s*>]")
+_BAD_SUBJECT: Final = re.compile(r"[\s*>\x00-\x1f\x7f]")
 _BAD_HEADER: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_BYTES: Final = len(b"NATS/1.0\r\n\r\n")
@@ -178,8 +178,10 @@ class NatsPeer(BridgePeer):
         except nats_errors.Error as error:
             raise self._loss(error) from None
         denied = {found[1] for each in self._errors if (found := _DENIED.search(each))}
+        topics = [_quoted(each.topic) for each in records]
+        is_unclear = not denied.issubset(topics)  # The server writes some characters as numbers.
         for place, record in enumerate(records):
-            if _quoted(record.topic) in denied:
+            if topics[place] in denied or (is_unclear and not record.topic.isprintable()):
                 reason = f"the server permits no publication to the subject {record.topic!r}"
                 refusals[place] = NoPlaceError(reason)
         return refusals
@@ -374,8 +376,7 @@ def _quoted(subject: str) -> str:
 
 def check_subject(subject: str) -> None:
     """Checks the subject of a publication. Raises InvalidValueError."""
-    is_bad = _BAD_SUBJECT.search(subject) or "" in subject.split(".")
-    if is_bad or not subject.isprintable():  # The server would write others in another way.
+    if not subject or _BAD_SUBJECT.search(subject) or "" in subject.split("."):
         raise InvalidValueError(subject, "no subject: expected tokens and dots, no *, > and space")
 
 
