@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 import contrada as ct
-from contrada.errors import ServiceError
+from contrada.errors import ServiceError, StoreFullError
 from contrada.gossip.udp.group_bridge import TO_GROUP, TO_SERVICE, GroupBridge
 from contrada.net.broker.broker import Broker
 from tests.asynchronous import on_loop, until
@@ -57,6 +57,31 @@ async def test_a_bridge_without_a_way_is_refused() -> None:
     async with ct.connect() as service, group_of([(0, 0)]) as (one,):
         with pytest.raises(ServiceError, match="needs to_group or to_service"):
             GroupBridge(service, one)
+
+
+@on_loop
+async def test_a_bridge_survives_a_full_store() -> None:
+    """One reliable event of a participant would end it for all others."""
+    async with ct.connect() as service, group_of([(0, 0)]) as (one,):
+
+        async def publish(event: ct.Notification) -> ct.Envelope:
+            if event["a"] == 1:
+                raise StoreFullError("the disk is full")
+            return event.envelope
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(service, "publish", publish)
+            bridge = GroupBridge(service, one, to_service="a any")
+        opened = asyncio.Event()
+        carrying = asyncio.ensure_future(bridge.run(opened.set))
+        await opened.wait()
+        for number in (1, 2):
+            await one.publish({"a": number})
+        await until(lambda: bridge.counts[TO_SERVICE] == 1 or carrying.done())
+        assert bridge.counts == {f"{TO_SERVICE}, refused": 1, TO_SERVICE: 1}
+        carrying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await carrying
 
 
 @on_loop

@@ -12,12 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from contrada.errors import (
-    CannotPublishError,
-    ConnectionFailedError,
-    ServiceClosedError,
-    ServiceError,
-)
+from contrada.errors import ConnectionFailedError, ContradaError, ServiceClosedError, ServiceError
 from contrada.gossip.gossip_messages import event_id
 from contrada.gossip.udp.gossip_node import GossipNode
 from contrada.model import Notification
@@ -82,7 +77,7 @@ class GroupBridge:
                 await publish(event)
             except (ConnectionFailedError, ServiceClosedError):
                 raise
-            except (ServiceError, CannotPublishError) as error:
+            except ContradaError as error:
                 self.counts[f"{way}, refused"] += 1
                 facts = {"id": event.envelope.id, "way": way, "reason": error}
                 _LOG.warning("%(id)s was not sent %(way)s: %(reason)s", facts)
