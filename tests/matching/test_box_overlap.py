@@ -16,7 +16,7 @@ from contrada.model.languages.atoms import Atom
 from contrada.model.languages.language import Literal
 from contrada.routing.tables.covering_index import indexed
 from tests import strategies
-from tests.matching.engines import COMPILED, generation_of, module, new_index
+from tests.matching.engines import COMPILED, arrays_of, generation_of, module, new_index
 
 SETS = strategies.constraints | strategies.interval_sets() | strategies.value_sets(3)
 NAMES = st.sampled_from(["a", "b", "@publisher", "@time"])
@@ -77,6 +77,16 @@ def test_values_that_differ_exclude_one_another(value: Any, compiled: bool) -> N
     assert index_of(filters, compiled).may_meet(by_offer) == [7]
     assert index_of(several, compiled).may_meet(by_offer) == [7]
     assert len(index_of(offers, compiled).may_meet(by_offer)) == 20, "all may lack both"
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("ends", [(-12, -4), (-8, 3), (4, 12)])
+def test_a_range_beyond_an_end_is_in_no_box(ends: tuple[int, int], compiled: bool) -> None:
+    """A new subscription would be compared with each that it meets, or miss one that it covers."""
+    filters = [ct.Filter({"a": sets.between(n, n + 1)}) for n in range(-20, 20)]
+    wider = ct.Filter({"a": sets.between(*ends)})
+    covered = [n for n, each in enumerate(filters) if ct.covers(wider, each)]
+    assert arrays_of(index_of(filters, compiled)).near(wider, inside=True) == covered
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
