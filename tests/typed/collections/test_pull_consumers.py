@@ -93,6 +93,18 @@ async def test_sets_skip_duplicates(kind: Any, cls: type[Item], wanted: list[int
 
 
 @on_loop
+async def test_a_set_tells_publishers_apart() -> None:
+    """Whoever guesses the next identity of another would keep its element from all sets."""
+    async with EmbeddedService() as service:
+        of = WeakSet(service, Item)
+        async with of.get() as consumer:
+            for number, publisher in enumerate(("one", "two", "one")):
+                made = Item(number).to_notification()
+                await service.publish(made.with_envelope(ct.Envelope(publisher=publisher, id="a")))
+            assert await numbers(consumer) == [0, 1]
+
+
+@on_loop
 async def test_a_duplicate_is_acknowledged(tmp_path: Path) -> None:
     """It would be redelivered to each consumer, and never leave the queue."""
     async with stored(tmp_path) as service:

@@ -47,9 +47,11 @@ class CollectionLimits:
 
 @dataclass(slots=True)
 class _Unacknowledged:
-    """A delivered record: the identity of its notification, and the number of unprocessed parts."""
+    """A delivered record: publisher and id of its notification, and the number of unprocessed
+    parts.
+    """
 
-    identity: str
+    identity: tuple[str, str]
     left: int
 
 
@@ -71,7 +73,7 @@ class ElementReader(DurableSubscription[T]):
     ) -> None:
         self._held = held
         self._arrived = arrived
-        self._recent: dict[str, None] = {}
+        self._recent: dict[tuple[str, str], None] = {}
         self._recent_max = recent_max
         self._auto_acknowledges = acknowledges
         self._parts: deque[DurableRecord[T]] = deque()
@@ -126,7 +128,8 @@ class ElementReader(DurableSubscription[T]):
             position, time_us, attempt, arrivals = got.position, got.time_us, got.attempt, got.item
         else:
             position, time_us, attempt, arrivals = 0, 0, 1, got
-        identity = arrivals[0].notification.envelope.id
+        envelope = arrivals[0].notification.envelope
+        identity = envelope.publisher, envelope.id
         if not self._is_new(identity):
             self._dropped[DUPLICATE] += 1
             return (position,) if position and not self._auto_acknowledges else ()
@@ -139,9 +142,9 @@ class ElementReader(DurableSubscription[T]):
             self._parts.append(DurableRecord(each.obvent, position, time_us, attempt))
         return ()
 
-    def _is_new(self, identity: str) -> bool:
+    def _is_new(self, identity: tuple[str, str]) -> bool:
         recent, most = self._recent, self._recent_max
-        if most is None or not identity:
+        if most is None or not identity[1]:
             return True
         if identity in recent:
             return False
