@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import contrada as ct
+from contrada.delivery.retention import Retention
 from contrada.errors import CannotSubscribeError, ServiceClosedError, ServiceError
 from contrada.service import Service
 from contrada.service.embedded_service import EmbeddedService
@@ -122,6 +123,38 @@ async def test_a_duplicate_is_acknowledged(tmp_path: Path) -> None:
         await of.add(Sure(4))
         async with of.remove() as consumer:
             assert (await consumer.get(5)).number == 4
+
+
+class Timed(WeakSet[Item]):
+    """Its queue gives an element to a consumer again after its time-out."""
+
+    retention = Retention(acknowledge_s=0.05)
+
+
+@on_loop
+async def test_an_element_in_process_is_not_acknowledged_as_its_own_duplicate(
+    tmp_path: Path,
+) -> None:
+    """A consumer that crashes after the time-out would lose it."""
+    async with stored(tmp_path) as service:
+        of, may_end = Timed(service, Item), asyncio.Event()
+
+        async def work(_: Item) -> None:
+            await may_end.wait()
+
+        async with of.remove(work) as handle:
+            await of.add(Item(1))
+            await until(lambda: element_reader.DUPLICATE in handle.statistics().dropped)
+            left = await waiting(service)
+            may_end.set()
+            while await waiting(service):
+                await asyncio.sleep(0)
+            assert left == 1
+
+
+async def waiting(service: Service) -> int:
+    """The unacknowledged elements of all queues."""
+    return sum(each.unread + each.handed for each in (await service.queues.states()).queues)
 
 
 @on_loop

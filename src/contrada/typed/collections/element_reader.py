@@ -132,7 +132,9 @@ class ElementReader(DurableSubscription[T]):
         identity = envelope.publisher, envelope.id
         if not self._is_new(identity):
             self._dropped[DUPLICATE] += 1
-            return (position,) if position and not self._auto_acknowledges else ()
+            # One still in process came again after its time-out: a crash must not lose it.
+            is_done = position and position not in self._open
+            return (position,) if is_done and not self._auto_acknowledges else ()
         if position:
             if self._auto_acknowledges:
                 self._open.clear()  # The subscription has acknowledged the earlier records.
