@@ -31,6 +31,3 @@ class Duplicates:
         """Whether a copy is remembered."""
         key = (sender, identity)
         return key in self._recent or key in self._earlier
-
-    def __len__(self) -> int:
-        return len(self._recent) + len(self._earlier)

@@ -67,8 +67,6 @@ class NextHopCache:
 
     def _compute(self, numbers: Sequence[int]) -> NextHops:
         """Computes next hops, by names and identities: the objects are slow to hash."""
-        if not numbers:
-            return NOBODY
         node_of = self._node_of
         next_hops: dict[int, NextHop] = {}
         clients: dict[str, tuple[Client, list[str]]] = {}
