@@ -60,6 +60,7 @@ def test_counted() -> None:
 @example([5e-324] * 3)
 @example([1e308, 1e308, -1e308])
 @example([MAX, MAX])
+@example([-MAX, -MAX])
 @example([2.0**53, 1.0, 2.0**-1074])
 def test_a_sum_is_rounded_once(numbers: list[float]) -> None:
     """A sum would not be the double nearest to the exact one."""

@@ -149,6 +149,18 @@ def test_a_delegate_gathers_then_reports() -> None:
     assert (len(report.matches), report.watermark_us, report.waits_us) == (1, 50, None)
 
 
+@pytest.mark.parametrize("is_known", [False, True], ids=["all in one buffer", "each by itself"])
+def test_a_publication_has_the_work_of_a_turn(is_known: bool) -> None:
+    """Each match would wait for the clock of the server."""
+    it = assembler(is_known=is_known)
+    it.subscribe(C, "it", AB)
+    found: list[Action] = []
+    for kind, time_us in (("a", 20), ("b", 30), ("c", 60)):
+        it.begin_turn(0)
+        found += push(it, kind, time_us)
+    assert matches_of(found) == ["a20 b30"]
+
+
 def test_the_notification_of_a_requester_counts_for_others() -> None:
     """It would be missed by all patterns that are behind one of the requester."""
     it = assembler(is_known=True)

@@ -212,6 +212,7 @@ def test_a_link_is_used_once_both_ends_have_named_it() -> None:
     assert it.is_active(NextHop(A))
     assert it.next_hops([C]) == {NextHop(A)}
     assert (len(it), it.used, it.servers) == (1, 1, 2)
+    assert it.routes() == {"a": "a"}
 
 
 def test_of_a_loop_one_link_is_left_out() -> None:
