@@ -8,6 +8,7 @@ all ways are merged.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from contrada.delivery.backlog import QueueEntry
@@ -102,11 +103,13 @@ class MergedSubscription(QueuedSubscription[Any]):
     async def _leave(self) -> None:
         for work in self._works:
             work.cancel()
-        for each in (self._own, *self._carried):
-            await each.unsubscribe()
+        async with AsyncExitStack() as left:  # All of them, also if one fails.
+            for each in (self._own, *self._carried):
+                left.push_async_callback(each.unsubscribe)
 
-    def _taken(self, size: int) -> None:
-        self._room.release()
+    def _taken(self, size: int, count: int = 1) -> None:
+        for _ in range(count):
+            self._room.release()
 
 
 def merged_subscription(

@@ -200,7 +200,7 @@ class QueuedSubscription(Subscription[T]):
         if self._reader is not None or self._residue is not None:
             return []
         batch, size = self.queue.take_batch(count_max, self.queue.held_bytes)
-        self._taken(size)
+        self._taken(size, len(batch))
         self._delivered += len(batch)
         return batch
 
@@ -238,8 +238,8 @@ class QueuedSubscription(Subscription[T]):
     async def _leave(self) -> None:
         """Withdraws it at the service."""
 
-    def _taken(self, size: int) -> None:
-        """Called when an entry of this size has left the queue."""
+    def _taken(self, size: int, count: int = 1) -> None:
+        """Called when so many entries, of this size together, have left the queue."""
 
     def _lost_before(self) -> tuple[int, int]:
         """The numbers of notifications without room, and expired, that were counted elsewhere."""

@@ -232,7 +232,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.count_dropped(reason, len(entries))
         self._taken(sum([size for _, size, _ in entries]))
 
-    def _taken(self, size: int) -> None:
+    def _taken(self, size: int, count: int = 1) -> None:
         self._read_bytes += size
         if self._read_bytes * _CREDIT_STEPS >= self.credit_bytes:
             self._service.reconnection.send(Credit(self.identity, self._read_bytes))
