@@ -134,6 +134,23 @@ def test_few_are_looked_at() -> None:
     assert front.covered(Filter("a = 30")) == front.covered(Filter("d any")) == []
 
 
+@pytest.mark.parametrize("common", ["a any", "a = 1", "@publisher = 'p'"])
+def test_few_advertisements_are_looked_at(common: str) -> None:
+    """With many advertisements of the same attributes each new one would be compared with all."""
+    front = OfferCoveringIndex()
+    offers = [Advertisement(f"{common} and b = {n} and c = {n % 7}") for n in range(60)]
+    for number, each in enumerate(offers):
+        front.add(number, each, example_of(each.sides))
+    front.validate()
+    held = dict(enumerate(offers))
+    for number, each in held.items():
+        assert covered_by(front, held, each) == [number]
+        assert len(front.covered(each)) <= 9, "its own, and those filed by c"
+    assert front.covered(Advertisement("b = 60 and d any")) == []
+    wide = Advertisement(f"{common} and b < 30 and c any")
+    assert covered_by(front, held, wide) == [*range(30)]
+
+
 def test_an_unknown_operator_covers_nothing() -> None:
     """A filter with an unknown operator would hold others back, or be held back."""
     unknown = ValueSet(EMPTY, Literal(Atom("elsewhere", b"x"), positive=True))

@@ -210,6 +210,43 @@ def test_an_advertisement_of_a_neighbour_compares_few_filters(
         assert sum(isinstance(each, Subscribe) for each in sent) in (0, 50)
 
 
+@pytest.mark.parametrize("role", [Role.PEER, Role.CHILD, Role.PARENT])
+def test_a_change_of_links_compares_no_known_advertisements(
+    role: Role, compared: list[Product]
+) -> None:
+    """A link that is lost again and again would hold a server with many of both."""
+    router = router_with(*PEERS[:2], strategy=Strategy.ADVERTISEMENTS)
+    for number in range(40):
+        # An index knows two values only as any.
+        offer = Advertisement({"a": [number, f"{number}"]})
+        effects_of(router, (L, M)[number % 2], Advertise(str(number), offer))
+        filters = Filter({"a": [number, f"{number % 2}"]})
+        effects_of(router, (ANN, L)[number % 3 == 0], Subscribe(str(number), filters))
+    events: list[Event] = [LinkUp(N, role), LinkDown(N)]
+    for event in 2 * events:
+        compared.clear()
+        router.handle(event, 0)
+        assert len(compared) // 2 <= (50 if role is Role.PARENT else 0), "all with the parent's"
+        router.validate()
+
+
+def test_a_subscription_of_a_neighbour_compares_few_advertisements(
+    monkeypatch: pytest.MonkeyPatch, compared: list[Product]
+) -> None:
+    """A neighbour's subscription to many filters would hold a server with many advertisements."""
+    router = router_with(*PEERS, strategy=Strategy.ADVERTISEMENTS)
+    for number in range(100):
+        effects_of(router, L, Advertise(str(number), Advertisement({"a": [-number, f"{number}"]})))
+    monkeypatch.setattr(interest_forwarder, "REROUTING_WORK_MAX", 500)
+    filters = FilterSet(Filter({"a": [number, f"x{number}"]}) for number in range(1, 51))
+    compared.clear()
+    effects = router.handle(Received(M, Subscribe("s", filters)), 0)
+    assert len(compared) // 2 <= 250
+    sent = [each.message for each in effects if isinstance(each, Send)]
+    assert 40 < sum(isinstance(each, Subscribe) for each in sent) < 50, "all but the compared"
+    router.validate()
+
+
 def test_a_comparison_that_a_budget_ends_is_no_broken_invariant() -> None:
     """A test would blame the router for a filter that is forwarded as if it met an offer."""
     for steps in (int(20 * 1.15**power) for power in range(40)):  # Up to 4,600.

@@ -20,13 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from contrada.errors import UnsatisfiableFilterError
 from contrada.model import Filter, Product, Selection
 from contrada.model.algebra.product import product_meets
 from contrada.model.languages.decision import safe_answers
-from contrada.model.languages.work_budget import Exhausted, Work, budget, spend
+from contrada.model.languages.work_budget import Exhausted, Work, spend
 from contrada.routing import router_messages as messages
 from contrada.routing.links.topology import Topology
 from contrada.routing.router_limits import RouterLimits
@@ -52,8 +53,8 @@ from contrada.routing.tables.poset import ForwardingChange, Node, Poset, entry_w
 EVERYTHING: Final = Filter({})
 
 REROUTING_WORK_MAX: Final = 100_000
-"""Steps of work to compare filters with the advertisements of neighbours, when one of these appears
-or disappears. Beyond it: the next filters are forwarded as if they met one."""
+"""Steps of work of an event to compare filters with the advertisements of neighbours. Beyond it:
+the next filters are forwarded as if they met one, counted in `decision.safe_answers`."""
 
 _MEETING_WORK: Final = 2
 """Steps of work to compare a filter with an advertisement."""
@@ -64,6 +65,8 @@ these meets it."""
 
 _IMPLIED: Final = ""
 """The identity of a parent's implied registrations: it receives and may publish everything."""
+
+_NONE: Final[frozenset[NextHop]] = frozenset()
 
 P = TypeVar("P", bound=Product)
 
@@ -165,8 +168,16 @@ class InterestForwarder:
         """Withdraws a subscription. Raises RefusedError."""
         return self._route_filters(self.subscriptions.withdraw(party, identity))
 
-    def _route_filters(self, nodes: Iterable[Node[Filter]]) -> list[messages.Effect]:
-        return self._forward_filters({node: self._next_hops(node) for node in nodes})
+    def _route_filters(
+        self,
+        nodes: Iterable[Node[Filter]],
+        known: Mapping[Node[Filter], Set[NextHop]] = MappingProxyType({}),
+    ) -> list[messages.Effect]:
+        """Routes nodes. The advertisements of next hops that were `known` have not changed."""
+        with Work("REROUTING_WORK_MAX", REROUTING_WORK_MAX) as work:
+            wanted = {node: self._next_hops(node, known.get(node, _NONE)) for node in nodes}
+            self._has_guessed |= not work.steps_left()
+        return self._forward_filters(wanted)
 
     def _forward_filters(
         self, wanted: Mapping[Node[Filter], Set[NextHop]]
@@ -185,26 +196,26 @@ class InterestForwarder:
             _count(self._sent, (change.next_hop,), 1 if change.begins else -1)
         return self._to_messages(changes, messages.Subscribe, messages.Unsubscribe)
 
-    def _next_hops(self, node: Node[Filter]) -> Set[NextHop]:
+    def _next_hops(self, node: Node[Filter], known: Set[NextHop] = _NONE) -> Set[NextHop]:
         if self.floods:
-            return frozenset()
+            return _NONE
         next_hops = self._topology.next_hops(node.subscribers.keys())
         if not self.uses_advertisements:
             return next_hops
-        # In a shared tree, notifications travel the same tree as their filters.
-        sources = {
-            next_hop: next_hop if self._topology.shared else next_hop.neighbour
-            for next_hop in next_hops
-        }
-        able = self._sources_met(set(sources.values()), node.product)
-        return {next_hop for next_hop, source in sources.items() if source in able}
+        sources = {each: self._source_of(each) for each in next_hops - known}
+        able = self._sources_met({*sources.values()}, node.product)
+        met = {next_hop for next_hop, source in sources.items() if source in able}
+        return met | (next_hops & known & node.wanted)
+
+    def _source_of(self, next_hop: NextHop) -> _OfferSource:
+        """In a shared tree, notifications travel the same tree as their filters."""
+        return next_hop if self._topology.shared else next_hop.neighbour
 
     def _sources_met(self, sources: set[_OfferSource], of: Filter) -> set[_OfferSource]:
         """Returns sources with an advertisement that a filter meets; more beyond a budget."""
         met: set[_OfferSource] = set()
         many: set[_OfferSource] = set()
         offers, next_hops_of = self.offers, self.offers.registrations.next_hops
-        work = budget()
         for source in sources:
             parties = [source] if isinstance(source, NextHop) else next_hops_of(source)
             nodes = chain.from_iterable(map(offers.nodes, parties))
@@ -222,15 +233,13 @@ class InterestForwarder:
                     many -= found
                     if not many:
                         break
-        # Here, or within a comparison, which gives the same answer then.
-        self._has_guessed |= work is not None and not work.steps_left()
         return met
 
     def _sources_of(self, offer: Node[Offer]) -> Iterator[_OfferSource]:
         """Yields the neighbours, in a shared tree the next hops, with an advertisement."""
         for party in offer.subscribers:
             if isinstance(party, NextHop):
-                yield party if self._topology.shared else party.neighbour
+                yield self._source_of(party)
 
     def forwarded_at(self) -> list[ForwardedAt]:
         """Returns the counts of filters for each next hop, in order. Cost: the next hops."""
@@ -251,12 +260,12 @@ class InterestForwarder:
         if offer.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(offer))
         nodes = self.offers.register(party, identity, (offer,))
-        return self._route_offers(nodes) + self._reroute_filters(party, nodes)
+        return self._route_offers(nodes) + self._reroute_filters(party, nodes, begins=True)
 
     def unadvertise(self, party: Party, identity: str) -> list[messages.Effect]:
         """Withdraws an advertisement. Raises RefusedError."""
         nodes = self.offers.withdraw(party, identity)
-        return self._route_offers(nodes) + self._reroute_filters(party, nodes)
+        return self._route_offers(nodes) + self._reroute_filters(party, nodes, begins=False)
 
     def _route_offers(self, nodes: Iterable[Node[Offer]]) -> list[messages.Effect]:
         """As `_route_filters`. Only advertisement forwarding forwards advertisements."""
@@ -294,21 +303,26 @@ class InterestForwarder:
         )
 
     def _reroute_filters(
-        self, party: Party, offers: Iterable[Node[Offer]]
+        self, party: Party, offers: Iterable[Node[Offer]], *, begins: bool
     ) -> list[messages.Effect]:
         """Forwards the filters that new advertisements of a neighbour meet, and only those."""
         if isinstance(party, Client) or not self.uses_advertisements:
             return []
-        index, node = self.subscriptions.index, self.subscriptions.poset.node
-        nodes = {
-            each
-            for offer in offers
-            for each in map(node, index.may_meet(offer.product))
-            if product_meets(each.product, offer.product)
-        }
-        with Work("REROUTING_WORK_MAX", REROUTING_WORK_MAX):
-            wanted = {each: self._next_hops(each) for each in sorted(nodes)}
-        return self._forward_filters(wanted)
+        source, index, nodes = self._source_of(party), self.subscriptions.index, {}
+        with Work("REROUTING_WORK_MAX", REROUTING_WORK_MAX) as work:
+            for offer in offers:
+                for node in map(self.subscriptions.poset.node, index.may_meet(offer.product)):
+                    next_hops = self._topology.next_hops(node.subscribers.keys())
+                    over = {each for each in next_hops if self._source_of(each) == source}
+                    over = over - node.wanted if begins else over & node.wanted
+                    if not over or not _may_meet(offer, node.product):
+                        continue
+                    if begins:
+                        nodes[node] = node.wanted | over
+                    elif not self._sources_met({source}, node.product):
+                        nodes[node] = node.wanted - over
+            self._has_guessed |= not work.steps_left()
+        return self._forward_filters(dict(sorted(nodes.items())))
 
     # --- descriptions of data -----------------------------------------------------------------
 
@@ -378,6 +392,9 @@ class InterestForwarder:
         described: Iterable[Node[Offer]] = (),
     ) -> list[messages.Effect]:
         """Routes these nodes, and all others with changed next hops."""
+        next_hops, subscriptions = self._topology.next_hops, self.subscriptions.poset
+        asked = subscriptions if self.uses_advertisements else ()
+        known = {each: next_hops(each.subscribers.keys()) for each in asked}
         before = self._topology.looped
         owners = self._topology.choose_next_hops()
         effects: list[messages.Effect] = [
@@ -389,8 +406,8 @@ class InterestForwarder:
         effects += self._route_offers(dict.fromkeys(offers))
         described = [*described, *self._nodes_of_owners(self.descriptions.poset, owners)]
         effects += self._route_descriptions(dict.fromkeys(described))
-        filters = [*filters, *self._nodes_of_owners(self.subscriptions.poset, owners)]
-        return effects + self._route_filters(dict.fromkeys(filters))
+        filters = [*filters, *self._nodes_of_owners(subscriptions, owners)]
+        return effects + self._route_filters(dict.fromkeys(filters), known)
 
     def _nodes_of_owners(self, poset: Poset[P], owners: Set[str] | None) -> Iterable[Node[P]]:
         """Returns the nodes with a subscriber of one of these owners; None means any owner."""

@@ -27,7 +27,7 @@ from contrada.model import Advertisement, Filter, Notification, Product, Value, 
 from contrada.model.algebra.product import ENVELOPE_SETS
 from contrada.model.algebra.relations import witness
 from contrada.model.domains.line import TEXT_START
-from contrada.model.domains.values import ABSENT, Key, is_system_name, value_of
+from contrada.model.domains.values import ABSENT, ABSENT_KEY, Key, is_system_name, value_of
 from contrada.model.languages.decision import safe_answers
 from contrada.model.languages.work_budget import Exhausted
 
@@ -140,41 +140,56 @@ class FilterCoveringIndex(CoveringIndex):
 
 
 class OfferCoveringIndex(CoveringIndex):
-    """An index of advertisements, each filed under one of the attributes that it names."""
+    """An index of advertisements, each filed by its example of one attribute: the rarest key.
+
+    An advertisement that covers others names their attributes, but they need not name all of its.
+    """
 
     def __init__(self, index: MakeIndex = Index) -> None:
         super().__init__(index)
-        self._names: dict[int, str] = {}
-        self._named: dict[str, _KeyNumbers] = {}
+        self._files: dict[str, _ExampleFile] = {}
+        self._filed: dict[int, tuple[str, Key]] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
         super().add(number, product, example)
-        if example is not None:
-            # An attribute that every covering product names: not the envelope's. An offer of
-            # attributes is covered only by such an offer, which is looked up under all names.
-            names = (name for name in product.sides if name not in ENVELOPE_SETS)
-            name = self._names[number] = next(names, _NAMELESS)
-            self._named.setdefault(name, {})[number] = None
+        if example is None:
+            return
+        # An attribute that every covering product names: not the envelope's. An offer of
+        # attributes is covered only by such an offer, which is looked up under all names.
+        places = [(name, key) for name, key in example.items() if name not in ENVELOPE_SETS]
+        name, key = min(places, key=self._count_at, default=(_NAMELESS, ABSENT_KEY))
+        self._filed[number] = name, key
+        self._files.setdefault(name, _ExampleFile()).add(key, number)
+
+    def _count_at(self, place: tuple[str, Key]) -> int:
+        name, key = place
+        return self._files[name].count_at(key) if name in self._files else 0
 
     def remove(self, number: int) -> None:
         super().remove(number)
-        name = self._names.pop(number, None)
-        if name is not None:
-            del self._named[name][number]
-            if not self._named[name]:
-                del self._named[name]
+        if number in self._filed:
+            name, key = self._filed.pop(number)
+            self._files[name].remove(key, number)
+            if not self._files[name]:
+                del self._files[name]
 
     def covered(self, product: Product) -> list[int]:
-        """Returns the advertisements filed under a product's attributes. Cost: their number."""
+        """Returns the advertisements whose example a product has. Cost: their number."""
         is_open = not isinstance(product, Advertisement)
-        names = self._named if is_open else (_NAMELESS, *product.sides)
-        return sorted(number for name in names for number in self._named.get(name, ()))
+        numbers: set[int] = set()
+        for name in self._files if is_open else (_NAMELESS, *product.sides):
+            if name in self._files:
+                numbers |= self._files[name].inside(product.sides.get(name))
+        return sorted(numbers)
 
     def validate(self) -> None:
         super().validate()
-        filed = {number: name for name, named in self._named.items() for number in named}
-        assert filed == self._names, "an advertisement is misfiled"
-        assert all(self._named.values()), "an empty file is held"
+        assert sum(map(len, self._files.values())) == len(self._filed), "one is filed twice"
+        for number, (name, key) in self._filed.items():
+            assert self._files[name].count_at(key), f"{number} is misfiled"
+        for file in self._files.values():
+            assert file, "an empty file is held"
+            file.validate()
 
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:
@@ -223,6 +238,14 @@ class _ExampleFile:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def count_at(self, key: Key) -> int:
+        """Returns the number of examples with a key."""
+        return len(self._by_key.get(key, ()))
+
+    def inside(self, side: ValueSet | None) -> Set[int]:
+        """Returns the examples that a set may hold; without a set all."""
+        return self._all.keys() if side is None else self.at(self.within(side))
 
     def within(self, side: ValueSet) -> list[_KeySpan]:
         """Returns the places of the keys that a set may hold: between its cuts, or all text."""
