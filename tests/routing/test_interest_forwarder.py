@@ -34,6 +34,7 @@ from contrada.routing.router_messages import (
     Unadvertise,
     Unsubscribe,
 )
+from contrada.routing.tables import poset
 from contrada.routing.tables.next_hop_cache import ITSELF
 
 ANN, BOB = Client("ann"), Client("bob")
@@ -102,6 +103,38 @@ def test_a_wider_filter_replaces_covered_ones() -> None:
     assert isinstance(sent.message, Subscribe)
     assert sent.message.filters == WIDE
     assert withdrawn == Send(L, Unsubscribe(first.message.identity))
+
+
+@pytest.mark.parametrize("merging", [False, True])
+def test_a_wide_filter_is_replaced_in_parts(merging: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a filter that covers many would hold a server, or lose one of these."""
+    monkeypatch.setattr(poset, "COVERING_WORK_MAX", 100)
+    router = Router(merging=merging)
+    for each in (L, M):
+        router.handle(LinkUp(each, Role.PEER), 0)
+    effects_of(router, ANN, Subscribe("w", Filter("a any")))
+    for number in range(30):
+        assert effects_of(router, BOB, Subscribe(str(number), Filter({"a": number}))) == []
+    leaving, wide = router.forwarding.subscriptions.poset.leaving, Notification({"a": -1})
+    for event in (None, Received(ANN, Subscribe("w", Filter("a any"))), LinkDown(L)):
+        if event is not None:
+            router.handle(event, 0)
+            router.validate()
+        if not isinstance(event, LinkDown):
+            effects_of(router, ANN, Unsubscribe("w"))
+        assert leaving
+        assert effects_of(router, M, Publish((wide,))) == []
+    router.handle(LinkUp(L, Role.PEER), 0)
+    router.validate()
+    for _ in range(20):
+        effects_of(router, BOB, Subscribe("b", Filter("b any")))
+        effects_of(router, BOB, Unsubscribe("b"))
+    assert not leaving
+    assert [each for each, _ in router.subscriptions()] == [
+        *map(Filter, ({"a": n} for n in range(30)))
+    ]
+    assert not merging or router.statistics().merging.roots == 60
+    assert router.statistics().filters.forwarded == 30
 
 
 def test_a_neighbours_filter_does_not_hide_a_clients_from_it() -> None:

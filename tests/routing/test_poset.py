@@ -14,6 +14,7 @@ from contrada.model.algebra.sets import gt
 from contrada.model.algebra.value_set import of_cuts
 from contrada.model.domains.values import NUMBER, plain_number
 from contrada.routing.router_messages import Client, Neighbour, NextHop
+from contrada.routing.tables import poset
 from contrada.routing.tables.covering_index import Example, FilterCoveringIndex
 from contrada.routing.tables.poset import Node, Poset, PosetStatistics, form_of
 
@@ -68,6 +69,8 @@ class World:
             if not next_hops:
                 self.poset.remove_subscriber(node, ME, "1")
                 del self.wanted[product], self.nodes[product]
+        for each in self.poset.leaving:
+            nodes.setdefault(each, frozenset())
         self.apply(nodes)
 
     def apply(self, nodes: Mapping[Node[Filter], Set[NextHop]]) -> None:
@@ -113,6 +116,51 @@ def test_it_is_the_formula(seed: int) -> None:
     world.want(dict.fromkeys(world.wanted, frozenset()))
     assert len(world.poset) == 0
     assert world.tables == {next_hop: set() for next_hop in WAYS}
+
+
+@pytest.mark.quick_every(5)
+@pytest.mark.parametrize("seed", range(25))
+def test_little_work_costs_no_product(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour would miss a product of an update with too much work, or keep it for ever."""
+    chance = random.Random(seed)
+    world = World()
+    for _ in range(60):
+        monkeypatch.setattr(poset, "COVERING_WORK_MAX", chance.choice((0, 2, 25, 50, 50_000)))
+        batch: Wanted = {}
+        for _ in range(chance.choice((0, 1, 1, 4))):
+            gone = world.wanted and chance.random() < 0.5
+            product = chance.choice(list(world.wanted)) if gone else random_filter(chance)
+            batch[product] = frozenset(chance.sample(WAYS, chance.randint(0 if gone else 1, 3)))
+        world.want(batch)
+    monkeypatch.setattr(poset, "COVERING_WORK_MAX", 50)
+    world.want(dict.fromkeys(world.wanted, frozenset()))
+    for _ in range(100):
+        world.want({})
+    assert len(world.poset) == len(world.poset.leaving) == 0
+    assert world.tables == {next_hop: set() for next_hop in WAYS}
+
+
+def test_few_products_are_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide filter, or its end, would hold a server that forwards many narrow ones."""
+    monkeypatch.setattr(poset, "COVERING_WORK_MAX", 260)
+    front, left = Poset[Filter](FilterCoveringIndex()), frozenset(WAYS[:1])
+    narrow = [front.add_subscriber(Filter({"a": number}), ME, "1") for number in range(40)]
+    front.update(dict.fromkeys(narrow, left))
+    wide = front.add_subscriber(Filter("a any"), ME, "1")
+    assert len(front.update({wide: left})) == 11
+    sent = [each for each in narrow if each.forwarded]
+    assert len(sent) == 30
+    front.update(dict.fromkeys(sent, frozenset()))
+    front.update(dict.fromkeys(sent, left))
+    assert not any(each.forwarded for each in narrow)
+    front.remove_subscriber(wide, ME, "1")
+    counts = [len(front.update({wide: frozenset()}))]
+    while front.leaving:
+        front.validate()
+        counts.append(len(front.update(dict.fromkeys(front.leaving, frozenset()))))
+    assert counts == [10, 10, 10, 11]
+    assert all(each.forwarded for each in narrow)
+    front.validate()
 
 
 def test_without_covering_all_is_forwarded() -> None:

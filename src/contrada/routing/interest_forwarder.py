@@ -186,6 +186,8 @@ class InterestForwarder:
             before: Set[NextHop] = node.forwarded
             if node.above:
                 before = node.wanted
+            if node in self.subscriptions.poset.leaving:  # It was wanted nowhere.
+                before = _NONE
             if next_hops != before:  # Without links both are empty.
                 _count(self._wanted, next_hops - before, 1)
                 _count(self._wanted, before - next_hops, -1)
@@ -446,9 +448,12 @@ class InterestForwarder:
             table.validate()
         for node in self.subscriptions.poset:
             needed = self._next_hops(node)
-            is_right = needed <= node.wanted if self._has_guessed else needed == node.wanted
+            is_more = self._has_guessed or node in self.subscriptions.poset.leaving
+            is_right = needed <= node.wanted if is_more else needed == node.wanted
             assert is_right, f"{node.product} is wanted elsewhere"
-        wanted = Counter(chain.from_iterable(node.wanted for node in self.subscriptions.poset))
+        nodes = self.subscriptions.poset
+        held = (node.wanted for node in nodes if node not in nodes.leaving)
+        wanted = Counter(chain.from_iterable(held))
         assert wanted == self._wanted, "the counts of wanted filters differ"
         if self.merging is None:
             forwarded = (node.forwarded for node in self.subscriptions.poset)

@@ -6,7 +6,8 @@
 
 One table holds the subscriptions of a server, another its advertisements, a third descriptions.
 
-Invariant: all three hold the same nodes; a node without subscribers is removed at `update`.
+Invariant: all three hold the same nodes; a node without subscribers is removed at `update`, or
+leaving (see `poset`).
 
 Source: PODC 2000 §4 (a poset of subscriptions, one of advertisements).
 """
@@ -257,12 +258,17 @@ class InterestTable(Generic[P]):
         return left
 
     def update(self, wanted: Mapping[Node[P], Set[NextHop]]) -> list[ForwardingChange[P]]:
-        """As `Poset.update`: returns the changes to forward."""
+        """As `Poset.update`, with the leaving nodes: returns the changes to forward."""
         if not wanted:
             return []
+        leaving = self.poset.leaving
+        if leaving:  # Last: their children may be wanted elsewhere.
+            wanted = dict(wanted)
+            for node in leaving:
+                wanted.setdefault(node, frozenset())
         changes = self.poset.update(wanted)
         for node in wanted:
-            if node.is_deserted:
+            if node.is_deserted and node not in leaving:
                 self.index.remove(node.number)
         return changes
 

@@ -17,10 +17,14 @@ another; each remaining one searches for another root or becomes one.
                       |  `- price > 10, sym = A   not
                       `- price > 5                not
 
+An update that would compare or withdraw too many products leaves some of them forwarded, though
+covered. A product without subscribers that has too many children is *leaving*: it stays forwarded,
+gets no more children, and each further update sends some of them in its place.
+
 Invariants: a child of a next hop has a parent that is wanted at the next hop and covers it, without
 cycles (only a root gets children, or a node that has just lost its root); the covering index holds
-the forwarded nodes; every node has subscribers between two updates. Beyond the limits of the
-algebra, and if the covering index is full, more is forwarded than needed, never less.
+the forwarded nodes; every node but a leaving one has subscribers between two updates. Beyond the
+limits of the algebra, and if the covering index is full, more is forwarded than needed, never less.
 
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
@@ -35,6 +39,7 @@ import msgspec
 from contrada.errors import LimitError
 from contrada.model import Product
 from contrada.model.algebra.product import example_of, product_covers
+from contrada.model.languages.decision import safe_answers
 from contrada.routing.router_messages import NextHop, Party
 from contrada.routing.tables.covering_index import CoveringIndex
 
@@ -48,6 +53,16 @@ _EMPTY: Final[dict[Any, Any]] = {}
 Identities: TypeAlias = tuple[str] | dict[str, None]
 """The identities of one party: mostly one, and then a dictionary would be large."""
 
+
+COVERING_WORK_MAX: Final = 50_000
+"""Steps of work of an update to compare products in vain and withdraw covered ones; as many to send
+those that a withdrawn one covered. Beyond it: they stay forwarded, or it is leaving; counted."""
+
+_COMPARED_WORK: Final = 2
+"""Steps of work to compare two products."""
+
+_REPLACED_WORK: Final = 25
+"""Steps of work to forward a product in place of another."""
 
 _FILTER_WORK: Final = 20
 """Steps of work to enter a filter, or an advertisement."""
@@ -136,6 +151,8 @@ class Poset(Generic[P]):
         self._by_number: dict[int, Node[P]] = {}
         self._numbered = 0
         self._unfiled: set[int] = set()
+        self._work_left = 0
+        self.leaving: dict[Node[P], None] = {}
         self.registration_count = 0
 
     # --- subscribers --------------------------------------------------------------------------
@@ -220,9 +237,12 @@ class Poset(Generic[P]):
         """Sets the wanted next hops of nodes. Returns the forwarding changes.
 
         New forwarding precedes withdrawals, so that nothing is missed meanwhile. A node without
-        subscribers must be wanted nowhere, and is removed. Cost: a few lookups per node, and as
-        many for each child of a removed root.
+        subscribers must be wanted nowhere, and is removed, unless it is leaving. Cost: a few
+        lookups per node, and as many for each child of a removed root, up to COVERING_WORK_MAX.
         """
+        for node in wanted.keys() & self.leaving.keys() if self.leaving else ():
+            del self.leaving[node]
+        self._work_left = COVERING_WORK_MAX
         before: dict[Node[P], frozenset[NextHop]] = {}
         entering: dict[Node[P], set[NextHop]] = {}
         # Most nodes have no next hops; on a server without links none has.
@@ -237,14 +257,16 @@ class Poset(Generic[P]):
                 self._remove_from(node, next_hop, entering, before)
         for node, next_hops in moving.items():
             entering[node] = set(next_hops - node.wanted)
+        self._work_left = COVERING_WORK_MAX
         # Products with fewer attributes cover more: added first, they keep the rest from being
         # roots for a moment.
         for node in sorted(entering, key=lambda node: (len(node.product.sides), node.number)):
             if entering[node]:
                 self._add_to(node, entering[node], before)
         for node in wanted:
-            if node.is_deserted:
-                assert not node.wanted, f"{node.product} is wanted by nobody"
+            if node.is_deserted and node.wanted:
+                self.leaving[node] = None
+            elif node.is_deserted:
                 del self._nodes[_ProductForm(node.product)], self._by_number[node.number]
         return _changes(before) if before else []
 
@@ -256,22 +278,31 @@ class Poset(Generic[P]):
         before: dict[Node[P], frozenset[NextHop]],
     ) -> None:
         """Removes a node from the forest of a next hop; its children move up, or become orphans."""
-        below = node.below.pop(next_hop, {})
         above = node.above.get(next_hop)
         if above is not None:
+            below = node.below.pop(next_hop, {})
             del node.above[next_hop], above.below[next_hop][node]
             if not above.below[next_hop]:
                 del above.below[next_hop]
             for child in below:
                 _attach(child, above, next_hop)
             return
-        if next_hop in node.forwarded:
-            before.setdefault(node, node.forwarded)
-            node.forwarded -= {next_hop}
-            self._remove_root(node)
-        for child in below:
+        children = list(node.below.get(next_hop, ()))
+        may_stay = children and node.is_deserted and next_hop in node.forwarded
+        if may_stay and self._is_too_much(len(children) * _REPLACED_WORK):
+            self.leaving[node] = None
+            del children[max(0, self._work_left // _REPLACED_WORK + len(children)) :]
+            for child in children:
+                del node.below[next_hop][child]
+        else:
+            node.below.pop(next_hop, None)
+            if next_hop in node.forwarded:
+                before.setdefault(node, node.forwarded)
+                node.forwarded -= {next_hop}
+                self._remove_root(node)
+        for child in children:
             del child.above[next_hop]
-        for child in _pair_by_covering(list(below), next_hop):
+        for child in _pair_by_covering(children, next_hop):
             orphans.setdefault(child, set()).add(next_hop)
 
     def _add_to(
@@ -281,15 +312,9 @@ class Poset(Generic[P]):
         front = self._covering
         example = None if front is None else example_of(node.product.sides)
         if front is not None:
-            for number in front.covering(node.product, example):
-                root = self._by_number[number]
-                shared = next_hops & root.forwarded
-                if shared and root is not node and product_covers(root.product, node.product):
-                    for next_hop in shared:
-                        _attach(node, root, next_hop)
-                    next_hops -= shared
-                    if not next_hops:
-                        return
+            self._attach_below(node, next_hops, front.covering(node.product, example))
+        if not next_hops:
+            return
         before.setdefault(node, node.forwarded)
         is_new = not node.forwarded
         node.forwarded |= next_hops
@@ -298,7 +323,12 @@ class Poset(Generic[P]):
         for number in front.covered(node.product):
             root = self._by_number[number]
             shared = next_hops & root.forwarded
-            if shared and root is not node and product_covers(node.product, root.product):
+            if not shared or root is node:
+                continue
+            is_sent = bool(shared & before.get(root, root.forwarded))
+            if self._is_too_much(_REPLACED_WORK if is_sent else _COMPARED_WORK):
+                break
+            if product_covers(node.product, root.product):
                 before.setdefault(root, root.forwarded)
                 root.forwarded -= shared
                 for next_hop in shared:
@@ -309,6 +339,28 @@ class Poset(Generic[P]):
                 front.add(node.number, node.product, example)
             except LimitError:
                 self._unfiled.add(node.number)
+
+    def _attach_below(self, node: Node[P], next_hops: set[NextHop], numbers: Iterable[int]) -> None:
+        """Attaches a node below covering roots, and removes these next hops from the set."""
+        for root in map(self._by_number.__getitem__, numbers):
+            shared = next_hops & root.forwarded
+            if not shared or root is node or root in self.leaving:
+                continue
+            if product_covers(root.product, node.product):
+                for next_hop in shared:
+                    _attach(node, root, next_hop)
+                next_hops -= shared
+                if not next_hops:
+                    return
+            elif self._is_too_much(_COMPARED_WORK):
+                return
+
+    def _is_too_much(self, steps: int) -> bool:
+        """Counts steps of work, and returns whether this update has done too many."""
+        self._work_left -= steps
+        if self._work_left < 0:
+            safe_answers.add("covers: COVERING_WORK_MAX")
+        return self._work_left < 0
 
     def _remove_root(self, node: Node[P]) -> None:
         """Removes a node from the covering index once it is forwarded nowhere."""
@@ -332,7 +384,8 @@ class Poset(Generic[P]):
         asked = sum(len(each) for node in self for each in node.subscribers.values())
         assert asked == self.registration_count, "the count is wrong"
         for node in self:
-            assert node.subscribers, f"{node.product} has no subscribers"
+            is_known = node.is_deserted == (node in self.leaving)
+            assert is_known, f"{node.product} has no subscribers, or is leaving with some"
             assert not node.forwarded & node.above.keys(), f"{node.product} is covered, and sent"
             for next_hop, above in node.above.items():
                 assert node in above.below[next_hop], f"{node.product} is no child of its parent"
