@@ -1,5 +1,6 @@
 """Kernels that match: guards, chains of keys, repeated keys, many candidates at once."""
 
+from array import array
 from typing import Any
 
 import pytest
@@ -189,3 +190,18 @@ def test_an_answer_has_its_next_step(compiled: Any) -> None:
     assert odd < 0
     assert odd >> 2 == UNREADABLE
     assert arrays.counters.matched[0] == 5
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [((1, 2), True), ((2, 1, 1), True), ((2, 3), False), ((3, 1), False), ((5, 2**60 + 1), False)],
+)
+def test_each_notification_must_match_one_of_some_filters(
+    values: tuple[int, ...], expected: bool, compiled: Any
+) -> None:
+    """A publisher would be permitted all by one notification, or nothing that it may publish."""
+    segment = generation_of([ct.Filter(f"a {each}") for each in ("= 1", "= 2", "> 4")], compiled)
+    numbers = array("q", [0, 1, 2] if 5 in values else [0, 1])
+    spans = module("packed", compiled).spans_of([ct.Notification({"a": n}).span for n in values])
+    assert segment.arrays.all_hold(spans.address, spans.starts, numbers, 10**6) is expected
