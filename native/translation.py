@@ -222,7 +222,8 @@ class Translation:
             ):
                 values = [self._expression(each)[0] for each in bounds]
                 body = [self._statement(each) for each in node.body]
-                return ast.For(node.target, ast.Call(loop, values, []), body, [])
+                after = [self._statement(each) for each in node.orelse]
+                return ast.For(node.target, ast.Call(loop, values, []), body, after)
             case ast.Return():
                 return ast.Return(self._expression(node.value)[0] if node.value else None)
             case ast.Expr(value=ast.Call()):

@@ -266,12 +266,10 @@ def program_holds(begin: int, m: Memory) -> bool:
         if state[attr].epoch != epoch:
             return False
         first = state[attr].first
-        found = False
         for row in range(first, first + state[attr].count):
             if value_in(op, word >> schema.DOMAIN_SHIFT, at, m, row):
-                found = True
                 break
-        if not found:
+        else:
             return False
         at += 2 if op == schema.OP_POINT or op == schema.OP_TEXT else 4
     return True

@@ -452,12 +452,12 @@ def all_hold(data: int, starts: Ints, numbers: Ints, m: Memory) -> bool:
         start = starts[row]
         if load(bytes_at(data + start, starts[row + 1] - start), m) != schema.OK:
             return False
-        holds = False
         for i in range(len(numbers)):
             begin = m.filters[numbers[i]].begin
             if m.program[begin] & schema.VERIFY == 0 and program_holds(begin, m):
-                holds = True
                 break
-        if not holds or counters.inexact != 0 or counters.work < 0:
+        else:
+            return False
+        if counters.inexact != 0 or counters.work < 0:
             return False
     return True

@@ -130,12 +130,10 @@ def find_attr(m: Memory, buffer: Bytes, start: int, length: int, h: int) -> int:
         ref = m.attrs[row].name
         if m.attrs[row].hash == h and ref & schema.LENGTH_MASK == length:
             at = ref >> schema.TEXT_SHIFT
-            same = True
             for i in range(length):
                 if m.texts[at + i] != buffer[start + i]:
-                    same = False
                     break
-            if same:
+            else:
                 return row
         slot = (slot + 1) & mask
 

@@ -79,14 +79,12 @@ def enter(begin: int, count: int, number: int, is_wider: bool, m: Memory) -> int
         known = equal[slot] - 1
         at = filters[known].begin
         # A removed one remains in the table, so that those behind it are found, but equals none.
-        same = program[at] & (schema.WORDS_MASK | schema.GONE | schema.WIDER) == count
-        if same:
+        if program[at] & (schema.WORDS_MASK | schema.GONE | schema.WIDER) == count:
             for i in range(1, count + 1):
                 if program[at + i] != program[begin + i]:
-                    same = False
                     break
-        if same:
-            return known
+            else:
+                return known
         slot = (slot + 1) & mask
     if number < 0:
         return number
