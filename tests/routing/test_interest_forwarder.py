@@ -137,6 +137,29 @@ def test_a_wide_filter_is_replaced_in_parts(merging: bool, monkeypatch: pytest.M
     assert router.statistics().filters.forwarded == 30
 
 
+def test_a_refused_filter_loses_no_replaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that a withdrawn one covered would be taken for sent when another one is refused."""
+    monkeypatch.setattr(poset, "COVERING_WORK_MAX", 100)
+    router = router_with((L, Role.PEER))
+    effects_of(router, ANN, Subscribe("w", Filter("a any")))
+    for number in range(9):
+        effects_of(router, BOB, Subscribe(str(number), Filter({"a": number})))
+    effects = effects_of(router, ANN, Unsubscribe("w"))
+
+    def refuse(*_: object) -> None:
+        raise LimitError("filters", 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(router.forwarding.subscriptions.index, "add", refuse)
+        assert isinstance(effects_of(router, BOB, Subscribe("b", Filter("b any")))[0], Refused)
+    for _ in range(3):
+        effects += effects_of(router, BOB, Subscribe("b", Filter("b any")))
+        effects += effects_of(router, BOB, Unsubscribe("b"))
+    sent = [each.message for each in effects if isinstance(each, Send)]
+    filters = {str(each.filters) for each in sent if isinstance(each, Subscribe)}
+    assert filters == {str(Filter({"a": number})) for number in range(9)} | {"b any"}
+
+
 def test_a_neighbours_filter_does_not_hide_a_clients_from_it() -> None:
     """A neighbour's wide filter would hide a client's narrow one from that neighbour itself."""
     router = router_with(*PEERS[:2])

@@ -223,8 +223,9 @@ class InterestTable(Generic[P]):
         except LimitError as error:
             for node, (identity, _) in zip(nodes, entries, strict=False):
                 self.poset.remove_subscriber(node, party, identity)
-            # Only new, empty nodes are removed: the next hops of the others stay.
-            self.update({node: node.wanted for node in nodes})
+            # Only new, empty nodes are removed: the next hops of the others stay, so there are no
+            # changes to forward. Those of leaving nodes would be lost here.
+            self._update({node: node.wanted for node in nodes})
             raise RefusedError(Reason.FULL, error) from None
         return nodes
 
@@ -266,9 +267,12 @@ class InterestTable(Generic[P]):
             wanted = dict(wanted)
             for node in leaving:
                 wanted.setdefault(node, frozenset())
+        return self._update(wanted)
+
+    def _update(self, wanted: Mapping[Node[P], Set[NextHop]]) -> list[ForwardingChange[P]]:
         changes = self.poset.update(wanted)
         for node in wanted:
-            if node.is_deserted and node not in leaving:
+            if node.is_deserted and node not in self.poset.leaving:
                 self.index.remove(node.number)
         return changes
 
