@@ -1,6 +1,7 @@
 """Kernels that match: guards, chains of keys, repeated keys, many candidates at once."""
 
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import contrada as ct
 from contrada.matching.kernels.match import ENTRIES_AT_ONCE
 from contrada.matching.kernels.schema import (
     DECIDED_ALONE,
+    GUARD_ATTR,
     GUARD_KIND_SHIFT,
     GUARD_NONE,
     NEED_OUT,
@@ -26,6 +28,7 @@ from tests.matching.engines import (
     generation_of,
     inner,
     loaded,
+    loaded_index,
     module,
     new_index,
     table,
@@ -88,6 +91,10 @@ def test_guards_never_reject_passing_values(of: Any, notification: Any, compiled
         ("x contains 'a'", "bbb", 0),
         ("x between 1 and 9", (), 0),
         ("x != 5", (), 0),
+        ("x > 'a'", "b", 1),
+        ("x > 'a'", ["b", "c"], 1),
+        ("x > 'a'", 5, 0),
+        ("x > 'a'", (), 0),
     ],
 )
 def test_a_guard_tells_all_that_32_bits_can(
@@ -104,6 +111,37 @@ def test_a_guard_tells_all_that_32_bits_can(
     answer = inner(compiled).guard_passes(*guard, arrays.memory)
     assert (answer >> 1 if answer & MAY_PASS else 0) == expected
     assert arrays.entries.second[at] >> GUARD_KIND_SHIFT == GUARD_NONE
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_guards_of_absent_attributes_reject(compiled: bool, tmp_path: Path) -> None:
+    """Filters would be looked up in vain, if their attribute was in an earlier notification only,
+    or in none of this process.
+    """
+    index = new_index(compiled)
+    for number in range(40):
+        index.add(number, ct.Filter(f"a = 1 and n{number} between -1 and 1"))
+    index.save(tmp_path / "index")
+    for each in (index, loaded_index(tmp_path / "index", compiled)):
+        engine = arrays_of(each)
+        cases: Any = (({}, []), ({"n3": 0, "n5": 0.5}, [3, 5]), ({}, []))
+        for notification, found in cases:
+            assert sorted(each.match({"a": 1, **notification})) == found
+            assert engine._segment.arrays.counters.looked[0] == 40
+            assert engine._segment.arrays.counters.candidates[0] == len(found)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_the_guard_of_the_rarer_attribute_is_first(compiled: bool) -> None:
+    """Most candidates would be rejected by the second guard only."""
+    segment = generation_of([ct.Filter(f"b > {n}") for n in range(3)], compiled)
+    attrs, arrays = segment.compiler.attrs, segment.arrays
+    for number, seen, expected in ((3, 0, ["c", "b"]), (4, 9, ["b", "c"])):
+        arrays.attrs.seen[attrs.get("c", 0)] = seen  # Notifications count, too.
+        members = (ct.Filter(f"a = 1 and b > {number} and c > 1"),)
+        segment.add(number, members, segment.compiler.programs(members))
+        (guards,) = guards_of(segment, number)
+        assert [guard & GUARD_ATTR for guard, _, _ in guards] == [attrs[name] for name in expected]
 
 
 @pytest.mark.parametrize("compiled", COMPILED_INNER)

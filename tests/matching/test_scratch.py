@@ -251,14 +251,15 @@ def check_scratch(attributes: Any, compiled: bool) -> None:
         if name != "unasked" and several
     }
     assert scratch(segment) == expected
-    has, counters = segment.arrays.state, segment.arrays.counters
+    arrays = segment.arrays
+    hulls, has, counters = arrays.hulls, arrays.state, arrays.counters
     assert counters.inexact[0] == any(
         low != high for rows in expected.values() for _, low, high, _ in rows
     )
     for attr, rows in expected.items():
         plain = [each for each in rows if each[0] != 6]
-        assert has.lowest[attr] == min([low >> 32 for _, low, _, _ in plain] or [2**31 - 1])
-        assert has.highest[attr] == max([high >> 32 for _, _, high, _ in plain] or [-(2**31)])
+        assert hulls.lowest[2 * attr] == min([low >> 32 for _, low, _, _ in plain] or [2**31 - 1])
+        assert hulls.highest[2 * attr] == max([high >> 32 for _, _, high, _ in plain] or [-(2**31)])
         assert has.only_domain[attr] == (rows[0][0] if len(rows) == 1 else 0)
 
 

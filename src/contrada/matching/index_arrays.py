@@ -12,7 +12,7 @@ from contrada.matching.kernels.box_overlap import touching
 from contrada.matching.kernels.column_visits import LOOK_UPS
 from contrada.matching.kernels.evaluate import constraint_words, operand
 from contrada.matching.kernels.memory import Rows, numbers
-from contrada.matching.kernels.scratch import gram_bit
+from contrada.matching.kernels.scratch import empty_hulls, gram_bit
 from contrada.matching.table_growth import TableGrowth, empty_table
 from contrada.model.languages.work_budget import Uncollected, Work, budget
 from contrada.model.native import NATIVE
@@ -32,6 +32,7 @@ _PLACES: Final = {name: 2 * place for place, name in enumerate(schema.ARRAYS)}
 """The position of an array's address in the table; its length is next."""
 _PER_ROW: Final = {
     "parts": schema.PART_COLUMNS,
+    "hulls": 2,
     "pivots": schema.PIVOTS,
     "levels": schema.PIVOTS + 1,
     "pool_attrs": schema.POOL_ATTRS,
@@ -39,7 +40,7 @@ _PER_ROW: Final = {
 }
 """Arrays with several rows for each of another's."""
 _WITH: Final = {
-    "attrs": ("parts", "state", "present"),
+    "attrs": ("parts", "state", "hulls", "present"),
     "trees": ("pivots", "levels"),
     "pools": ("pool_attrs",),
     "sketches": ("registers",),
@@ -412,6 +413,7 @@ class Arrays:
             self.put("names", empty_table(schema.ARRAYS["names"], names))
             first, end = 0, self.used["attrs"]
         update.enter_names(first, end, self.memory)
+        empty_hulls(row, row + 1, self.memory)
 
     def reserve_equal(self, gone: int) -> None:
         """Makes room in the table of equal filters for one more; `gone` were removed."""
@@ -453,6 +455,7 @@ class Arrays:
             for other in others:
                 self.reserve(other, (len(self.of[name]) + 1) * _PER_ROW.get(other, 1))
         self.reserve("stack", self.used["sets"] + 1)
+        empty_hulls(0, self.used["attrs"], self.memory)
 
     def dissolve(self) -> bool:
         """Frees one array; returns whether more are left. No other call may follow."""

@@ -31,7 +31,7 @@ from contrada.matching.key_table import KeyTable
 from contrada.matching.segment import IndexSegment
 from contrada.model.codec import from_msgpack, to_msgpack
 
-MAGIC: Final = b"CTRIDX\x00\x10"
+MAGIC: Final = b"CTRIDX\x00\x11"
 ALIGNMENT: Final = 64
 _FIRST: Final = struct.Struct("<8sI")
 _LENGTH: Final = struct.Struct("<Q")

@@ -20,7 +20,6 @@ from contrada.matching.kernels.memory import (
 )
 from contrada.matching.kernels.schema import ColumnRows, Ints, Memory
 from contrada.matching.kernels.scratch import INT32_MAX, MASK, begin, begin_attr, load_row
-from contrada.matching.kernels.update import NO_DOMAIN
 
 BLOCK_MIN = 16
 """Rows of a block at least."""
@@ -61,16 +60,10 @@ def subject_of(guard: int, m: Memory) -> tuple[int, int, int, int, int]:
     if kind == schema.GUARD_NONE or kind == schema.GUARD_SET:
         return EVERYWHERE, kind == schema.GUARD_NONE, 0, 0, 0
     has = m.state[guard & schema.GUARD_ATTR]
-    if has.epoch != m.counters[0].block_epoch:
+    if has.epoch != m.counters[0].block_epoch or has.only_domain != domain:
         return NOWHERE, 0, 0, 0, 0
-    is_same = has.only_domain == domain
-    if not is_same and domain != NO_DOMAIN:
-        return NOWHERE, 0, 0, 0, 0
-    is_range, is_other = (
-        is_same & (kind == schema.GUARD_RANGE),
-        is_same & (kind >= schema.GUARD_OTHER),
-    )
-    return lanes_of(has.first, m), 0, is_range, is_other, is_same & (kind < schema.GUARD_OTHER)
+    is_half = kind < schema.GUARD_OTHER
+    return lanes_of(has.first, m), 0, kind == schema.GUARD_RANGE, not is_half, is_half
 
 
 @kernel

@@ -117,12 +117,16 @@ def ask_by_text(attr: int, case: int, start: int, length: int, m: Memory) -> Non
     if prefixes != 0:
         h = seed & scratch.MASK
         for i in range(min(length, LENGTHS_MAX)):
+            if prefixes >> (i + 1) == 0:
+                break
             h = scratch.mixed(seed, h, text[start + i])
             if (prefixes >> (i + 1)) & 1:
                 ask(scratch.place_hash(seed, attr, scratch.KIND_PREFIX + case, h), -1, m)
     if suffixes != 0:
         h = seed & scratch.MASK
         for i in range(min(length, LENGTHS_MAX)):
+            if suffixes >> (i + 1) == 0:
+                break
             h = scratch.mixed(seed, h, text[start + length - 1 - i])
             if (suffixes >> (i + 1)) & 1:
                 ask(scratch.place_hash(seed, attr, scratch.KIND_SUFFIX + case, h), -1, m)

@@ -197,7 +197,7 @@ def visit_all_places(column: ColumnRow, at: int, first: int, m: Memory) -> int:
         if status != schema.OK:
             return status
         if is_text:
-            m.halves[at + i] = m.state[column.attr].text_lowest
+            m.halves[at + i] = m.hulls[2 * column.attr + 1].lowest
         counters.buckets = 0
         collect_attr(column.attr, m)
         look_up(m)

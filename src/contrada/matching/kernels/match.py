@@ -21,17 +21,22 @@ PREFETCHED_LINES = 4
 
 
 @kernel
+def hull_of(guard: int) -> int:
+    """Returns the row in `hulls` that a guard is compared with.
+
+    A choice between two fields would be a branch in the compiled code.
+    """
+    return 2 * (guard & schema.GUARD_ATTR) + ((guard >> schema.GUARD_KIND_SHIFT) & 1)
+
+
+@kernel
 def may_pass(guard: int, low: int, high: int, m: Memory) -> int:
     """Whether a guard of an entry leaves a match possible, as far as a comparison can decide.
 
     One expression without short cuts: there is no branch that the processor could mispredict.
     """
-    kind, has = (guard >> schema.GUARD_KIND_SHIFT) & 7, m.state[guard & schema.GUARD_ATTR]
-    is_hash = kind & 1
-    lowest = has.text_lowest if is_hash else has.lowest
-    highest = has.text_highest if is_hash else has.highest
-    is_there = has.epoch == m.counters[0].epoch
-    return (is_there & (low <= highest) & (lowest <= high)) | (kind > schema.GUARD_HASH)
+    kind, hull = (guard >> schema.GUARD_KIND_SHIFT) & 7, m.hulls[hull_of(guard)]
+    return ((low <= hull.highest) & (hull.lowest <= high)) | (kind > schema.GUARD_HASH)
 
 
 @kernel
@@ -44,7 +49,7 @@ def asked_of(guard: int, m: Memory) -> tuple[int, int, int, int]:
     kind, domain = (guard >> schema.GUARD_KIND_SHIFT) & 7, (guard >> schema.GUARD_DOMAIN_SHIFT) & 7
     has = m.state[guard & schema.GUARD_ATTR]
     is_only = (has.epoch == m.counters[0].epoch) & (has.only_domain == domain)
-    value = has.text_lowest if kind & 1 else has.lowest
+    value = m.hulls[hull_of(guard)].lowest
     is_range, is_other = (
         is_only & (kind == schema.GUARD_RANGE),
         is_only & (kind >= schema.GUARD_OTHER),

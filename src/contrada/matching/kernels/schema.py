@@ -210,12 +210,12 @@ SCRATCH: Final[dict[str, Layout]] = {
         "epoch",
         "first",
         "count",
-        "lowest",  # the upper halves of the lowest and highest keys outside text
-        "highest",
-        "text_lowest",  # of the hashes of its texts: the only one, all, or none
-        "text_highest",
         "only_domain",  # of the only value; 0 where there are several
     ),
+    # two rows per attribute: the upper halves of its lowest and highest keys outside text; and of
+    # the hashes of its texts the only one, or all. Without such values the ends are the wrong way
+    # round: no guard meets them
+    "hulls": _row(_I4, "lowest", "highest"),
     # a row per value of the notification; of a text low and high are its hash
     "values": _row(
         _I8, "attr", "domain", "low", "high", "start", "length", "folded", "folded_length"

@@ -227,10 +227,19 @@ def skipped(msg: Bytes, pos: int) -> int:
     return pos
 
 
+@entry
+def empty_hulls(first: int, end: int, m: Memory) -> None:
+    """Empties the hulls of the attributes from one row to before another."""
+    for i in range(2 * first, 2 * end):
+        m.hulls[i].lowest, m.hulls[i].highest = INT32_MAX, INT32_MIN
+
+
 @kernel
 def begin(m: Memory) -> None:
     """Prepares the scratch for another notification."""
     counters = m.counters[0]
+    for i in range(counters.present):
+        empty_hulls(m.present[i], m.present[i] + 1, m)
     counters.epoch += 1
     counters.values = 0
     counters.present = 0
@@ -305,11 +314,6 @@ def begin_attr(attr: int, m: Memory) -> None:
     state[attr].epoch = counters.epoch
     state[attr].first = counters.values
     state[attr].count = 0
-    # Ends the wrong way round: no guard meets them before a value does.
-    state[attr].lowest = INT32_MAX
-    state[attr].highest = INT32_MIN
-    state[attr].text_lowest = INT32_MAX
-    state[attr].text_highest = INT32_MIN
     state[attr].only_domain = 0
 
 
@@ -349,7 +353,7 @@ def add_integer(number: int, attr: int, m: Memory) -> int:
 @kernel
 def add_key(domain: int, low: int, high: int, attr: int, m: Memory) -> int:
     """Adds a value outside text."""
-    counters, values, state = m.counters[0], m.values, m.state
+    counters, values, hull = m.counters[0], m.values, m.hulls[2 * attr]
     row = counters.values
     if row >= len(values):
         return schema.NEED_VALUES
@@ -359,10 +363,8 @@ def add_key(domain: int, low: int, high: int, attr: int, m: Memory) -> int:
     values[row].low = low
     values[row].high = high
     counted(attr, m)
-    if low >> 32 < state[attr].lowest:
-        state[attr].lowest = low >> 32
-    if high >> 32 > state[attr].highest:
-        state[attr].highest = high >> 32
+    hull.lowest = min(hull.lowest, low >> 32)
+    hull.highest = max(hull.highest, high >> 32)
     return schema.OK
 
 
@@ -382,7 +384,7 @@ def counted(attr: int, m: Memory) -> None:
 @kernel
 def add_text(msg: Bytes, start: int, length: int, attr: int, m: Memory) -> int:
     """Adds a text, also folded where case does not matter; V_LOW and V_HIGH hold its hash."""
-    counters, values, state, text = m.counters[0], m.values, m.state, m.text
+    counters, values, text, hull = m.counters[0], m.values, m.text, m.hulls[2 * attr + 1]
     row = counters.values
     if row >= len(values):
         return schema.NEED_VALUES
@@ -408,9 +410,9 @@ def add_text(msg: Bytes, start: int, length: int, attr: int, m: Memory) -> int:
         counters.text += folded
     counters.values = row + 1
     # A guard tests one hash: several texts have no interval of hashes, so all may pass.
-    is_first = state[attr].text_highest == INT32_MIN
-    state[attr].text_lowest = finished(h) if is_first else INT32_MIN
-    state[attr].text_highest = finished(h) if is_first else INT32_MAX
+    is_first = hull.highest == INT32_MIN
+    hull.lowest = finished(h) if is_first else INT32_MIN
+    hull.highest = finished(h) if is_first else INT32_MAX
     counted(attr, m)
     return schema.OK
 

@@ -21,7 +21,6 @@ from contrada.matching.kernels.memory import array_entry, entry, kernel
 from contrada.matching.kernels.schema import Ints, Memory, RowNumbers
 from contrada.matching.kernels.scratch import (
     INT32_MAX,
-    INT32_MIN,
     KIND_TEXT,
     MASK,
     finished,
@@ -31,8 +30,6 @@ from contrada.matching.kernels.scratch import (
     text_hash,
 )
 
-NO_DOMAIN = 7
-"""In a guard that only requires the attribute."""
 HUNG_RANK = 8
 """The rank of the constraint of the filter's bucket: after all others."""
 
@@ -167,6 +164,15 @@ def rank(op: int) -> int:
 
 
 @kernel
+def commonness(attr: int, m: Memory) -> int:
+    """Returns how often notifications had an attribute, and filters ranges of it.
+
+    The rarer it is, the more candidates a guard on it rejects.
+    """
+    return m.attrs[attr].seen + m.attrs[attr].ranges
+
+
+@kernel
 def guard_of(word: int, m: Memory) -> tuple[int, int, int]:
     """Returns the guard of a constraint at a word of the program; none at -1."""
     if word < 0:
@@ -190,7 +196,8 @@ def guard_of(word: int, m: Memory) -> tuple[int, int, int]:
         low = high = finished(h)
         asked |= schema.GUARD_HASH << schema.GUARD_KIND_SHIFT
     elif op == schema.OP_TEXT_RANGE:
-        asked, low, high = attr | (NO_DOMAIN << schema.GUARD_DOMAIN_SHIFT), INT32_MIN, INT32_MAX
+        low, high = 0, INT32_MAX  # the hash of any text
+        asked |= schema.GUARD_HASH << schema.GUARD_KIND_SHIFT
     else:
         low = program[word + 2] + 0
         high = program[word + (4 if op == schema.OP_RANGE else 2)] + 0
@@ -215,14 +222,16 @@ def put_guards(at: int, number: int, hung: int, by_value: int, alone: bool, m: M
     begin = m.filters[number].begin
     word, end = begin + 1, begin + 1 + (program[begin] & schema.WORDS_MASK)
     first = second = -1
-    first_rank = second_rank = HUNG_RANK + 1
+    first_rank = second_rank = (HUNG_RANK + 1) << 32
     count = 0
     while word < end:
-        op = (program[word] >> schema.OP_SHIFT) & schema.OP_MASK
-        is_hung = program[word] & schema.ATTR_MASK == hung
-        if not (is_hung and by_value):
+        op, attr = (
+            (program[word] >> schema.OP_SHIFT) & schema.OP_MASK,
+            program[word] & schema.ATTR_MASK,
+        )
+        if not (attr == hung and by_value):
             count += 1
-            order = HUNG_RANK if is_hung else rank(op)
+            order = ((HUNG_RANK if attr == hung else rank(op)) << 32) + commonness(attr, m)
             if order < first_rank:
                 second, second_rank = first, first_rank
                 first, first_rank = word, order
