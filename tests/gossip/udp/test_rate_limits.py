@@ -64,7 +64,7 @@ async def test_messages_over_the_rate_wait_in_order_and_are_bounded() -> None:
 
 @on_loop
 async def test_large_messages_are_sent_in_turns_within_the_rate_and_the_room() -> None:
-    """Whoever asks for all events at once would hold the loop for a second."""
+    """A member that asks for all events at once would hold the loop for a second."""
     sent: list[int] = []
     flow = Outflow(Rates(out=4 * 2**20), lambda piece, _: sent.append(len(piece)), lambda: 0)
     message = [bytes(1_024 - SEAL_BYTES)] * 512

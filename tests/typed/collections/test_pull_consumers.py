@@ -95,7 +95,7 @@ async def test_sets_skip_duplicates(kind: Any, cls: type[Item], wanted: list[int
 
 @on_loop
 async def test_a_set_tells_publishers_apart() -> None:
-    """Whoever guesses the next identity of another would keep its element from all sets."""
+    """A publisher that guesses the next identity of another would keep its element from all."""
     async with EmbeddedService() as service:
         of = WeakSet(service, Item)
         async with of.get() as consumer:
