@@ -72,7 +72,6 @@ _FIRST: Final = {
 }
 """The first capacity of arrays that do not begin with eight rows."""
 
-
 _NEEDED: Final = {
     schema.NEED_TEXT: "text",
     schema.NEED_VALUES: "values",
@@ -198,8 +197,7 @@ class Arrays:
 
     def clear_stamps(self) -> None:
         """Restarts the numbers of notifications."""
-        used = self.used
-        counts = used["attrs"], used["buckets"], used["owned"], used["sets_by_row"]
+        counts = (self.used[name] for name in ("attrs", "buckets", "owned", "sets_by_row"))
         update.clear_stamps(*counts, self.memory)
         self.fade()
 
