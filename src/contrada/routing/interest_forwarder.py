@@ -17,10 +17,10 @@ Source: PODC 2000 §4 (subscription forwarding, advertisement forwarding).
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from contrada.errors import UnsatisfiableFilterError
@@ -169,13 +169,11 @@ class InterestForwarder:
         return self._route_filters(self.subscriptions.withdraw(party, identity))
 
     def _route_filters(
-        self,
-        nodes: Iterable[Node[Filter]],
-        known: Mapping[Node[Filter], Set[NextHop]] = MappingProxyType({}),
+        self, nodes: Iterable[Node[Filter]], before: Topology | None = None
     ) -> list[messages.Effect]:
-        """Routes nodes. The advertisements of next hops that were `known` have not changed."""
+        """Routes nodes. The advertisements over the next hops of `before` have not changed."""
         with Work("REROUTING_WORK_MAX", REROUTING_WORK_MAX) as work:
-            wanted = {node: self._next_hops(node, known.get(node, _NONE)) for node in nodes}
+            wanted = {node: self._next_hops(node, before) for node in nodes}
             self._has_guessed |= not work.steps_left()
         return self._forward_filters(wanted)
 
@@ -198,12 +196,14 @@ class InterestForwarder:
             _count(self._sent, (change.next_hop,), 1 if change.begins else -1)
         return self._to_messages(changes, messages.Subscribe, messages.Unsubscribe)
 
-    def _next_hops(self, node: Node[Filter], known: Set[NextHop] = _NONE) -> Set[NextHop]:
+    def _next_hops(self, node: Node[Filter], before: Topology | None = None) -> Set[NextHop]:
         if self.floods:
             return _NONE
-        next_hops = self._topology.next_hops(node.subscribers.keys())
+        parties = node.subscribers.keys()
+        next_hops = self._topology.next_hops(parties)
         if not self.uses_advertisements:
             return next_hops
+        known = _NONE if before is None else before.next_hops(parties)
         sources = {each: self._source_of(each) for each in next_hops - known}
         able = self._sources_met({*sources.values()}, node.product)
         met = {next_hop for next_hop, source in sources.items() if source in able}
@@ -394,22 +394,19 @@ class InterestForwarder:
         described: Iterable[Node[Offer]] = (),
     ) -> list[messages.Effect]:
         """Routes these nodes, and all others with changed next hops."""
-        next_hops, subscriptions = self._topology.next_hops, self.subscriptions.poset
-        asked = subscriptions if self.uses_advertisements else ()
-        known = {each: next_hops(each.subscribers.keys()) for each in asked}
-        before = self._topology.looped
+        before = copy(self._topology)  # Its next hops stay: choosing replaces them.
         owners = self._topology.choose_next_hops()
         effects: list[messages.Effect] = [
             messages.Refused(self._topology.link_up(each), Reason.LOOP)
-            for each in sorted(self._topology.looped - before)
+            for each in sorted(self._topology.looped - before.looped)
         ]
         # Advertisements first: they decide the next hops of subscriptions.
         offers = [*offers, *self._nodes_of_owners(self.offers.poset, owners)]
         effects += self._route_offers(dict.fromkeys(offers))
         described = [*described, *self._nodes_of_owners(self.descriptions.poset, owners)]
         effects += self._route_descriptions(dict.fromkeys(described))
-        filters = [*filters, *self._nodes_of_owners(subscriptions, owners)]
-        return effects + self._route_filters(dict.fromkeys(filters), known)
+        filters = [*filters, *self._nodes_of_owners(self.subscriptions.poset, owners)]
+        return effects + self._route_filters(dict.fromkeys(filters), before)
 
     def _nodes_of_owners(self, poset: Poset[P], owners: Set[str] | None) -> Iterable[Node[P]]:
         """Returns the nodes with a subscriber of one of these owners; None means any owner."""
