@@ -183,7 +183,11 @@ class Arrays:
 
     def _grow_for(self, status: int) -> None:
         if status == schema.NEED_STAMPS:
-            self.clear_stamps()
+            used = self.used
+            update.clear_stamps(
+                used["attrs"], used["buckets"], used["owned"], used["sets_by_row"], self.memory
+            )
+            self.fade()
             return
         if status == schema.NEED_OUT:
             self.prepare_repeat()
@@ -194,12 +198,6 @@ class Arrays:
                 self.block_rows_max = self.counters.block_max[0] = size // 2
                 return
         self.reserve(name, 2 * len(self.of[name]))
-
-    def clear_stamps(self) -> None:
-        """Restarts the numbers of notifications."""
-        counts = (self.used[name] for name in ("attrs", "buckets", "owned", "sets_by_row"))
-        update.clear_stamps(*counts, self.memory)
-        self.fade()
 
     def fade(self) -> None:
         """Halves the statistics, so that later notifications count more."""
