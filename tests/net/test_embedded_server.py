@@ -33,6 +33,7 @@ from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing.router import Router, Strategy
 from contrada.service import ConnectionState, Service
 from contrada.service.dispatch_routes import LINK_DOWN
+from contrada.service.stores.sqlite_store import SqliteStore
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
 from tests.net.networks import network
@@ -458,6 +459,22 @@ async def test_closing_waits_for_a_neighbour_that_takes_nothing_only_so_long() -
         assert sum(dropped.values()) > 0
         assert LINK_DOWN in dropped
         assert len(asyncio.all_tasks()) < 20
+
+
+@on_loop
+async def test_a_cancelled_end_frees_the_store(tmp_path: Path) -> None:
+    """It would stay locked for this process."""
+    async with Broker(port=0, network=Membership("a")) as broker:
+        service = await joined(broker, store=tmp_path / "s.db")
+        await service.subscribe("n any", durable="s")
+        publishing = asyncio.create_task(service.publish({"n": 1}, delivery=CERTIFIED))
+        closing = asyncio.create_task(service.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()  # While it waits until the notification is on stable storage.
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await publishing
+    SqliteStore(tmp_path / "s.db").close()
 
 
 # --- processes ------------------------------------------------------------------------------------

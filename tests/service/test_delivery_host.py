@@ -218,8 +218,10 @@ async def test_one_that_has_ended_by_its_policy_begins_anew(tmp_path: Path) -> N
 @on_loop
 async def test_a_cancelled_end_frees_the_store(turns: int, tmp_path: Path) -> None:
     """It would stay locked for this process, with a thread, and its readers would wait for ever."""
+    asked = asyncio.Event()
 
     async def answer(_: object) -> AsyncIterator[dict[str, int]]:
+        asked.set()
         try:
             await asyncio.Event().wait()
             yield {"n": 1}
@@ -230,7 +232,8 @@ async def test_a_cancelled_end_frees_the_store(turns: int, tmp_path: Path) -> No
     before = {*threading.enumerate()}
     async with ct.connect(store=tmp_path / "s.db") as service:
         await service.offer("n any", answer)
-        await service.query("n any")
+        answers = await service.query("n any")  # Held: it would end with its last reference.
+        await asked.wait()
         await service.subscribe("n any", durable="s")
         reading = asyncio.create_task(anext(await service.subscribe("m any", durable="r"), None))
         await service.publish({"n": 1})
@@ -242,6 +245,7 @@ async def test_a_cancelled_end_frees_the_store(turns: int, tmp_path: Path) -> No
             await closing
         assert await reading is None
         assert service.connection.state == "closed"
+        await answers.aclose()
     for each in {*threading.enumerate()} - before:
         if each.name == "contrada-store":
             each.join(TEST_S_MAX)

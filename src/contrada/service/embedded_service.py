@@ -165,15 +165,15 @@ class EmbeddedService(BaseService):
 
     async def aclose(self) -> None:
         async with self._closes:  # A second call returns when it is closed, too.
-            if self._state == "open":
+            is_open = self._state == "open"
+            if is_open:
                 check_loop(self._loop)
-                self._state = "closed"
-                try:
-                    await self._end_all()
-                finally:
-                    self._states.change(ConnectionState("closed"))
             self._state = "closed"
-            self._states.change(ConnectionState("closed"))
+            try:
+                if is_open:
+                    await self._end_all()
+            finally:  # Also when the caller is cancelled.
+                self._states.change(ConnectionState("closed"))
 
     async def _end_all(self) -> None:
         # The last notification was published, so patterns wait for no earlier one.
