@@ -13,6 +13,7 @@ from contrada.model.algebra.product import product_covers
 from contrada.model.algebra.sets import gt
 from contrada.model.algebra.value_set import of_cuts
 from contrada.model.domains.values import NUMBER, plain_number
+from contrada.model.languages import decision
 from contrada.routing.router_messages import Client, Neighbour, NextHop
 from contrada.routing.tables import poset
 from contrada.routing.tables.covering_index import Example, FilterCoveringIndex
@@ -160,6 +161,31 @@ def test_few_products_are_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         counts.append(len(front.update(dict.fromkeys(front.leaving, frozenset()))))
     assert counts == [10, 10, 10, 11]
     assert all(each.forwarded for each in narrow)
+    front.validate()
+
+
+def test_few_products_are_compared_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A narrow filter among many that meet it would hold a server; its covering one comes last."""
+    front, left = Poset[Filter](FilterCoveringIndex()), frozenset(WAYS[:1])
+    meeting = [Filter(f"b <= 5 and b != -{number}") for number in range(1, 5)]
+    nodes = [front.add_subscriber(each, ME, "1") for each in (*meeting, Filter("b > 0"))]
+    front.update(dict.fromkeys(nodes, left))
+    narrow = [Filter(f"a = {number} and b between 5 and 6") for number in range(3)]
+    outer, inner, last = (front.add_subscriber(each, ME, "1") for each in narrow)
+    monkeypatch.setattr(poset, "COVERING_WORK_MAX", 7)
+    decision.safe_answers.clear()
+    front.update({outer: left})
+    assert outer.forwarded == left
+    assert decision.safe_answers == {"covers: COVERING_WORK_MAX": 1}
+    monkeypatch.setattr(poset, "COVERING_WORK_MAX", 8)
+    front.update({inner: left})
+    assert not inner.forwarded
+    wide, below = (front.add_subscriber(Filter(each), ME, "1") for each in ("c any", "c = 1"))
+    front.update({wide: left, below: left})
+    front.remove_subscriber(wide, ME, "1")
+    front.update({wide: frozenset(), last: left})
+    assert [*front.leaving] == [wide]  # Its end has used its work up, not that of the new one.
+    assert not last.forwarded
     front.validate()
 
 
