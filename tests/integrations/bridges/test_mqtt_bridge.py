@@ -28,8 +28,12 @@ from contrada.errors import (
 )
 from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, UNWANTED, Bridge
 from contrada.integrations.bridges.bridge_peer import PeerSettings
-from contrada.integrations.bridges.mqtt_messages import TopicTemplate
-from contrada.integrations.bridges.mqtt_peer import MQTT_ADDRESS, MqttLimits, MqttPeer
+from contrada.integrations.bridges.mqtt_peer import (
+    MQTT_ADDRESS,
+    MqttLimits,
+    MqttPeer,
+    TopicTemplate,
+)
 from contrada.integrations.bridges.record_translation import PeerRecord, RecordTranslation
 from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker

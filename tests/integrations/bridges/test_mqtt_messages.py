@@ -13,14 +13,14 @@ from paho.mqtt.properties import Properties
 
 from contrada.errors import AddressError, InvalidValueError
 from contrada.integrations.bridges.bridge_peer import PeerAddress
-from contrada.integrations.bridges.mqtt_messages import (
+from contrada.integrations.bridges.mqtt_peer import (
+    MQTT_ADDRESS,
     TopicTemplate,
     check_topics,
     properties_of,
     record_of,
     size_of,
 )
-from contrada.integrations.bridges.mqtt_peer import MQTT_ADDRESS
 from contrada.integrations.bridges.record_translation import PeerRecord, RecordTranslation
 from contrada.model import Notification
 from contrada.model.algebra.notification import Envelope

@@ -248,7 +248,6 @@ class AmqpPeer(BridgePeer):
 
 
 def _reason(error: object) -> str:
-    """Returns the reason of an error as a sentence."""
     if isinstance(error, OSError):
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         if not isinstance(error, AMQPError) or cause is not error:

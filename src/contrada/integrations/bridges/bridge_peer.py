@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from contrada.errors import AddressError, ContradaError, PeerLostError
+from contrada.errors import AddressError, ConnectionFailedError, ContradaError, PeerLostError
 from contrada.integrations.bridges.record_translation import PeerRecord, TextTemplate
 from contrada.net.wire.address import check_host
 from contrada.net.wire.endpoint import describe_os_error
@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 RETRY_S_MAX: Final = 60.0
 """Seconds between two attempts to send a notification. Beyond it: the waits do not grow."""
+
+NO_SERVER: Final = "connection refused: no server listens there"
+"""The reason of a refused connection."""
 
 _PASSWORD: Final = re.compile(r"\A((?:[^:@]*://)?[^:@]*):.*@", re.DOTALL)
 """The begin of an address with a password, which ends at the last `@`."""
@@ -195,6 +198,9 @@ class BridgePeer(ABC):
         except OSError as error:
             raise self._loss(reason_of(error)) from None
 
+    def _failed(self, reason: str) -> ConnectionFailedError:
+        return ConnectionFailedError(str(self.settings.address), reason)
+
     def _loss(self, reason: object) -> PeerLostError:
         return PeerLostError(str(self.settings.address), str(reason) or type(reason).__name__)
 
@@ -202,5 +208,5 @@ class BridgePeer(ABC):
 def reason_of(error: OSError) -> str:
     """Returns the reason of a failed connection as a sentence."""
     if isinstance(error, ConnectionRefusedError):
-        return "connection refused: no server listens there"
+        return NO_SERVER
     return describe_os_error(error).partition("; --tls")[0]  # That is advice for our brokers.

@@ -33,14 +33,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from contrada.errors import (
-    ConnectionFailedError,
-    ContradaError,
-    InvalidValueError,
-    NoPlaceError,
-    ServiceError,
+from contrada.errors import ContradaError, InvalidValueError, NoPlaceError, ServiceError
+from contrada.integrations.bridges.bridge_peer import (
+    NO_SERVER,
+    AddressForm,
+    BridgePeer,
+    PeerSettings,
 )
-from contrada.integrations.bridges.bridge_peer import AddressForm, BridgePeer, PeerSettings
 from contrada.integrations.bridges.record_translation import PeerRecord, text_of
 from contrada.model import Value
 
@@ -128,7 +127,7 @@ class KafkaPeer(BridgePeer):
             if self.settings.sources:
                 await self._in_thread(0, self._open_consumer)
         except KafkaException as error:
-            raise ConnectionFailedError(str(self.settings.address), _reason(error)) from None
+            raise self._failed(_reason(error)) from None
 
     def _open_producer(self) -> None:
         """Connects, and checks the sources. Raises ConnectionFailedError."""
@@ -148,11 +147,9 @@ class KafkaPeer(BridgePeer):
         known = self._topics(self._producer, time.monotonic() + self.settings.limits.bridge_wait_s)
         for topic in self.settings.sources:
             if topic not in known and not topic.startswith(_PATTERN):
-                reason = f"no topic of Kafka has the name {topic!r}"
-                raise ConnectionFailedError(str(self.settings.address), reason)
+                raise self._failed(f"no topic of Kafka has the name {topic!r}")
 
     def _topics(self, producer: Producer, end_s: float) -> Collection[str]:
-        """Returns the topics once a server answers. Raises KafkaException."""
         while True:
             try:
                 return {*producer.list_topics(timeout=_OPEN_POLL_S).topics}
@@ -213,7 +210,6 @@ class KafkaPeer(BridgePeer):
                 return found
 
     def _poll(self) -> list[PeerRecord]:
-        """Returns records that wait, at most a batch, or none after a while."""
         assert self._consumer is not None
         first = self._consumer.poll(_POLL_S)
         if down := [each for each in self._errors[0] if each.code() in _DOWN]:
@@ -311,11 +307,8 @@ class KafkaPeer(BridgePeer):
 
 
 def _reason(error: KafkaException) -> str:
-    """Returns the reason of a failed connection as a sentence."""
     found: KafkaError = error.args[0]
-    if "Connection refused" in found.str():
-        return "connection refused: no server listens there"
-    return found.str()
+    return NO_SERVER if "Connection refused" in found.str() else found.str()
 
 
 def refusal_of(failure: KafkaError, topic: str) -> ServiceError | None:
@@ -358,7 +351,6 @@ def record_from(message: Message) -> PeerRecord:
 
 
 def _text(value: str | bytes | None) -> str | bytes | None:
-    """Returns bytes as a text where they are UTF-8."""
     if isinstance(value, bytes):
         try:
             return value.decode()

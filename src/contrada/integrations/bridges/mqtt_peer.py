@@ -10,10 +10,18 @@ and the event loop:
 The broker keeps the session of a disconnected client, so it repeats messages of QoS 1 until they
 are acknowledged, also on the next connection. Receive Maximum bounds the unacknowledged ones;
 messages of QoS 0 that exceed the queue are dropped, counted.
+
+    topic                         <-> `topic`
+    QoS, retain                    -> `mqtt.qos`, `mqtt.retain`
+    response topic, correlation   <-> `mqtt.response_topic`, `mqtt.correlation` (bytes)
+    user properties               <-> headers
+    message expiry                <-> time to live
 """
 
 import asyncio
 import logging
+import math
+import re
 import socket
 import threading
 from collections import deque
@@ -37,18 +45,27 @@ from contrada.errors import (
     ServiceError,
 )
 from contrada.integrations.bridges.bridge_peer import AddressForm, BridgePeer, PeerSettings
-from contrada.integrations.bridges.mqtt_messages import (
-    TopicTemplate,
-    check_topics,
-    properties_of,
-    record_of,
-    size_of,
-)
-from contrada.integrations.bridges.record_translation import PeerRecord
+from contrada.integrations.bridges.record_translation import PeerRecord, TextTemplate, text_of
+from contrada.model import Value
+from contrada.model.algebra.attributes import Values
 from contrada.net.wire.endpoint import describe_os_error
 from contrada.service.clock import wall_clock_us
 
 MQTT_ADDRESS: Final = AddressForm(("mqtt", "mqtts"), (1883, 8883))
+
+MQTT_TEXT_BYTES_MAX: Final = 65_535
+"""Bytes of a topic or user property in MQTT. Beyond it: the notification is refused, counted."""
+
+_HEADER_BYTES: Final = 16
+"""Upper bound of the fixed header, the length of the topic and the packet identifier."""
+
+_EXPIRY_S_MAX: Final = 2**32 - 1
+
+_ENDS_OF_PLANES: Final = "".join(
+    chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF)
+)
+_NO_TEXT: Final = re.compile(f"[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef{_ENDS_OF_PLANES}]")
+"""Characters for which an MQTT broker may end the connection."""
 
 _IGNORED: Final = (MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN)
 """Results of a publication that is sent now, or on the next connection."""
@@ -88,6 +105,15 @@ class _Receipt(NamedTuple):
     packet: int
     connection: int
     size: int
+
+
+class TopicTemplate(TextTemplate):
+    """The topic of outgoing messages; `{name}` is replaced by the value of the attribute."""
+
+    def __post_init__(self) -> None:
+        if set(self.fixed) & set("{}+#\0") or self.text.startswith("$") or not self.text:
+            reason = "expected a topic, such as alerts/{severity}/{name}, without + and #"
+            raise InvalidValueError(self.text, reason)
 
 
 class MqttPeer(BridgePeer):
@@ -170,9 +196,6 @@ class MqttPeer(BridgePeer):
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         return client
-
-    def _failed(self, reason: str) -> ConnectionFailedError:
-        return ConnectionFailedError(str(self.settings.address), reason)
 
     async def aclose(self) -> None:
         """Disconnects in order; the broker keeps the session. Idempotent."""
@@ -383,3 +406,93 @@ def _options(filter_: str) -> SubscribeOptions:
         retainAsPublished=True,
         retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB,
     )
+
+
+# --- messages ----------------------------------------------------------------------------------
+
+
+def size_of(topic: str, payload: bytes | bytearray, properties: Properties | None) -> int:
+    """Returns an upper bound of the encoded bytes of a message."""
+    packed = b"" if properties is None else properties.pack()  # type: ignore[no-untyped-call]
+    return _HEADER_BYTES + len(topic.encode()) + len(payload) + len(packed)
+
+
+def record_of(packet: paho.MQTTMessage, token: Any) -> PeerRecord:
+    """Returns the record of a received message; certified if QoS is 1."""
+    properties = packet.properties
+    facts: dict[str, Any] = {"qos": packet.qos, "retain": packet.retain}
+    for name, at in (("response_topic", "ResponseTopic"), ("correlation", "CorrelationData")):
+        if found := getattr(properties, at, None):
+            facts[name] = found
+    return PeerRecord(
+        topic=packet.topic,
+        payload=bytes(packet.payload),
+        content_type=getattr(properties, "ContentType", ""),
+        headers=tuple(getattr(properties, "UserProperty", ())),
+        facts=facts,
+        is_certified=packet.qos > 0,
+        expires_s=getattr(properties, "MessageExpiryInterval", None),
+        token=token,
+    )
+
+
+def properties_of(record: PeerRecord, now_us: int) -> Properties:
+    """Returns the properties of a message. Raises InvalidValueError for values that MQTT cannot
+    hold, and without a valid topic.
+    """
+    topic = _checked(record.topic)
+    if set(topic) & set("+#") or topic.startswith("$") or not topic:
+        raise InvalidValueError(topic, "no topic: expected no + and #, and no $ in front")
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    response_topic = _checked(text_of(_single(record.facts.get("response_topic", ""))))
+    if set(response_topic) & set("+#"):
+        raise InvalidValueError(response_topic, "no response topic: expected no + and #")
+    correlation = _single(record.facts.get("correlation", b""))
+    if not isinstance(correlation, bytes):
+        correlation = text_of(correlation).encode()
+    if len(correlation) > MQTT_TEXT_BYTES_MAX:
+        reason = f"MQTT has at most {MQTT_TEXT_BYTES_MAX} bytes of correlation data"
+        raise InvalidValueError("mqtt.correlation", reason)
+    if record.content_type:
+        properties.ContentType = _checked(record.content_type)
+    if response_topic:
+        properties.ResponseTopic = response_topic
+    if correlation:
+        properties.CorrelationData = correlation
+    if record.expires_at_us is not None:
+        left_s = math.ceil((record.expires_at_us - now_us) / 1e6)
+        properties.MessageExpiryInterval = min(max(left_s, 0), _EXPIRY_S_MAX)
+    if record.headers:
+        properties.UserProperty = [
+            (_checked(name), _checked(text_of(value))) for name, value in record.headers
+        ]
+    return properties
+
+
+def _single(value: Values) -> Value:
+    if isinstance(value, tuple):
+        raise InvalidValueError(value[0], f"MQTT takes one value of it, found {len(value)}")
+    return value
+
+
+def _checked(text: str) -> str:
+    if _NO_TEXT.search(text):
+        raise InvalidValueError(text, "MQTT has no control characters in topics and properties")
+    if len(text.encode()) > MQTT_TEXT_BYTES_MAX:
+        raise InvalidValueError(text, f"MQTT has at most {MQTT_TEXT_BYTES_MAX} bytes of a text")
+    return text
+
+
+def check_topics(text: str) -> None:
+    """Checks a topic filter such as sensors/+/temperature. Raises InvalidValueError."""
+    *levels, last = text.split("/")
+    is_shared = levels[:1] == ["$share"]
+    if (
+        any("#" in each or ("+" in each and each != "+") for each in levels)
+        or (last not in ("+", "#") and set(last) & set("+#"))
+        or not text
+        or (is_shared and (len(levels) < 2 or levels[1] in ("", "+")))
+    ):
+        reason = "expected topics of MQTT: + is one level, # all levels at the end"
+        raise InvalidValueError(text, reason)
+    _checked(text)

@@ -25,7 +25,6 @@ from nats.js import errors as stream_errors
 from nats.js.client import JetStreamContext
 
 from contrada.errors import (
-    ConnectionFailedError,
     ContradaError,
     InvalidValueError,
     NoPlaceError,
@@ -116,9 +115,9 @@ class NatsPeer(BridgePeer):
             reason = str(error).removeprefix("nats: ").strip("'")
             if isinstance(error, nats_errors.NoServersError):
                 reason = self._errors[-1] if self._errors else "connection refused: no NATS there"
-            raise ConnectionFailedError(str(address), reason) from None
+            raise self._failed(reason) from None
         if self._errors:
-            raise ConnectionFailedError(str(address), self._errors[0])
+            raise self._failed(self._errors[0])
 
     def _password(self) -> str:
         """Returns the secret; the library asks for it after the handshake of TLS, if any."""
@@ -131,8 +130,7 @@ class NatsPeer(BridgePeer):
         """
         info: dict[str, Any] = getattr(self._client, "_server_info", {})
         if self.settings.address.is_tls and not info.get("tls_required"):
-            reason = "the server does not require TLS, and tls:// does"
-            raise ConnectionFailedError(str(self.settings.address), reason)
+            raise self._failed("the server does not require TLS, and tls:// does")
 
     async def _subscribe(self, client: Client) -> None:
         for subject in self.settings.sources:
@@ -269,10 +267,10 @@ class JetStreamPeer(NatsPeer):
                 )
             except stream_errors.NotFoundError:
                 reason = f"no stream of JetStream has the subject {subject!r}"
-                raise ConnectionFailedError(str(self.settings.address), reason) from None
+                raise self._failed(reason) from None
             except (stream_errors.Error, nats_errors.NoRespondersError) as error:
-                reason = f"JetStream: {getattr(error, 'description', None) or error}"
-                raise ConnectionFailedError(str(self.settings.address), reason) from None
+                shown = getattr(error, "description", None) or error
+                raise self._failed(f"JetStream: {shown}") from None
             self._tasks.append(asyncio.create_task(self._fetch(consumer)))
 
     async def _fetch(self, consumer: JetStreamContext.PullSubscription) -> None:
@@ -360,7 +358,6 @@ class JetStreamPeer(NatsPeer):
 
 
 def _safe(name: str) -> str:
-    """Returns a name as NATS allows for queue groups and consumers."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 

@@ -220,7 +220,6 @@ def is_settable(name: str, kind: str) -> bool:
 
 
 def _field_of(held: Values) -> str:
-    """Returns the one text of a field: several values are a JSON array."""
     if isinstance(held, tuple):
         return msgspec.json.encode(json_values(held)).decode()
     return text_of(held)

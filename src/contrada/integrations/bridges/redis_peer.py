@@ -22,13 +22,17 @@ from redis.backoff import NoBackoff
 
 from contrada.errors import (
     AddressError,
-    ConnectionFailedError,
     ContradaError,
     InvalidValueError,
     NoPlaceError,
     ServiceError,
 )
-from contrada.integrations.bridges.bridge_peer import AddressForm, BridgePeer, PeerSettings
+from contrada.integrations.bridges.bridge_peer import (
+    NO_SERVER,
+    AddressForm,
+    BridgePeer,
+    PeerSettings,
+)
 from contrada.integrations.bridges.record_translation import OWN_PREFIX, PeerRecord, text_of
 from contrada.integrations.files.read_options import untyped_value
 from contrada.model.algebra.nested_objects import JSON_TYPE
@@ -86,8 +90,8 @@ class RedisPeer(BridgePeer):
         except exceptions.RedisError as error:
             reason = str(error)
             if isinstance(error.__cause__, ConnectionRefusedError) or "Connect call" in reason:
-                reason = "connection refused: no server listens there"
-            raise ConnectionFailedError(str(address), reason) from None
+                reason = NO_SERVER
+            raise self._failed(reason) from None
         self._unread = dict.fromkeys(self.settings.sources, "0")
 
     async def _join(self, stream: str) -> None:
@@ -197,7 +201,6 @@ def _is_own(name: str) -> bool:
 
 
 def _cell(value: bytes) -> Any:
-    """Returns the value of a field, as JSON has it."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
