@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from contrada.lab.gossip_rounds.random_draws import chosen, key_of, threshold
+from contrada.lab.gossip_rounds.gossip_runs import chosen, key_of, threshold
 from contrada.matching.kernels.gossip_rounds import INFECTED, UP, WANTED, choose, gossip
 from tests.matching.engines import module, needs_native
 

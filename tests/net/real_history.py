@@ -26,15 +26,17 @@ from typing import Final
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
 from contrada.lab.simulation.oracle import Outcome, Violation, judge, judge_delivery
 from contrada.lab.simulation.run_records import (
     Cause,
     Change,
     Delivered,
+    DeliveryHistory,
+    DurableSpan,
     History,
     InterestSpan,
     PublishedRecord,
+    Sent,
 )
 from contrada.lab.simulation.script_steps import Kind, filters_of
 from contrada.model import Envelope, Notification

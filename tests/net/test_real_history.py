@@ -1,7 +1,7 @@
 """The checks of a real history that simulated worlds do not have."""
 
 from contrada.delivery.delivery_class import delivery_class
-from contrada.lab.simulation.delivery_history import Sent
+from contrada.lab.simulation.run_records import Sent
 from contrada.model import Notification
 from tests.net.crowd import Event
 from tests.net.real_history import Real, Told

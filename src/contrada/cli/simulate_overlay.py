@@ -12,15 +12,16 @@ from contrada.cli import shared_options as options
 from contrada.cli.sweep_runner import engine_options, explain_columns, sweep_results
 from contrada.cli.table_output import print_records, progress_bar, table
 from contrada.integrations.files.subscription_files import load_subscriptions
-from contrada.lab.simulation.covering_savings import Saved, saved
 from contrada.lab.simulation.overlay_cost import (
     OBJECTS_MAX,
     PARTIES_MAX,
     Cost,
+    Saved,
     draw,
     filter_of,
     measure,
     plans,
+    saved,
 )
 from contrada.lab.simulation.script_steps import BROKERS_MAX
 from contrada.lab.simulation.sites import sites_of

@@ -2,15 +2,7 @@
 
 import numpy as np
 
-from contrada.lab.gossip_rounds.random_draws import (
-    GAMMA,
-    below,
-    chosen,
-    draws,
-    key_of,
-    mixed,
-    threshold,
-)
+from contrada.lab.gossip_rounds.gossip_runs import GAMMA, chosen, draws, key_of, mixed, threshold
 
 
 def test_a_draw_is_the_sequence_of_splitmix64() -> None:
@@ -33,7 +25,3 @@ def test_shares_are_kept() -> None:
     assert abs(chosen(key_of(2), 200_000, 0.3).mean() - 0.3) < 0.005
     assert not chosen(3, 100, 0.0).any()
     assert threshold(0.5) == 2**63
-    picks = below(
-        draws(4, np.arange(70_000, dtype=np.uint64)), np.uint64(7) + np.zeros(1, np.uint64)
-    )
-    assert np.abs(np.bincount(picks.astype(np.int64), minlength=7) - 10_000).max() < 500

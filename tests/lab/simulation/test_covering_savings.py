@@ -1,6 +1,6 @@
 """The savings of covering and merging, on a set of subscriptions."""
 
-from contrada.lab.simulation.covering_savings import saved
+from contrada.lab.simulation.overlay_cost import saved
 from contrada.model import Filter, FilterSet
 
 

@@ -23,8 +23,8 @@ from contrada.delivery.publishers import Publisher, PublisherPasts, Publishers
 from contrada.delivery.retention import OnFull, Retention
 from contrada.delivery.streams import Incoming
 from contrada.errors import CannotPublishError
-from contrada.lab.simulation.delivery_history import DurableSpan, Sent
 from contrada.lab.simulation.oracle import Outcome, judge_delivery
+from contrada.lab.simulation.run_records import DurableSpan, Sent
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.script_maker import CALM, ROUGH, make_script
 from contrada.lab.simulation.script_steps import (

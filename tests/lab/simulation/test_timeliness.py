@@ -20,8 +20,7 @@ from contrada.lab.simulation.script_steps import (
     to_text,
 )
 from contrada.lab.simulation.simulated_line import Faults
-from contrada.lab.simulation.simulated_readers import ReaderEvent
-from contrada.lab.simulation.timeliness import check_reads
+from contrada.lab.simulation.simulated_readers import ReaderEvent, check_reads
 from contrada.lab.simulation.world import do, network_of, run
 from contrada.lab.simulation.worlds import shrink
 from contrada.model import Envelope, Notification

@@ -9,8 +9,7 @@ from contrada.delivery.owned_logs import OwnedLogs
 from contrada.lab.simulation.oracle import Violation
 from contrada.lab.simulation.script_maker import make_script
 from contrada.lab.simulation.script_steps import Kind
-from contrada.lab.simulation.world import do, network_of, run
-from contrada.lab.simulation.world_story import story_in_world
+from contrada.lab.simulation.world import do, network_of, run, story_in_world
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_messages import Client, Effect, Publish, Received, Send, Subscribe
 from contrada.service.story import StoryStep

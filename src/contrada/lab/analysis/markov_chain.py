@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -187,11 +188,8 @@ def spread(
     first: Floats | None = None,
 ) -> Spread:
     """The distribution of s_t after so many rounds. Source: EPFL 2503 §6.2, equation 6.3."""
-    for each in spreading(n, p, infected=infected, outsiders=outsiders, first=first):
-        if rounds == 0:
-            return each
-        rounds -= 1
-    raise AssertionError("spreading has no end")
+    every = spreading(n, p, infected=infected, outsiders=outsiders, first=first)
+    return next(islice(every, rounds, None))
 
 
 def settled(n: int, p: float, share: float = 1.0, first: Floats | None = None) -> float:

@@ -21,8 +21,7 @@ from contrada.gossip.parameters import Parameters
 from contrada.gossip.rounds import pittel
 from contrada.lab.analysis import printed_equations as printed
 from contrada.lab.analysis import refined_equations as refined
-from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, GossipProtocol
-from contrada.lab.gossip_rounds.random_draws import key_of
+from contrada.lab.gossip_rounds.gossip_runs import GossipOutcome, GossipPlan, GossipProtocol, key_of
 
 CONFIDENCE: Final = 0.95
 """The chance that an interval contains the mean, if runs are many or normal."""

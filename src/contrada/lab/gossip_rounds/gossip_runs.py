@@ -11,6 +11,10 @@ the smallest addresses of its R first subsystems; of a lowest one, its R first p
 participants are down from the beginning and stay in all views: no run is worse. The publisher does
 not crash, and gossips at all levels.
 
+`draws` are random numbers that depend only on their purpose. A draw is a hash of a key and a
+counter, so arrays, compiled loops, processes and Spark draw the same numbers in any order. The hash
+is that of SplitMix64, which generates this sequence from a seed.
+
 Source: EPFL 2503 §6.2, §6.5.1, §6.5.3, §6.5.4, §6.6.1.
 """
 
@@ -25,7 +29,6 @@ from numpy.typing import NDArray
 from contrada.errors import LimitError
 from contrada.gossip.parameters import Parameters, check_correlation, check_interest
 from contrada.gossip.rounds import exchanges_digests, expected_rounds, tuned_audience
-from contrada.lab.gossip_rounds.random_draws import chosen, draws, key_of, mixed, threshold
 from contrada.matching.kernels.gossip_rounds import INFECTED, UP, WANTED, gossip
 
 GOSSIPERS_MAX: Final = 20_000_000
@@ -75,7 +78,6 @@ class GossipPlan(msgspec.Struct, frozen=True):
     correlation: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuses an impossible plan."""
         check_interest(self.interest)
         check_correlation(self.correlation)
         if self.parameters.participants > GOSSIPERS_MAX:
@@ -292,3 +294,60 @@ class _DisseminationRun:
         reached = fresh.any(axis=1)
         last[reached] = rounds[reached]
         return int((senders * hits).sum())
+
+
+# --- random numbers -------------------------------------------------------------------------------
+
+GAMMA: Final = 0x9E3779B97F4A7C15
+MIX_1: Final = 0xBF58476D1CE4E5B9
+MIX_2: Final = 0x94D049BB133111EB
+WORD: Final = 2**64
+
+_CHUNK: Final = 2**15
+"""Draws made at once, so that they stay near the processor."""
+
+Words = NDArray[np.uint64]
+
+
+def key_of(*numbers: int) -> int:
+    """Returns the key of these numbers; other numbers, or another order, give another key."""
+    key = 0
+    for number in numbers:
+        key = mixed((key ^ number % WORD) + GAMMA)
+    return key
+
+
+def mixed(word: int) -> int:
+    """The hash of one word, as `draws` has it of many."""
+    word %= WORD
+    word = (word ^ word >> 30) * MIX_1 % WORD
+    word = (word ^ word >> 27) * MIX_2 % WORD
+    return word ^ word >> 31
+
+
+def draws(key: int, counters: Words) -> Words:
+    """A word for each counter."""
+    words = counters * np.uint64(GAMMA) + np.uint64((key + GAMMA) % WORD)
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(MIX_1)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(MIX_2)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def threshold(share: float) -> int:
+    """Returns the bound of words that are below it with this chance, from 0 to below 1."""
+    return int(share * WORD)
+
+
+def chosen(key: int, count: int, share: float) -> NDArray[np.bool_]:
+    """Returns a mask of random members, each with the same chance, independently."""
+    if share >= 1:
+        return np.ones(count, np.bool_)
+    result = np.empty(count, np.bool_)
+    bound = np.uint64(threshold(share))
+    for start in range(0, count, _CHUNK):
+        stop = min(count, start + _CHUNK)
+        result[start:stop] = draws(key, np.arange(start, stop, dtype=np.uint64)) < bound
+    return result

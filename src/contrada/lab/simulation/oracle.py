@@ -28,17 +28,19 @@ from textwrap import indent
 from typing import TypeAlias
 
 from contrada.delivery.retention import OnFull
-from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, Sent
 from contrada.lab.simulation.run_records import (
     Change,
     Delivered,
+    DeliveryHistory,
+    DurableSpan,
     InterestSpan,
     ObservedNetwork,
     PublishedRecord,
+    Sent,
 )
 from contrada.lab.simulation.simulated_network import name_of
+from contrada.lab.simulation.simulated_readers import end_us
 from contrada.lab.simulation.sites import SiteGraph, distances
-from contrada.lab.simulation.timeliness import end_us
 from contrada.routing.links.shortest_paths import rank_of, tree_of
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Role, Subscribe
@@ -128,7 +130,6 @@ def judge(network: ObservedNetwork) -> Outcome:
 def _fault(
     published: PublishedRecord, delivered: Delivered, subscriptions: Iterable[InterestSpan]
 ) -> str | None:
-    """Returns why a delivery for a subscription is wrong, or None."""
     in_force = [each for each in subscriptions if each.is_held(delivered.order, delivered.order)]
     if not in_force:
         return "nobody asks"
@@ -335,7 +336,6 @@ def _lost(
 
 
 def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
-    """Whether records may have been dropped, or the subscription ended, for lack of room."""
     if subscription.retention.on_full is OnFull.REFUSE:
         return False
     matches, all_sent = subscription.filters.matches, delivery.sent.values()
@@ -344,7 +344,6 @@ def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
 
 
 def _is_excused(delivery: DeliveryHistory, sent: Sent, subscription: DurableSpan) -> bool:
-    """Whether a subscription may lack an accepted notification."""
     if subscription.has_ended or subscription.is_lost:
         return True
     for order, broker, disk_survived in delivery.crashes:

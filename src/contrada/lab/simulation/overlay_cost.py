@@ -5,7 +5,13 @@ a topic, and interested parties subscribe to one, popular ones more often than o
 of a phase arrive before the next one begins, so every kind of network delivers the same, and only
 the cost differs.
 
-Source: PODC 2000 §5 (simulation studies of architectures and processing strategies).
+`saved`: the savings of covering and merging for a set of subscriptions, at one server. Its clients
+subscribe one after another, and it forwards the necessary filters to one neighbour. A filter costs
+the neighbour memory, and a check for each notification; a message costs the link. Deliveries are
+the same: only the messages differ.
+
+Source: PODC 2000 §4 (a server forwards the most general filters), §5 (simulation studies of
+architectures and processing strategies); merging is this project's.
 """
 
 import random
@@ -20,11 +26,21 @@ from contrada.lab.simulation.run_records import Delivered
 from contrada.lab.simulation.script_steps import Kind
 from contrada.lab.simulation.simulated_network import SimulatedNetwork
 from contrada.lab.simulation.sites import sites_of
-from contrada.lab.simulation.worlds import kinds
-from contrada.model import Advertisement, Envelope, Filter, Notification, Value
+from contrada.lab.simulation.worlds import SAVINGS, kinds
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification, Value
 from contrada.model.algebra.sets import between, eq, ge
-from contrada.routing.router import Strategy
-from contrada.routing.router_messages import Advertise, Subscribe
+from contrada.routing.router import Router, Strategy
+from contrada.routing.router_messages import (
+    Advertise,
+    Client,
+    LinkUp,
+    Neighbour,
+    Received,
+    Role,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
 
 PARTIES_MAX: Final = 100_000
 """Interested parties of one simulated run. Beyond it: the run is refused."""
@@ -109,8 +125,6 @@ def measure(plan: Plan) -> Cost:
 
 
 class _PlanRun:
-    """A network and its clients, during a plan."""
-
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sites = sites_of(plan.network, plan.sites, plan.seed)
@@ -272,3 +286,58 @@ def draw(costs: Sequence[Cost], folder: Path, form: str) -> list[Path]:
         files.append(folder / f"overlay-{name}.{form}")
         figure.savefig(files[-1], metadata={"Date": None} if form == "svg" else None)
     return files
+
+
+# --- covering and merging -------------------------------------------------------------------------
+
+_NEXT: Final = Neighbour("next")
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """The filters at the neighbour at the end, and the messages to it, without saving and with.
+
+    Each is a triple: plain, covering, merging. `refused` subscriptions match nothing, or exceed a
+    limit.
+    """
+
+    name: str
+    subscriptions: int
+    refused: int
+    filters: tuple[int, ...]
+    messages: tuple[int, ...]
+
+
+def saved(
+    name: str, subscriptions: Sequence[Filter | FilterSet], told: Callable[[], None] = lambda: None
+) -> Saved:
+    """Forwards subscriptions in order, plain, then with covering, then with merging.
+
+    `told` is called for each of them, three times. Cost: all subscriptions at a router; rules with
+    much text take some milliseconds each.
+    """
+    runs = [_forward(subscriptions, told, covering, merging) for covering, merging in SAVINGS]
+    filters, messages, refused = zip(*runs, strict=True)
+    return Saved(name, len(subscriptions), refused[0], filters, messages)
+
+
+def _forward(
+    subscriptions: Sequence[Filter | FilterSet],
+    told: Callable[[], None],
+    covering: bool,
+    merging: bool,
+) -> tuple[int, int, int]:
+    """(filters at the neighbour, messages to it, subscriptions refused)."""
+    router = Router(covering=covering, merging=merging)
+    router.handle(LinkUp(_NEXT, Role.PEER), 0)
+    begun = ended = refused = 0
+    for number, each in enumerate(subscriptions):
+        for effect in router.handle(Received(Client(f"party {number}"), Subscribe("it", each)), 0):
+            match effect:
+                case Send(_, Subscribe()):
+                    begun += 1
+                case Send(_, Unsubscribe()):
+                    ended += 1
+                case _:
+                    refused += 1
+        told()
+    return begun - ended, begun + ended, refused

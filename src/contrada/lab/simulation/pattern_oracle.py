@@ -226,7 +226,6 @@ def _streams(
 
 
 def _reached(network: ObservedNetwork, lines: frozenset[int], broker: int) -> dict[int, float]:
-    """Returns the servers with a path to a server."""
     graph: dict[int, dict[int, float]] = defaultdict(dict)
     for line in lines:
         a, b = network.ends[line]

@@ -6,7 +6,7 @@ loses them, or a part of them. Clients publish with numbers of their own, and re
 publications when they reconnect; they read durable subscriptions from any server, acknowledge at
 once or late, and identify records by position.
 
-All records for `judge_delivery` are kept, see `delivery_history`.
+All records for `judge_delivery` are kept, see `run_records`.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.retention import Retention
 from contrada.delivery.transit import SendMessage
 from contrada.errors import CannotPublishError, ContradaError
-from contrada.lab.simulation.delivery_history import DeliveryHistory, DurableSpan, LogReading, Sent
+from contrada.lab.simulation.run_records import DeliveryHistory, DurableSpan, LogReading, Sent
 from contrada.lab.simulation.schedule import Schedule
 from contrada.model import Notification, Selection
 from contrada.routing.router_messages import Client, Neighbour, Origin

@@ -22,7 +22,7 @@ from contrada.delivery.durable_state import DurableState
 from contrada.delivery.lease_term import LOOK_S, RENEWALS, LeaseTerm
 from contrada.delivery.retention import Retention
 from contrada.errors import LeaseError, StoreError
-from contrada.lab.simulation.delivery_history import LogReading
+from contrada.lab.simulation.run_records import LogReading
 from contrada.lab.simulation.schedule import Schedule
 from contrada.lab.simulation.script_steps import MEMBERS, FaultName
 from contrada.lab.simulation.simulated_database import MemberStore, MemberWrite, SimulatedDatabase

@@ -1,12 +1,14 @@
 """`run`: a world: a script is run, everything is repaired, and the network must equal a fresh one.
 
 docs/simulation.md has the checks at the end. Tables are compared per line as sets of notifications;
-with advertisement forwarding, of those that are advertised over the line.
+with advertisement forwarding, of those that are advertised over the line. Violations have stories
+(`story_in_world`): a run has one order of all events, so the transitions need no merge.
 """
 
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
+from dataclasses import replace
+from operator import attrgetter, itemgetter
 from typing import Final
 
 import msgspec
@@ -15,22 +17,43 @@ from contrada.delivery.retention import Retention
 from contrada.lab.simulation import script_steps as steps
 from contrada.lab.simulation.oracle import Outcome, Violation, judge, judge_delivery
 from contrada.lab.simulation.pattern_oracle import judge_matches
-from contrada.lab.simulation.simulated_delivery import SimulatedDelivery, with_redelivery
+from contrada.lab.simulation.simulated_delivery import (
+    DeliveryEvent,
+    SimulatedDelivery,
+    with_redelivery,
+)
 from contrada.lab.simulation.simulated_network import SLACK_US, SimulatedNetwork, name_of
+from contrada.lab.simulation.simulated_readers import check_reads
 from contrada.lab.simulation.simulated_standby import SimulatedStandby
-from contrada.lab.simulation.timeliness import check_reads
-from contrada.lab.simulation.world_story import with_stories
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router, Strategy
-from contrada.routing.router_messages import Advertise, Neighbour, Offer, Reason, Role, Subscribe
+from contrada.routing.router_messages import (
+    Advertise,
+    LinkDown,
+    LinkUp,
+    Neighbour,
+    Offer,
+    Reason,
+    Received,
+    Role,
+    Subscribe,
+)
+from contrada.service.story import Story, StoryStep, Transition
+from contrada.service.story_reader import StoryReader
 
 VALIDATED_BROKERS_MAX: Final = 12
 """Servers of a network with checked invariants. Beyond it: only their messages are checked."""
 
 PROBES_MAX: Final = 12
 """Notifications published again after the repairs. Beyond it: the last ones."""
+
+STORIES_MAX: Final = 3
+"""Violations of a world with a story. Beyond it: the others have none."""
+
+STORY_LINES_MAX: Final = 100
+"""Transitions in the story of a violation. Beyond it: the last ones."""
 
 EXPECTED_REFUSALS: Final = frozenset({Reason.DUPLICATE})
 """Permitted refusals of a correct network: paths change while copies travel."""
@@ -278,3 +301,44 @@ _HOLDINGS: Final = attrgetter(
 def _holdings(network: SimulatedNetwork) -> list[tuple[object, ...]]:
     servers = range(len(network.routers))
     return [_HOLDINGS(_running(network, each).statistics()) for each in servers]
+
+
+# --- stories --------------------------------------------------------------------------------------
+
+
+def with_stories(violations: Sequence[Violation], network: SimulatedNetwork) -> list[Violation]:
+    """Returns the violations, the first ones with their story."""
+    told: list[Violation] = []
+    for each in violations:
+        if each.identities and len(told) < STORIES_MAX:
+            each = replace(each, story=str(story_in_world(network, each.identities)))
+        told.append(each)
+    return told
+
+
+def story_in_world(network: SimulatedNetwork, names: Sequence[str]) -> Story:
+    """Returns the story at all servers, in the order of the run. Cost: all events."""
+    readers: dict[int, StoryReader] = {}
+    found: list[Transition] = []
+    events = sorted(_events(network), key=itemgetter(0))
+    for number, (at_us, broker, origin, message, effects) in enumerate(events):
+        reader = readers.setdefault(broker, StoryReader(name_of(broker), names))
+        for each in reader.read(number, at_us, origin, message, effects):
+            if each.step == StoryStep.FORWARDED and each.name:
+                there = int(each.to)
+                reader_there = readers.setdefault(there, StoryReader(each.to, names))
+                reader_there.names.add(f"{each.broker}/{each.name}")
+            found.append(each)
+    return Story(" and ".join(names), found[-STORY_LINES_MAX:])
+
+
+def _events(network: SimulatedNetwork) -> Iterator[DeliveryEvent]:
+    for each in network.history.handled:
+        event, place = each.event, (each.at_us, each.broker)
+        if isinstance(event, Received):
+            yield *place, event.origin, event.message, each.effects
+        else:
+            origin = event.neighbour if isinstance(event, LinkUp | LinkDown) else None
+            yield *place, origin, event, each.effects
+    if network.delivery is not None:
+        yield from network.delivery.events
