@@ -69,24 +69,20 @@ class Options:
             raise FormatError("MISSING_OPTION", reason)
         return cls(**{name: _read(name, lowered[name]) for name in known if name in lowered})
 
-    def service(self, publisher: str | None = None) -> TcpService:
-        """Returns a client of the broker, not open yet. Raises AddressError, InputError."""
-        tls = Tls(self.tls_certificate or None, self.tls_key or None, self.tls_authority or None)
-        is_told = self.tls_certificate or self.tls_authority or self.tls_key
-        return TcpService(
-            self.address,
-            publisher=publisher,
-            reconnect_wait_s=self.reconnect_wait,
-            options=ConnectOptions(tls.client_context() if is_told else None, self.token),
-        )
-
     def open(self, publisher: str | None = None) -> tuple[TcpService, SyncService]:
         """Returns an open client of the broker, and its blocking form, which must be closed.
 
         A task retries a broker that is away for `reconnect_wait` seconds; elsewhere that is an
         error at once. Raises ConnectionFailedError, AddressError, InputError.
         """
-        client = self.service(publisher)
+        tls = Tls(self.tls_certificate or None, self.tls_key or None, self.tls_authority or None)
+        is_told = self.tls_certificate or self.tls_authority or self.tls_key
+        client = TcpService(
+            self.address,
+            publisher=publisher,
+            reconnect_wait_s=self.reconnect_wait,
+            options=ConnectOptions(tls.client_context() if is_told else None, self.token),
+        )
         service, backoff = SyncService(client), Backoff()
         until_s = monotonic() + (self.reconnect_wait if TaskContext.get() else 0.0)
         while True:

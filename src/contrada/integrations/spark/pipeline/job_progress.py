@@ -3,7 +3,7 @@
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 from py4j.protocol import Py4JError
@@ -35,12 +35,12 @@ def check_stop(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
-@contextmanager
-def watch_jobs(session: SparkSession, what: str, on_progress: ProgressListener) -> Iterator[None]:
+def watch_jobs(
+    session: SparkSession, what: str, on_progress: ProgressListener
+) -> AbstractContextManager[None]:
     """Reports the progress of the jobs inside; cancels them when the block raises."""
     watching = _watch_remote if is_remote(session) else _watch_local
-    with watching(session, what, on_progress):
-        yield
+    return watching(session, what, on_progress)
 
 
 @contextmanager
@@ -94,7 +94,6 @@ def _watch_local(session: SparkSession, what: str, on_progress: ProgressListener
 
 
 def _tasks(tracker: StatusTracker, group: str) -> Iterator[tuple[int, int]]:
-    """Yields the finished and all tasks of each stage of a group of jobs."""
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info else ():
