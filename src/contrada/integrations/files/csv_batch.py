@@ -90,7 +90,6 @@ class CsvBatchReader:
         return ColumnBatch(is_fallback, is_read, np.arange(len(block)), columns, stamps)
 
     def _scan_cells(self, block: Block, names: list[str]) -> "ScannedCells":
-        """Returns the positions of the cells of columns."""
         column_of = {name: column for column, name in enumerate(names)}
         column_of |= dict.fromkeys(self._numbers_checked, csv_scanner.CHECKED)
         places = [column_of.get(name or "", json_scanner.NOT_KEPT) for name in self._columns]

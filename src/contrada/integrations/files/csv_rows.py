@@ -153,7 +153,6 @@ class RowJoiner:
         return block.of_rows(ends_row[: len(block)])
 
     def _is_row(self, block: Block, first: int, last: int) -> bool:
-        """Whether the lines from one to another are a row, or a header."""
         limits = self._options.limits
         if last - first >= limits.row_lines_max:
             return False
@@ -210,7 +209,6 @@ def has_open_quote(data: bytes, quote: str) -> bool:
 
 
 def _is_object(header: str) -> bool:
-    """Whether a header is an object of JSON."""
     try:
         return isinstance(msgspec.json.decode(header), dict)
     except (msgspec.MsgspecError, UnicodeDecodeError):

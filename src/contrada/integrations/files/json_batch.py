@@ -102,7 +102,6 @@ class JsonBatchReader:
         return ColumnBatch(is_fallback, ~is_fallback, lines, asked, stamps)
 
     def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
-        """Returns the column of an attribute, to match or to write, as the options require."""
         name, options = scanned.names[place], self._options
         is_stamp, found = name == self._stamp, None
         if options.types.get(name) == "time" and not options.absent:
@@ -171,7 +170,6 @@ class JsonBatchReader:
         return rows
 
     def _decode_block(self, block: Block) -> tuple[Any, list[dict[str, Any]]]:
-        """Returns the positions of the decodable lines, and their objects."""
         lines: Any = np.arange(len(block))
         found = self._decode_flat(block)
         if found is None:
@@ -257,7 +255,6 @@ class JsonBatchReader:
         return self._tokens[name]
 
     def _convert_values(self, name: str, values: list[Any]) -> list[Any]:
-        """Returns the values of an attribute, converted as the options require."""
         text_value, kinds = self._text_value(name), set(map(type, values))
         if text_value is not None and self._options.takes_numbers(name):
             # Numbers become times here, too; lists are left to the plain reader.

@@ -347,7 +347,6 @@ def notification_of_shown(line: str, *, keep: bool = False) -> Notification:
 
 
 def _line_of_body(of: Notification) -> str | None:
-    """Returns the body if it is a line that gives the notification, else None."""
     try:
         line = of.body.decode()
         found = None if "\n" in line or "\r" in line else notification_of_shown(line)

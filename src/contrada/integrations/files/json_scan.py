@@ -96,7 +96,6 @@ class JsonScanner:
         return ScannedLines(data, list(places), begins[rows], lasts[rows], is_fallback)
 
     def _kept(self, asked: Container[str] | None, first: int) -> dict[int, str]:
-        """Returns the attributes asked for, by the places of their names, from a place on."""
         return {
             place: name
             for place, name in enumerate(self.attributes[first:], first)
@@ -274,5 +273,4 @@ def _valid(begins: Any) -> Any:
 
 
 def _array(kind: Any, count: int, valid: Any, *held: Any) -> Any:
-    """Returns an Arrow column over arrays."""
     return pa.Array.from_buffers(kind, count, [valid, *map(pa.py_buffer, held)])

@@ -288,7 +288,6 @@ def unpacked_name(name: str) -> str:
 
 
 def _unpacking(stream: BinaryIO, suffix: str) -> Any:
-    """Returns the decompressed bytes of a stream, or the stream itself."""
     if suffix == ".gz":
         return gzip.GzipFile(fileobj=stream)
     if suffix == ".bz2":

@@ -122,7 +122,6 @@ def _hint(name: str, texts: Sequence[str], domains: Sequence[int], counts: Count
 
 
 def _is_of(kind: str, text: str, zone: str | None = "UTC") -> bool:
-    """Whether a text is of a declared type."""
     try:
         time_value(text, zone=zone) if kind == "time" else CONVERTERS[kind](text)
     except ContradaError:

@@ -359,8 +359,6 @@ class _MatchedLines:
 
 
 class _LineReader(NamedTuple):
-    """The readers of one file's lines."""
-
     source: str
     make: Callable[[str], Notification]
     """The plain reader."""

@@ -228,7 +228,6 @@ class ColumnBatch:
             )
 
     def _keys_of(self, index: Any, table: Any, is_odd: Any, begin: int) -> dict[int, list[int]]:
-        """Returns the sorted keys of the rows from one on that match."""
         offsets, keys = index.match_batch(table)
         matched, every = np.flatnonzero(np.diff(offsets)), keys.tolist()
         bounds = zip(offsets[matched].tolist(), offsets[matched + 1].tolist(), strict=True)

@@ -133,7 +133,6 @@ class FileSource(descriptions.DescribedSource):
             yield from items_of(self.place, names, rows, self._zone)
 
     def _objects(self, paths: Sequence[str]) -> Iterator[Notification]:
-        """Yields the objects in JSON lines; empty lines are skipped."""
         kept = None if self._names is None else frozenset(self._names)
         for path in paths:
             with unpacked(Path(path)) as file:
@@ -189,7 +188,6 @@ def _arrow() -> Any:
 
 
 def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
-    """Returns the files as one dataset, with the columns of all."""
     arrow = _arrow()
     format: Any = arrow.dataset.ParquetFileFormat()
     if kind == "csv":
@@ -208,7 +206,6 @@ def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
 
 
 def _object(path: str, number: int, line: bytes, kept: frozenset[str] | None) -> Notification:
-    """Returns the notification of a JSON line, with the names in `kept`."""
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
         if kept is not None:
@@ -219,7 +216,6 @@ def _object(path: str, number: int, line: bytes, kept: frozenset[str] | None) ->
 
 
 def _found(pattern: str | Path) -> list[Path]:
-    """Returns the files of a path, of a folder and those in it, or of a pattern."""
     path = Path(pattern)
     if path.is_dir():
         visible = (each for each in path.rglob("*") if not each.name.startswith((".", "_")))
@@ -361,7 +357,6 @@ _COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 def _held(found: Any, types: dict[str, Any], zone: str | None) -> dict[str, ValueSet]:
-    """Returns the values of columns, by the statistics of the row groups."""
     held = dict.fromkeys(types, NOTHING)
     for fragment in found.get_fragments():
         metadata = fragment.metadata

@@ -60,8 +60,6 @@ class PublishedRows(D.WriterCommitMessage):
 
 
 class _Writer:
-    """The common part of batch and stream writers."""
-
     def __init__(self, options: Options, schema: T.StructType) -> None:
         if PACKED not in schema.names or schema[PACKED].dataType != T.BinaryType():
             reason = f"publications are a column `{PACKED}` BINARY; `to_notifications` makes it"
@@ -185,7 +183,6 @@ def _publications(
     numbering: SequenceNumbers | None,
     done: PublishedRows,
 ) -> Iterator[list[Notification]]:
-    """Yields the notifications of each publication; counts known and empty rows."""
     for batch in rows:
         column = batch.column(PACKED)
         for first in range(0, len(column), PUBLISH_ROWS):

@@ -142,7 +142,6 @@ class LocalRun(BatchRun):
 
 
 def _outcomes(source: Source, base: Base) -> Iterable[pa.RecordBatch]:
-    """Yields the outcomes of a source, by one task."""
     addresses = sorted({os.path.abspath(file) for file in source.files})
     is_relative = not any(path.startswith("/") for path in source.paths)
     beside = os.getcwd() if is_relative else None
@@ -154,7 +153,6 @@ def _outcomes(source: Source, base: Base) -> Iterable[pa.RecordBatch]:
 
 
 def _batches(*places: str) -> Iterator[pa.RecordBatch]:
-    """Yields the outcomes in some folders, about as many as a task wrote at once."""
     for place in places:
         for file in sorted(Path(place).glob("*.parquet")):
             yield from pq.ParquetFile(file).iter_batches(OUTCOMES_MAX)

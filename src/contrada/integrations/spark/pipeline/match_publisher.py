@@ -188,7 +188,6 @@ class _MatchPublisher(ABC):
             yield number, count, file and f"{folder}/{file}"
 
     def _failure(self, error: ContradaError, progress: str) -> ServiceError:
-        """Returns the error of a job, with the published count."""
         if not isinstance(error, ConnectionFailedError):
             return ServiceError(f"{_OF_A_CALL.sub('', str(error))}; {progress}")
         remedy = "once it is back, --resume publishes the rest"
@@ -198,8 +197,6 @@ class _MatchPublisher(ABC):
 
 @dataclass(frozen=True, slots=True)
 class _SparkPublisher(_MatchPublisher):
-    """A publication by tasks of Spark."""
-
     session: SparkSession
 
     def watch(self) -> AbstractContextManager[None]:
@@ -236,7 +233,6 @@ class _SparkPublisher(_MatchPublisher):
         return sorted(map(tuple, counts), key=_numbers_of)
 
     def _rows(self) -> DataFrame:
-        """Returns all matched notifications, each once."""
         every = self.session.read.schema(MATCHES_DDL).parquet(self.run.place("matches"))
         return every.where("is_first")
 
@@ -250,8 +246,6 @@ def _numbers_of(counted: tuple[str, int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _LocalPublisher(_MatchPublisher):
-    """A publication by this process, of as few rows as a `LocalRun` matches."""
-
     def watch(self) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -282,7 +276,6 @@ class _LocalPublisher(_MatchPublisher):
             yield batch
 
     def _rows(self, *columns: str, source: str | None = None) -> pa.Table:
-        """Returns columns of the matched notifications, each once, of all sources or of one."""
         import pyarrow.dataset as ds  # It imports pandas, for a quarter of a second.
 
         matches = ds.dataset(self.run.place("matches"), _MATCHES, "parquet")

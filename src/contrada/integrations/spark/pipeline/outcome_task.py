@@ -92,7 +92,6 @@ def show_rows(packed: Any) -> tuple[Any, Any]:
 
 
 def _odd(values: list[dict[str, Any]], lines: list[bytes]) -> Iterator[int]:
-    """Yields the rows that JSON cannot show directly."""
     kinds = set(map(type, chain.from_iterable(map(dict.values, values))))
     are_plain = kinds <= _AS_THEY_ARE
     for row, line in enumerate(lines):
@@ -268,7 +267,6 @@ class _SourceOutcomes:
 
 
 def _batch_of(known: dict[str, Any], count: int) -> pa.RecordBatch:
-    """Returns outcomes with these columns; the others are NULL."""
     arrays = [known.get(each.name, pa.nulls(count, each.type)) for each in OUTCOME]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTCOME)
 

@@ -262,7 +262,6 @@ def read_pipeline(path: Path, settings: Mapping[str, str] | None = None) -> Pipe
 
 
 def _check_keys(path: Path, described: _PipelineFields) -> None:
-    """Refuses keys without an effect."""
     of_stream = ("trigger", "checkpoint", "slack")
     found = [key for key in of_stream if getattr(described, key) is not None]
     if found and described.mode != "stream":
@@ -295,7 +294,6 @@ def _origins(
 
 
 def _patterns(described: _PipelineFields, filled: "_ParameterFiller") -> dict[str, Pattern]:
-    """Returns the patterns by name, also those of files."""
     found: dict[str, Pattern] = {}
     for number, each in enumerate(described.pattern):
         place = f"{filled.described_in}: pattern[{number}]"
@@ -461,7 +459,6 @@ def _source(source: _SourceFields, filled: _ParameterFiller, *, is_stream: bool)
 
 
 def _obvent_marks(reference: str) -> tuple[str, ...]:
-    """Returns the type names of an event class, from its filter."""
     try:
         obvent: Any = object_named(reference)
         names = obvent.to_filters().sets

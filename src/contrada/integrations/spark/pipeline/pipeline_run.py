@@ -98,7 +98,6 @@ def run_pipeline(
 def _check(
     session: SparkSession | None, pipeline: Pipeline, address: str | None
 ) -> LoadedSubscriptions:
-    """Returns the subscriptions after all checks. Raises ConnectionFailedError, InputError."""
     if session is not None:
         return check_pipeline(session, pipeline, address)
     if reason := why_spark(pipeline):
@@ -111,7 +110,6 @@ def _check(
 def _run_of(
     session: SparkSession | None, pipeline: Pipeline, steps: dict[str, Any], *, is_short: bool
 ) -> BatchRun:
-    """Returns the run of the kind that is asked for and possible."""
     if session is None:
         return LocalRun(**steps)
     is_short = is_short and is_local(session) and why_spark(pipeline) is None

@@ -226,7 +226,6 @@ class _MicroBatches:
                 self._replace(results.quarantine_of(every, files), "quarantine", batch)
 
     def _replace(self, frame: DataFrame, rows: str, batch: int) -> None:
-        """Replaces the results of this micro-batch, in its folder and in tables."""
         # To another folder first, so that a reader never sees a part.
         beside: Any = self.pipeline.output.absolute() / ".batch" / rows
         results.write_parquet(frame, str(beside), *self.pipeline.partitions(rows))
@@ -288,7 +287,6 @@ class _MicroBatches:
     def _add(
         self, batch: int, version: Version, counts: _BatchCounts, patterns: Mapping[str, int]
     ) -> None:
-        """Writes the totals up to this micro-batch."""
         before = _Totals() if batch == 0 else self._totals(batch - 1)
         if before is None:
             reason = f"the totals of batch {batch - 1} are gone"

@@ -144,7 +144,6 @@ def _of_file(path: Path, dialect: str | None) -> tuple[NamedFilters, list[str]]:
 
 
 def _with_name_patterns(path: Path, filters: NamedFilters) -> NamedFilters:
-    """Returns filters whose names are patterns. Raises InputError for a malformed one."""
     found: dict[str, RecordFilter] = {}
     for name, filter_ in filters.items():
         try:

@@ -150,7 +150,6 @@ def repair(output: Folder) -> None:
 
 
 def _move_results(output: HadoopPath) -> None:
-    """Moves the results of the shown run to their places."""
     shown = read_state(output / _CURRENT, _Shown)
     if shown is None:
         return

@@ -192,7 +192,6 @@ def _paths_of(source: Source) -> tuple[str, ...]:
 def _open_texts(
     session: SparkSession, source: Source, stream: bool
 ) -> tuple[DataFrame, tasks.TextFiles]:
-    """Returns rows that select the parts for each task."""
     paths = _paths_of(source)
     relative = not any(_ABSOLUTE.match(path) for path in paths)
     if relative and is_local(session):  # Java may have another working directory.

@@ -55,8 +55,6 @@ class _SavedVersion(msgspec.Struct, frozen=True):
 
 
 class _ChosenVersion(msgspec.Struct, frozen=True):
-    """The version of a micro-batch."""
-
     version: int
 
 
@@ -124,7 +122,6 @@ class Versions:
             self._deleted = number + 1
 
     def _refresh(self, batch: int) -> None:
-        """Begins a version if the subscriptions have changed."""
         try:
             asked = self._asked = load_origins(self._pipeline.origins, self._asked)
         except ContradaError as error:

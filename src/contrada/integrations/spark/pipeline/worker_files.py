@@ -218,7 +218,6 @@ def _last_entry(query: Folder, batch: int, source: int) -> int:
 
 
 def _entry(folder: Folder, entry: int) -> Iterator[TakenFile]:
-    """Yields the files of an entry."""
     place = folder / str(entry)
     if not place.exists():
         later = [each for each in folder.glob("*.compact") if int(each.stem) >= entry]
@@ -230,7 +229,6 @@ def _entry(folder: Folder, entry: int) -> Iterator[TakenFile]:
 
 
 def _lines(file: Folder) -> list[str]:
-    """Returns the lines of a log file after its version."""
     try:
         version, *lines = file.read_bytes().decode().splitlines()
     except FileNotFoundError:

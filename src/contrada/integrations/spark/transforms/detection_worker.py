@@ -116,7 +116,6 @@ class Patterns:
 
 @lru_cache(INDEXES_KEPT)
 def _index_of(patterns: Patterns) -> StepIndex:
-    """Returns the index of patterns, built once in a worker."""
     return StepIndex(patterns.patterns())
 
 
@@ -169,7 +168,6 @@ class FindSteps:
     def _whole(
         self, index: StepIndex, packed: list[bytes | None], budget: RunBudget
     ) -> tuple[list[StepRows], int]:
-        """Returns the steps of packed notifications, and the largest time."""
         notifications = _decode(packed, budget)
         last_us = max((each.envelope.at_us for each in notifications), default=TIME_MIN_US)
         timely = [each for each in notifications if each.envelope.at_us >= self.watermark_us]
@@ -178,7 +176,6 @@ class FindSteps:
         return index.rows_of(timely, budget), last_us
 
     def _rows(self, index: StepIndex, batch: Any, budget: RunBudget) -> tuple[list[StepRows], int]:
-        """Returns the steps of attribute columns, and the largest time."""
         column = batch.column(self.columns.time_at).cast("int64").fill_null(0)
         times = column.to_numpy(zero_copy_only=False)
         good = (times >= TIME_MIN_US) & (times <= TIME_MAX_US)
@@ -279,7 +276,6 @@ class ShareSteps:
         yield _shares(marks, range(self.find.parts + 1))  # one mark for each part, in order
 
     def _sorted_by_part(self, held: list[StepRows]) -> tuple[Any, Any]:
-        """Returns the rows sorted by part, and the begin of each part."""
         rows = join_rows(held[1:] or held)
         parts = rows.groups.parts(self.find.parts)
         order = np.argsort(parts, kind="stable")
@@ -369,7 +365,6 @@ def _without_times(batch: Any, seen: _Seen) -> Any:
 
 
 def _decode(packed: list[bytes | None], budget: RunBudget) -> list[Notification]:
-    """Decodes notifications; bad ones are counted."""
     found = []
     for each in packed:
         try:
@@ -393,7 +388,6 @@ def _are_values(batch: Any) -> bool:
 
 
 def _group_json(name: bytes) -> str:
-    """Returns the values of a group as a JSON object."""
     values = msgspec.msgpack.decode(name)
     shown = {key: json_values(value) for key, value in values.items()}
     return msgspec.json.encode(shown).decode()
@@ -403,7 +397,6 @@ def _group_json(name: bytes) -> str:
 
 
 def _steps_batch(parts: Any, rows: StepRows) -> Any:
-    """Returns rows and their parts in an Arrow batch."""
     steps = Blobs(rows.begins * 16, np.ascontiguousarray(rows.steps).view(np.uint8).reshape(-1))
     packed = map(binary_of, (rows.groups, steps, rows.packed))
     return pa.RecordBatch.from_arrays([parts.astype(np.int32), rows.times, *packed], schema=_STEPS)
@@ -442,7 +435,6 @@ def _read_steps(batch: Any) -> tuple[StepRows, list[tuple[int, dict[str, int]]]]
 
 
 def _join_parts(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
-    """Joins batches that are sorted by part, as far as they belong to one part."""
     held: list[Any] = []
     of = -1
     for each in batches:

@@ -259,7 +259,6 @@ def _predicates(
 
 
 def _keys(frame: DataFrame, base: Base, chosen: MatchPlan) -> Column:
-    """Returns the keys of each row, as an array; the columns in filters are sent to workers."""
     if chosen.way == "predicates":
         return _by_predicates(base, chosen)
     columns = _asked_columns(chosen)
@@ -275,7 +274,6 @@ def _keys(frame: DataFrame, base: Base, chosen: MatchPlan) -> Column:
 
 
 def _asked_columns(chosen: MatchPlan) -> list[Column]:
-    """Returns the columns in filters."""
     if chosen.frame.is_packed:
         return [F.col(frames.NOTIFICATION)]
     return [F.expr(each.expression) for each in chosen.attributes()]
@@ -299,7 +297,6 @@ def _by_rows(
 
 
 def _worker_setup(frame: DataFrame, base: Base, chosen: MatchPlan, *of_rows: Any) -> WorkerSetup:
-    """Returns the setup of workers, and ships the files of the base."""
     saved, of = base.ship(frame.sparkSession), chosen.attributes()
     names, kinds = tuple(each.name for each in of), tuple(each.kind for each in of)
     described = chosen.frame

@@ -145,7 +145,6 @@ def _beyond(number: float, towards: float) -> float:
 def _wide_values(
     names: Sequence[str], kinds: Sequence[str], zone: str | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the values of each column of a batch, and the number of notifications."""
     for batch in batches:
         rows = frames.WideRows(names, kinds, batch.columns, zone)
         odd = [rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()]

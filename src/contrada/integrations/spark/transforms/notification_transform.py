@@ -136,7 +136,6 @@ def builder_of(
 
 
 def _column(schema: T.StructType, of: str, column: str | None) -> str:
-    """Returns the input column of notifications."""
     kinds = _INPUT_TYPES[of]
     fitting = [each.name for each in schema.fields if isinstance(each.dataType, kinds)]
     if column is None and len(fitting) == 1:
@@ -193,7 +192,6 @@ class RowBuilder:
         return _one_by_one(map(self._of_cell, column))
 
     def _of_cell(self, cell: Any) -> "bytes | _RefusedRows":
-        """Returns the notification of a packed one, a map or a variant."""
         shown: Any = NO_ROW
         try:
             if not cell.is_valid:
@@ -232,7 +230,6 @@ class _RefusedRows(NamedTuple):
 
 
 def _refuse(error: Exception, text: str) -> bytes | _RefusedRows:
-    """Returns the reason and the text of a bad row."""
     if not isinstance(error, ContradaError):
         reason = f"found a value that cannot be read: {error}"
         return _RefusedRows(reason, text[:BAD_TEXT_CHARS_MAX])
@@ -240,7 +237,6 @@ def _refuse(error: Exception, text: str) -> bytes | _RefusedRows:
 
 
 def _result_of(bad: Record | BadRecord) -> bytes | _RefusedRows:
-    """Returns the notification of a record, or the reason and the text of a bad one."""
     if isinstance(bad, Record):
         return to_msgpack(bad.notification)
     at = f"column {bad.column}: " if bad.column and bad.text else ""
@@ -264,14 +260,12 @@ def _as_text(content: Any) -> str:
 
 
 def _texts(column: Any) -> list[bytes | None]:
-    """Returns the texts of a column as bytes."""
     kind = pa.large_binary() if str(column.type).startswith("large") else pa.binary()
     found: list[bytes | None] = column.cast(kind).to_pylist()
     return found
 
 
 def _of_lines(column: Any, reading: ReadOptions) -> BuiltRows:
-    """Builds notifications of texts with one JSON object each."""
     texts = _texts(column)
     found: list[bytes | _RefusedRows | None] = [None] * len(texts)
     # NULL and texts with a line break become empty lines, which are fallback rows.
@@ -299,7 +293,6 @@ def _of_line(text: bytes | None, reading: ReadOptions) -> bytes | _RefusedRows:
 
 
 def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
-    """Builds a notification of each entry of documents."""
     read = read_document if of == "xml" else records_of_object
     rows: list[int] = []
     found: list[bytes | _RefusedRows] = []
@@ -317,7 +310,6 @@ def _of_documents(column: Any, of: str, reading: ReadOptions) -> BuiltRows:
 
 
 def _of_columns(builder: RowBuilder, batch: Any) -> BuiltRows:
-    """Builds notifications of rows of attribute columns."""
     count = batch.num_rows
     rows = _PlainRows(builder, batch)
     alone = np.flatnonzero(rows.is_fallback)
@@ -335,7 +327,6 @@ def _of_columns(builder: RowBuilder, batch: Any) -> BuiltRows:
 
 
 def _of_row(builder: RowBuilder, batch: Any, row: int) -> bytes | _RefusedRows:
-    """Builds the notification of one row."""
     content: dict[str, Any] = {}
     problem: Exception | None = None
     for name, column in zip(builder.names, batch.columns, strict=False):
@@ -373,7 +364,6 @@ class _PlainRows:
         self.pieces += self.stamped.constants()
 
     def _put(self, name: str, kind: str, column: Any) -> None:
-        """Adds a column as a piece, and marks its fallback rows."""
         if kind == frames.SEVERAL:
             self.is_fallback |= frames.is_valid(column)
             return

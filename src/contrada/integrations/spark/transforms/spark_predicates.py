@@ -102,7 +102,6 @@ def _of_name(name: str, value_set: ValueSet, frame: frames.NotificationFrame) ->
 
 
 def _of_set(value_set: ValueSet, attribute: frames.ColumnAttribute) -> Column | None:
-    """Returns the predicate of a value set on a column."""
     cuts, text = value_set.parts()
     column = F.expr(attribute.expression)
     domains = DOMAINS[attribute.kind]
