@@ -10,10 +10,9 @@ Source: Jakarta Messaging 3.1, 3.8.1 (message selector).
 import math
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Final
 
-from lark import Lark, Token, v_args
+from lark import Token, v_args
 
 from contrada.integrations.dialects import kleene
 from contrada.integrations.dialects.dialect_grammar import read_lines
@@ -27,7 +26,6 @@ from contrada.integrations.dialects.sql.sql_reader import (
     lies_in,
     operand_of,
     parse_as,
-    parser_for,
     refusal,
 )
 from contrada.model.algebra import sets
@@ -117,14 +115,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-@cache
-def _parser() -> Lark:
-    return parser_for(_SelectorReader())
-
-
 def read(text: str, name: str = "", first_line: int = 1) -> Rule:
     """Returns the rule of a selector that begins on a line. Raises as `sql.filters`."""
-    return Rule(name, parse_as(DIALECT, text, first_line, _parser()))
+    return Rule(name, parse_as(DIALECT, text, first_line, _SelectorReader))
 
 
 def filters(text: str) -> FilterSet:

@@ -8,10 +8,9 @@ Source: Azure Service Bus documentation, "Subscription Rule SQL Filter Syntax".
 """
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Final
 
-from lark import Lark, Token, v_args
+from lark import Token, v_args
 
 from contrada.integrations.dialects import kleene
 from contrada.integrations.dialects.dialect_grammar import read_lines
@@ -22,7 +21,6 @@ from contrada.integrations.dialects.sql.sql_reader import (
     ColumnReference,
     MessageFilterReader,
     parse_as,
-    parser_for,
     refusal,
 )
 from contrada.model.algebra.filter import FilterSet
@@ -51,14 +49,9 @@ class _ServiceBusReader(MessageFilterReader):
         return super().column(Token("COLUMN", f"sys.{name}") if dot else token)
 
 
-@cache
-def _parser() -> Lark:
-    return parser_for(_ServiceBusReader())
-
-
 def read(text: str, name: str = "", first_line: int = 1) -> Rule:
     """Returns the rule of a filter that begins on a line. Raises as `sql.filters`."""
-    return Rule(name, parse_as(DIALECT, text, first_line, _parser()))
+    return Rule(name, parse_as(DIALECT, text, first_line, _ServiceBusReader))
 
 
 def filters(text: str) -> FilterSet:

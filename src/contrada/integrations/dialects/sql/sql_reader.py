@@ -92,28 +92,28 @@ def filters(text: str, first_line: int = 1) -> FilterSet:
     `first_line` is its number in a file, for places. Cost: linear, plus the filters. Raises
     RefusedRuleError with one of the reasons above, and LimitError.
     """
-    return parse_filters(text, first_line, _reader())
+    return parse_filters(text, first_line, TruthReader)
 
 
-def parse_filters(text: str, first_line: int, parser: Lark) -> FilterSet:
-    """Returns the filters of a condition, read by the parser of a `TruthReader`; see `filters`."""
+def parse_filters(text: str, first_line: int, reader: type["TruthReader"]) -> FilterSet:
+    """Returns the filters of a condition, built by a reader; see `filters`."""
     if len(require_text(DIALECT, text)) > CONDITION_CHARACTERS_MAX:
         raise LimitError("CONDITION_CHARACTERS_MAX", CONDITION_CHARACTERS_MAX, len(text))
     tokens = (match[0] for match in TOKENS.finditer(text))
     dialect_grammar.check_nesting(tokens, "CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)
     try:
-        read: Truth = dialect_grammar.parse_text(parser, text)
+        read: Truth = dialect_grammar.parse_text(_parser(reader), text)
     except UnexpectedInput as error:
         raise _unreadable(text, first_line, dialect_grammar.end_of(text, error)) from None
     return filter_set(read.true.condition)
 
 
-def parse_as(dialect: str, text: str, first_line: int, parser: Lark) -> FilterSet:
+def parse_as(dialect: str, text: str, first_line: int, reader: type["TruthReader"]) -> FilterSet:
     """Returns the filters of a condition of a dialect, in whose name it is refused. Only SQL itself
     has comments: elsewhere `5--3` is arithmetic.
     """
     try:
-        found = parse_filters(text, first_line, parser)
+        found = parse_filters(text, first_line, reader)
         comments = (m[0] for m in TOKENS.finditer(text) if m[0].startswith(("--", "/*")))
         if dialect != DIALECT and (comment := next(comments, None)) is not None:
             raise refusal(SYNTAX, comment)
@@ -123,14 +123,9 @@ def parse_as(dialect: str, text: str, first_line: int, parser: Lark) -> FilterSe
         raise RefusedRuleError(dialect, error.reason, error.found, place) from None
 
 
-def parser_for(reader: "TruthReader") -> Lark:
-    """Returns the parser of conditions with a reader. Cost: tens of milliseconds."""
-    return dialect_grammar.parser_of(__file__, "where.lark", reader, maybe_placeholders=True)
-
-
 @cache
-def _reader() -> Lark:
-    return parser_for(TruthReader())
+def _parser(reader: type["TruthReader"]) -> Lark:
+    return dialect_grammar.parser_of(__file__, "where.lark", reader(), maybe_placeholders=True)
 
 
 @v_args(inline=True)
@@ -429,7 +424,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 def read(condition: str, name: str = "", first_line: int = 1) -> Rule:
     """Returns the rule of a condition, with places as lines of the file. Raises as `filters`."""
-    return Rule(name, parse_as(DIALECT, condition, first_line, _reader()))
+    return Rule(name, parse_as(DIALECT, condition, first_line, TruthReader))
 
 
 _COMMENTS: Final = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+", re.DOTALL)
