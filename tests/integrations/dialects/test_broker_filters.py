@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrada.integrations.dialects import falco, rabbitmq
-from contrada.integrations.dialects.falco import falco_rules
 from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.model.rule import RefusedRule, Rule
 from tests.strategies import more
@@ -356,12 +355,12 @@ def test_rules_of_falco_keep_their_description() -> None:
     assert found.matches({"b.c": 2})
     assert not found.matches({"b.c": 1})
     assert found.about == {"title": "a", "level": "WARNING", "tags": ["x", "y"]}
-    assert [each.reason for each in found.notes] == [falco_rules.DISABLED]
+    assert [each.reason for each in found.notes] == [falco.DISABLED]
     assert isinstance(refused, RefusedRule)
-    assert (refused.name, refused.reason) == ("z", falco_rules.CHANGED)
+    assert (refused.name, refused.reason) == ("z", falco.CHANGED)
     (none,) = falco.read_rules("- macro: m\n  condition: b.c = 1\n")
     assert isinstance(none, RefusedRule)
-    assert none.reason == falco_rules.NO_RULES
+    assert none.reason == falco.NO_RULES
 
 
 @pytest.mark.parametrize("file", ["falco_rules.yaml", "falco-incubating_rules.yaml"])
