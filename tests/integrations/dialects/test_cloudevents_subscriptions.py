@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contrada.errors import LimitError, RefusedRuleError
 from contrada.integrations.dialects import cloudevents
-from contrada.integrations.dialects.cloudevents import cloudevents_writer, subscription_filters
+from contrada.integrations.dialects.cloudevents import subscription_filters
 from contrada.integrations.dialects.json_text import NOT_JSON
 from contrada.model import Filter, FilterSet
 from contrada.model.rule import RefusedRule, Rule
@@ -265,12 +265,12 @@ def test_filters_are_written(filters: str, written: list[dict[str, Any]]) -> Non
 @pytest.mark.parametrize(
     ("filters", "reason"),
     [
-        ("ext = 'x' and ext = 'y'", cloudevents_writer.MATCHES_NOTHING),
-        ("ext = 5", cloudevents_writer.UNSAYABLE),
-        ("ext suffix '5'", cloudevents_writer.UNSAYABLE),
-        ("ext prefix '1'", cloudevents_writer.UNSAYABLE),
-        ("type contains 'a'", cloudevents_writer.UNSAYABLE),
-        ("data.a = 1", cloudevents_writer.UNSAYABLE_NAME),
+        ("ext = 'x' and ext = 'y'", subscription_filters.MATCHES_NOTHING),
+        ("ext = 5", subscription_filters.UNSAYABLE),
+        ("ext suffix '5'", subscription_filters.UNSAYABLE),
+        ("ext prefix '1'", subscription_filters.UNSAYABLE),
+        ("type contains 'a'", subscription_filters.UNSAYABLE),
+        ("data.a = 1", subscription_filters.UNSAYABLE_NAME),
     ],
 )
 def test_filters_without_an_equivalent_are_refused(filters: str, reason: str) -> None:

@@ -5,9 +5,9 @@ from contrada.integrations.dialects.cloudevents.cloudevent_json import (
     notification,
     with_data,
 )
-from contrada.integrations.dialects.cloudevents.cloudevents_writer import filters_of
 from contrada.integrations.dialects.cloudevents.subscription_filters import (
     filters,
+    filters_of,
     read,
     read_rules,
 )

@@ -1,4 +1,4 @@
-"""The filters of the CloudEvents Subscriptions API to filters.
+"""The filters of the CloudEvents Subscriptions API to filters, and back.
 
 `exact`, `prefix` and `suffix` compare the text of attributes, all of which must exist. The text of
 an Integer is its decimal digits, that of a Boolean `true` or `false`. `not` is true exactly if its
@@ -16,22 +16,24 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn
 
 from contrada.errors import InvalidValueError, LimitError, RefusedRuleError
 from contrada.integrations.dialects import cesql, kleene
 from contrada.integrations.dialects.cesql.cesql_values import INTEGER_FIRST, INTEGER_LAST
 from contrada.integrations.dialects.cloudevents.cloudevent_json import DATA, NAME, TEXTS
 from contrada.integrations.dialects.json_text import check_depth, decode_rule, json_lines
+from contrada.integrations.dialects.text_parts import NoPartsError, text_parts
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import And, Member, Or
-from contrada.model.algebra.filter import FilterSet, filter_set
+from contrada.model.algebra.filter import Filter, FilterSet, filter_set
 from contrada.model.algebra.notification import Notification
-from contrada.model.algebra.value_set import NOTHING, ValueSet, union
-from contrada.model.domains.values import BOOL, NUMBER, TEXT, key_of
+from contrada.model.algebra.value_set import ABSENT, NOTHING, PRESENT, ValueSet, union
+from contrada.model.domains.values import ABSENT_KEY, BOOL, NUMBER, TEXT, key_of
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
 DIALECT: Final = "cloudevents"
@@ -60,6 +62,11 @@ _COMPARISONS: Final[dict[str, Callable[[str, str], bool]]] = {
     "exact": operator.eq,
     "prefix": str.startswith,
     "suffix": str.endswith,
+}
+_ON_TEXT: Final[dict[str, Callable[[str], ValueSet]]] = {
+    "exact": sets.eq,
+    "prefix": sets.prefix,
+    "suffix": sets.suffix,
 }
 INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
 
@@ -179,7 +186,7 @@ def _truth(content: object, place: str, depth: int) -> kleene.Truth:
         refuse(ONE_DIALECT, content, place)
     [(dialect, inner)] = content.items()
     place = f"{place}.{dialect}"
-    if dialect in _SETS:
+    if dialect in _ON_TEXT:
         return _compare(dialect, inner, place)
     if dialect == "sql":
         return _expression(inner, place)
@@ -213,12 +220,17 @@ def _compare(dialect: str, inner: object, place: str) -> kleene.Truth:
     return kleene.conjunction(truths)
 
 
-def accepted_sets(name: str, dialect: str, text: str) -> "AcceptedSets":
-    """Returns the values that `exact`, `prefix` or `suffix` accept; the same object if exact."""
-    surely, perhaps = _SETS[dialect](text)
-    if name not in TEXTS:
-        return surely, perhaps
-    surely &= sets.prefix("")
+def accepted_sets(name: str, dialect: str, text: str) -> tuple[ValueSet, ValueSet]:
+    """Returns the values that `exact`, `prefix` or `suffix` certainly accept, and those that they
+    may accept; the same object if exact.
+    """
+    integers = _with_beginning(text) if dialect == "prefix" else (_integer(text),)
+    surely = union((_ON_TEXT[dialect](text), _bools(dialect, text), *integers))
+    if name in TEXTS:
+        surely &= sets.prefix("")
+    # Only digits end many integers; with a sign before them the text is one whole integer.
+    elif dialect == "suffix" and _DIGITS.fullmatch(text):
+        return surely, surely | INTEGERS
     return surely, surely
 
 
@@ -253,26 +265,6 @@ def _expression(inner: object, place: str) -> kleene.Truth:
     return kleene.Truth(true.loose(), kleene.ALWAYS.loose(), kleene.ALWAYS)
 
 
-AcceptedSets: TypeAlias = tuple[ValueSet, ValueSet]
-"""The values that are certainly accepted, and those that may be."""
-
-
-def _exact(text: str) -> AcceptedSets:
-    values = union((sets.eq(text), _bools("exact", text), _integer(text)))
-    return values, values
-
-
-def _prefix(text: str) -> AcceptedSets:
-    values = union((sets.prefix(text), _bools("prefix", text), *_with_beginning(text)))
-    return values, values
-
-
-def _suffix(text: str) -> AcceptedSets:
-    """Only digits end many integers; with a sign before them the text is one whole integer."""
-    surely = union((sets.suffix(text), _bools("suffix", text), _integer(text)))
-    return surely, surely | INTEGERS if _DIGITS.fullmatch(text) else surely
-
-
 def _bools(dialect: str, text: str) -> ValueSet:
     compare = _COMPARISONS[dialect]
     return union(sets.eq(value) for shown, value in _BOOLS if compare(shown, text))
@@ -300,8 +292,81 @@ def _with_beginning(text: str) -> Iterator[ValueSet]:
                 yield sets.between(max(low, INTEGER_FIRST), min(high, INTEGER_LAST))
 
 
-_SETS: Final[dict[str, Callable[[str], AcceptedSets]]] = {
-    "exact": _exact,
-    "prefix": _prefix,
-    "suffix": _suffix,
-}
+# --- filters to those of a subscription -----------------------------------------------------------
+
+UNSAYABLE: Final = "no filters of a subscription express this set"
+UNSAYABLE_NAME: Final = "no attribute of a CloudEvent has this name"
+MATCHES_NOTHING: Final = "no event matches"
+
+_ANY_TEXT: Final = sets.prefix("") | ABSENT
+_ANY: Final = _ANY_TEXT | sets.in_(True, False) | INTEGERS
+_DIALECTS: Final = {"=": "exact", "prefix": "prefix", "suffix": "suffix"}
+
+
+def filters_of(filters: Filter | FilterSet) -> list[dict[str, Any]]:
+    """Returns the filters of an equal subscription, none if all pass. Raises RefusedRuleError.
+
+    They are equal for all CloudEvents, with attributes of text, integers and bools, one value each.
+    """
+    members = (filters,) if isinstance(filters, Filter) else filters.filters
+    conditions = [_conjunction(each) for each in members if not each.is_empty]
+    if not conditions:
+        refuse(MATCHES_NOTHING, str(filters), "")
+    if len(conditions) == 1:
+        return conditions[0]
+    if not all(conditions):
+        return []
+    return [{"any": [_join("all", each) for each in conditions]}]
+
+
+def _conjunction(member: Filter) -> list[dict[str, Any]]:
+    conditions: list[dict[str, Any]] = []
+    for name, values in member.sets.items():
+        if not NAME.fullmatch(name) or name == DATA:
+            refuse(UNSAYABLE_NAME, name, name)
+        possible = _ANY_TEXT if name in TEXTS else _ANY
+        outside = possible - values
+        if not outside.is_empty:
+            conditions.append(_attribute(name, values & possible, outside))
+    return conditions
+
+
+def _attribute(name: str, inside: ValueSet, outside: ValueSet) -> dict[str, Any]:
+    with suppress(NoPartsError):
+        if not inside.holds(ABSENT_KEY):
+            return _alternatives(name, inside)
+    try:
+        present = outside & PRESENT
+        if outside.holds(ABSENT_KEY):
+            exists = _exists(name)
+            without = [] if present.is_empty else [{"not": _alternatives(name, present)}]
+            return _join("all", [exists, *without])
+        if outside == (_ANY_TEXT if name in TEXTS else _ANY) & PRESENT:
+            return {"not": _exists(name)}
+        return {"not": _alternatives(name, outside)}
+    except (NoPartsError, RefusedRuleError):
+        refuse(UNSAYABLE, str(inside), name)
+
+
+def _exists(name: str) -> dict[str, Any]:
+    """Returns the existence of an attribute, which only CESQL has, and not for every name."""
+    expression = f"EXISTS {name}"
+    if cesql.read(expression).filters != FilterSet([Filter({name: PRESENT})]):
+        raise NoPartsError
+    return {"sql": expression}
+
+
+def _alternatives(name: str, values: ValueSet) -> dict[str, Any]:
+    """Returns alternative filters on an attribute; they must cover its integers and bools, too."""
+    parts = [(_DIALECTS.get(part.operator, ""), part.text) for part in text_parts(values)]
+    if not parts or not all(dialect and text for dialect, text in parts):
+        raise NoPartsError
+    accepted = [accepted_sets(name, *part) for part in parts]
+    is_exact = all(surely is perhaps for surely, perhaps in accepted)
+    if not is_exact or union(surely for surely, _ in accepted) != values:
+        raise NoPartsError
+    return _join("any", [{dialect: {name: text}} for dialect, text in parts])
+
+
+def _join(dialect: str, filters: list[dict[str, Any]]) -> dict[str, Any]:
+    return filters[0] if len(filters) == 1 else {dialect: filters}

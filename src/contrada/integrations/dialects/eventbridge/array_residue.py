@@ -107,7 +107,6 @@ def _members(condition: Formula) -> Iterator[Member]:
 
 
 def _alternatives(condition: Formula) -> Iterator[tuple[Member, ...]]:
-    """Yields the constraints of each choice of alternatives."""
     if isinstance(condition, Member):
         yield (condition,)
     elif isinstance(condition, Or):

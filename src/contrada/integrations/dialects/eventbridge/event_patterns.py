@@ -15,8 +15,8 @@ documents poorly, or answers by accident of its representation:
 - Numbers compare exactly, also 64-bit integers that no double represents. (AWS compares these as
   text.) Other numbers that no double represents are refused.
 
-Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns"; AWS Event
-Ruler, README.
+Source: AWS EventBridge User Guide, "Comparison operators for use in event patterns", rules in
+templates of AWS CloudFormation and AWS SAM; AWS Event Ruler, README.
 """
 
 import json
@@ -28,11 +28,6 @@ from contrada.errors import ContradaError, LimitError, RefusedRuleError
 from contrada.integrations.dialects.eventbridge import eventbridge_operators as operators
 from contrada.integrations.dialects.eventbridge import eventbridge_refusals as refusals
 from contrada.integrations.dialects.eventbridge.array_residue import residue_of
-from contrada.integrations.dialects.eventbridge.aws_templates import (
-    RESOURCES,
-    check_known,
-    patterns_in,
-)
 from contrada.integrations.dialects.eventbridge.eventbridge_events import notifications
 from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refuse
 from contrada.integrations.dialects.json_text import check_depth, decode_rule, json_lines
@@ -97,8 +92,8 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
         return
     try:
         content = _decode_file(text)
-        if isinstance(content, dict) and isinstance(content.get(RESOURCES), dict):
-            for name, pattern in patterns_in(content):
+        if isinstance(content, dict) and isinstance(content.get(_RESOURCES), dict):
+            for name, pattern in _patterns_in(content):
                 yield _read_entry(pattern, name, is_text=isinstance(pattern, str), is_template=True)
             return
     except (RefusedRuleError, LimitError) as error:
@@ -113,7 +108,6 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 
 def _decode_file(text: str) -> Any:
-    """Returns the value of JSON, or of the one document of YAML."""
     if text.lstrip()[:1] in ("{", "[", ""):
         return decode_rule(refusals.DIALECT, text)
     return only_document(refusals.DIALECT, text, refusals.NO_OBJECT, is_template=True)
@@ -127,7 +121,7 @@ def _read_entry(
         if is_text:
             content = decode_rule(refusals.DIALECT, content)
         if is_template:
-            check_known(content, name)
+            _check_known(content, name)
             return read(content, name)
         if isinstance(content, dict) and _is_subscription(
             inner := content.get("Attributes", content)
@@ -205,3 +199,55 @@ class _EventPatternReader:
                 inside.add(self._named.popitem()[0])
         self._named.update(dict.fromkeys(inside))
         return Or(tuple(parts))
+
+
+# --- templates -----------------------------------------------------------------------------------
+
+_RESOURCES: Final = "Resources"
+
+_PATTERNS: Final = ("EventPattern", "FilterPolicy")
+_AROUND: Final = ("Events", "FilterCriteria")
+"""Members below which `Pattern` is an event pattern."""
+
+
+def _patterns_in(template: dict[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the name and the content of each pattern in a template of CloudFormation or SAM.
+
+        AWS::Events::Rule                              EventPattern
+        AWS::SNS::Subscription, events of SAM          FilterPolicy
+        Events of AWS::Serverless::Function and so on  Pattern
+        FilterCriteria of event sources and pipes      Pattern, as text
+
+    A pattern has the name of its resource, with that of its event in SAM. Raises LimitError.
+    """
+    resources = template[_RESOURCES]
+    for name, resource in resources.items() if isinstance(resources, dict) else ():
+        if isinstance(resource, dict):
+            yield from _below(resource.get("Properties"), str(name), 1, is_inside=False)
+
+
+def _check_known(content: Any, name: str, depth: int = 1) -> None:
+    """Raises RefusedRuleError for a function of CloudFormation in a pattern."""
+    check_depth(depth)
+    for key, inner in content.items() if isinstance(content, dict) else ():
+        is_reference = key == "Ref" and len(content) == 1 and isinstance(inner, str)
+        if is_reference or str(key).startswith("Fn::"):
+            refuse(refusals.FUNCTION, dict(content), name)
+        _check_known(inner, name, depth + 1)
+    for inner in content if isinstance(content, list) else ():
+        _check_known(inner, name, depth + 1)
+
+
+def _below(content: Any, name: str, depth: int, *, is_inside: bool) -> Iterator[tuple[str, Any]]:
+    check_depth(depth)
+    for inner in content if isinstance(content, list) else ():
+        yield from _below(inner, name, depth + 1, is_inside=is_inside)
+    for key, inner in content.items() if isinstance(content, dict) else ():
+        if key in _PATTERNS or (is_inside and key == "Pattern"):
+            yield name, inner
+        elif key == "Events" and isinstance(inner, dict):
+            for event, of in inner.items():
+                yield from _below(of, f"{name}.{event}", depth + 2, is_inside=True)
+        else:
+            is_around = is_inside or key in _AROUND
+            yield from _below(inner, name, depth + 1, is_inside=is_around)

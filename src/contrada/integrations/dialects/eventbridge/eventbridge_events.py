@@ -93,7 +93,6 @@ class _EventPart:
         return own
 
     def choices(self) -> Iterator[_FieldValues]:
-        """Yields the values of each choice."""
         options = [[each for part in array for each in part.choices()] for array in self.arrays]
         for chosen in product(*options):
             found = self.values.copy() if chosen else self.values
@@ -130,7 +129,6 @@ class _EventReader:
     def part_of_object(
         self, content: dict[str, Any], path: str | None = None, depth: int = 1
     ) -> _EventPart:
-        """Returns the part of an object."""
         check_depth(depth)
         part = _EventPart()
         for step, inner in content.items():

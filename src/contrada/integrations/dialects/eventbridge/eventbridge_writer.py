@@ -179,7 +179,6 @@ def _bound(*ways: tuple[str, int | float | None]) -> list[Any]:
 
 
 def _texts(values: ValueSet) -> list[TextPart]:
-    """Returns match expressions with the text of a set as their union."""
     return [_match_expression(part) for part in text_parts(values)]
 
 
