@@ -67,7 +67,6 @@ class _ConjunctionReader:
         self._constraints = 0
 
     def conjunction(self, constraints: list[tuple[str, str, Any]]) -> dict[str, ValueSet]:
-        """Returns the sets of one conjunction."""
         self._constraints += len(constraints)
         if self._constraints > PREPARED_CONSTRAINTS_MAX:
             raise LimitError("PREPARED_CONSTRAINTS_MAX", PREPARED_CONSTRAINTS_MAX)

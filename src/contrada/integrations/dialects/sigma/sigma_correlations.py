@@ -13,7 +13,8 @@ Source: Sigma specification 2.1.0, correlation rules.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, product
 from math import factorial, prod
 from typing import Any, Final
@@ -21,9 +22,10 @@ from typing import Any, Final
 from contrada.errors import InvalidNameError, LimitError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
+from contrada.integrations.dialects.sigma.sigma_items import RuleState
 from contrada.integrations.dialects.sigma.sigma_pipelines import ProcessingPipeline, ordered_steps
 from contrada.integrations.dialects.sigma.sigma_refusals import refusal
-from contrada.integrations.dialects.sigma.sigma_rule_state import RuleState
+from contrada.integrations.dialects.sigma.sigma_transformations import PipelineStep
 from contrada.integrations.dialects.sigma.sigma_values import Spelling
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.pattern import PATTERN_PARTS_MAX, Pattern
@@ -77,7 +79,8 @@ def read_correlation(
         if key not in _KEYS:
             raise refusal(refusals.CORRELATION, key, "correlation")
     within_us = _within_us(given.get("timespan"))
-    by = _group_by(given, [*filters], _Renaming(document, sources, pipelines))
+    renamed = partial(_renamed, document, sources, ordered_steps(pipelines))
+    by = _group_by(given, [*filters], renamed)
     kind = given.get("type")
     parts: list[list[FilterSet]]
     if kind == "event_count":
@@ -151,7 +154,9 @@ def _within_us(timespan: object) -> int:
     return within_us
 
 
-def _group_by(given: Mapping[Any, Any], rules: list[str], renaming: "_Renaming") -> list[str]:
+def _group_by(
+    given: Mapping[Any, Any], rules: list[str], renamed: Callable[[str], list[str]]
+) -> list[str]:
     """Returns the attributes of groups. Raises RefusedRuleError where they differ by rule."""
     fields, aliases = given.get("group-by", []), given.get("aliases", {})
     if not isinstance(fields, list) or not all(isinstance(each, str) for each in fields):
@@ -168,7 +173,7 @@ def _group_by(given: Mapping[Any, Any], rules: list[str], renaming: "_Renaming")
             if not isinstance(table, dict) or {*table} != {*rules}:
                 raise refusal(refusals.CORRELATION, table, place)
             names = {str(each) for each in table.values()}
-        found = sorted({each for name in names for each in renaming.names(name)})
+        found = sorted({each for name in names for each in renamed(name)})
         if len(found) != 1:
             raise refusal(refusals.ALIASES, found, place)
         try:
@@ -178,26 +183,17 @@ def _group_by(given: Mapping[Any, Any], rules: list[str], renaming: "_Renaming")
     return by
 
 
-class _Renaming:
-    """The names that pipelines give to the fields of a correlation."""
-
-    def __init__(
-        self,
-        document: Mapping[Any, Any],
-        sources: Sequence[LogSource],
-        pipelines: Sequence[ProcessingPipeline],
-    ) -> None:
-        self._document, self._sources = document, sources
-        self._steps = ordered_steps(pipelines)
-
-    def names(self, field: str) -> list[str]:
-        """Returns the names of a field. Raises RefusedRuleError, if a pipeline refuses."""
-        state = RuleState(
-            self._document, LogSource(), Spelling({}), is_correlation=True, sources=self._sources
-        )
-        found = [field]
-        for step in self._steps:
-            found = [name for each in found for name in step.names(each, state)]
-            state.count_items(len(found))
-            step.apply(state)
-        return found
+def _renamed(
+    document: Mapping[Any, Any],
+    sources: Sequence[LogSource],
+    steps: Sequence[PipelineStep],
+    field: str,
+) -> list[str]:
+    """Returns the names that pipelines give to a field. Raises RefusedRuleError, if one refuses."""
+    state = RuleState(document, LogSource(), Spelling({}), is_correlation=True, sources=sources)
+    found = [field]
+    for step in steps:
+        found = [name for each in found for name in step.names(each, state)]
+        state.count_items(len(found))
+        step.apply(state)
+    return found

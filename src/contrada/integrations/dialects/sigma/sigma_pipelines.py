@@ -20,9 +20,8 @@ from typing import Any, Final
 from contrada.errors import InputError, LimitError, RefusedRuleError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import renamed
-from contrada.integrations.dialects.sigma.sigma_items import SelectionReader
+from contrada.integrations.dialects.sigma.sigma_items import RuleState, SelectionReader
 from contrada.integrations.dialects.sigma.sigma_refusals import DIALECT, refusal, shorten
-from contrada.integrations.dialects.sigma.sigma_rule_state import RuleState
 from contrada.integrations.dialects.sigma.sigma_step_conditions import (
     FIELD_TESTS,
     ITEM_TESTS,

@@ -38,7 +38,6 @@ ALIASES: Final = "groups by attributes of different names"
 CHAIN: Final = "a correlation of correlations"
 NO_RELATED: Final = "a rule that is not in the file"
 
-
 SHOWN_CHARACTERS_MAX: Final = 200
 """Characters of a Sigma rule's name, and of a place in it. Beyond it: the rest is omitted."""
 

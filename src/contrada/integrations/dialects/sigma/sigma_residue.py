@@ -153,7 +153,6 @@ class RuleResidue:
 
 
 def _keys(outcomes: Iterator[bool]) -> set[Key]:
-    """Returns the keys of the values of a comparison's attribute."""
     return {key_of(each) for each in outcomes} or {ABSENT_KEY}
 
 

@@ -18,7 +18,11 @@ from contrada.errors import ContradaError, RefusedRuleError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.sigma_correlations import read_correlation, related_names
-from contrada.integrations.dialects.sigma.sigma_items import RuleConditions
+from contrada.integrations.dialects.sigma.sigma_items import (
+    RuleConditions,
+    condition_of,
+    read_state,
+)
 from contrada.integrations.dialects.sigma.sigma_pipelines import (
     WINDOWS,
     ProcessingPipeline,
@@ -26,7 +30,6 @@ from contrada.integrations.dialects.sigma.sigma_pipelines import (
 )
 from contrada.integrations.dialects.sigma.sigma_refusals import DIALECT, refusal, shorten
 from contrada.integrations.dialects.sigma.sigma_residue import RuleResidue
-from contrada.integrations.dialects.sigma.sigma_rule_state import condition_of, read_state
 from contrada.integrations.dialects.sigma.sigma_values import Placeholders, Spelling
 from contrada.integrations.dialects.yaml_documents import Document, documents, only_document
 from contrada.model.algebra.filter import FilterSet

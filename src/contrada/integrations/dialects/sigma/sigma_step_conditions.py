@@ -14,9 +14,8 @@ from contrada.errors import InvalidFilterError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.sigma_conditions import parse_conditions
-from contrada.integrations.dialects.sigma.sigma_items import SelectionItem
+from contrada.integrations.dialects.sigma.sigma_items import RuleState, SelectionItem
 from contrada.integrations.dialects.sigma.sigma_refusals import refusal
-from contrada.integrations.dialects.sigma.sigma_rule_state import RuleState
 from contrada.integrations.dialects.sigma.sigma_values import (
     FieldReference,
     Scalar,
@@ -179,9 +178,14 @@ _DATES: Final = ("date", "modified")
 _LISTS: Final = ("references", "falsepositives", "fields")
 
 
+def take_source(given: StepParameters) -> LogSource:
+    """Returns the log source whose parts are parameters of a step or condition."""
+    parts = ("category", "product", "service")
+    return LogSource(**{part: given.take(part, str, "").lower() for part in parts})
+
+
 def _log_source(given: StepParameters) -> RuleTest:
-    parts = {part: given.take(part, str, "").lower() for part in ("category", "product", "service")}
-    asked = LogSource(**parts)
+    asked = take_source(given)
 
     def holds(state: RuleState) -> bool:
         sources = state.sources if state.is_correlation else (state.source,)

@@ -11,22 +11,21 @@ import re
 import string
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, Final, TypeAlias
 
 from contrada.errors import InvalidFilterError, LimitError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
-from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.sigma_items import (
     ItemGroup,
+    RuleState,
     SelectionItem,
     SelectionReader,
     SigmaSelection,
     change_items,
 )
 from contrada.integrations.dialects.sigma.sigma_refusals import refusal
-from contrada.integrations.dialects.sigma.sigma_rule_state import RuleState
 from contrada.integrations.dialects.sigma.sigma_step_conditions import (
     Conditions,
     FieldTest,
@@ -34,6 +33,7 @@ from contrada.integrations.dialects.sigma.sigma_step_conditions import (
     RuleTest,
     StepParameters,
     check_texts,
+    take_source,
 )
 from contrada.integrations.dialects.sigma.sigma_values import (
     SPELLED_BYTES_MAX,
@@ -151,10 +151,6 @@ def map_fields(step: PipelineStep, state: RuleState) -> None:
     step.change(state, change)
 
 
-def _nothing(step: PipelineStep, state: RuleState) -> None:
-    """Does nothing."""
-
-
 # --- fields -------------------------------------------------------------------------------------
 
 
@@ -222,7 +218,7 @@ def _add_condition(given: StepParameters) -> StepAction:
                 return [*map(filled, value)]
             if not is_template or not isinstance(value, str):
                 return value
-            parts = {part: getattr(state.source, part) or None for part in _SOURCE_PARTS}
+            parts = {part: held or None for part, held in asdict(state.source).items()}
             return string.Template(value).safe_substitute(parts)
 
         selection = {field: filled(value) for field, value in asked.items()}
@@ -232,11 +228,8 @@ def _add_condition(given: StepParameters) -> StepAction:
     return act
 
 
-_SOURCE_PARTS: Final = ("category", "product", "service")
-
-
 def _change_logsource(given: StepParameters) -> StepAction:
-    source = LogSource(**{part: given.take(part, str, "").lower() for part in _SOURCE_PARTS})
+    source = take_source(given)
 
     def act(_: PipelineStep, state: RuleState) -> None:
         state.source = source
@@ -246,20 +239,12 @@ def _change_logsource(given: StepParameters) -> StepAction:
 
 def _set_state(given: StepParameters) -> StepAction:
     key, value = given.take("key", str), given.take("val", object)
-
-    def act(_: PipelineStep, state: RuleState) -> None:
-        state.variables[key] = value
-
-    return act
+    return lambda _, state: state.variables.update({key: value})
 
 
 def _set_custom_attribute(given: StepParameters) -> StepAction:
     name, value = given.take("attribute", str), given.take("value", object)
-
-    def act(_: PipelineStep, state: RuleState) -> None:
-        state.attributes[name] = value
-
-    return act
+    return lambda _, state: state.attributes.update({name: value})
 
 
 def _rule_failure(given: StepParameters) -> StepAction:
@@ -291,7 +276,7 @@ def _without_effect(*names: str) -> Callable[[StepParameters], StepAction]:
     def read(given: StepParameters) -> StepAction:
         for name in names:
             given.take(name, str | list)
-        return _nothing
+        return lambda step, state: None
 
     return read
 
@@ -359,7 +344,6 @@ def _replace_string(given: StepParameters) -> StepAction:
         return text
 
     def inside(text: WildcardText, state: RuleState) -> WildcardText:
-        """Returns the text with each literal part replaced."""
         made: list[bytes | WildcardSign | Placeholder] = []
         for part in text:
             if not isinstance(part, bytes):
