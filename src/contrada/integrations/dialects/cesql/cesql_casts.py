@@ -45,7 +45,6 @@ TIMES: Final = ValueSet(line.domain(TIME))
 CESQL_INTEGERS_CACHED_MAX: Final = 1_024
 """Ranges of integers cached as sets of texts. Beyond it: the least recently used is built again."""
 
-
 CESQL_PATTERNS_CACHED_MAX: Final = 1_024
 """Patterns of LIKE cached as sets. Beyond it: the least recently used is built again."""
 
@@ -142,8 +141,8 @@ class _DomainTexts(NamedTuple):
     def has_like(self, pattern: str, like: ValueSet) -> bool:
         """Whether one of these texts matches the pattern, given with its set `like`."""
         shortest = shortest_like(pattern)
-        is_possible = characters_of(pattern) <= self.characters
-        if not is_possible or len(shortest) > self.characters_max:
+        needed = {token[-1] for token in _TOKEN.findall(pattern) if token not in ("%", "_")}
+        if not needed <= self.characters or len(shortest) > self.characters_max:
             return False
         return self.texts.contains(shortest) or self.texts.meets(like)
 
@@ -274,11 +273,6 @@ def is_like(text: str, pattern: str) -> bool:
     if len(text) < len(shortest_like(pattern)):
         return False
     return texts_like(pattern).holds((TEXT, text.encode(errors="surrogateescape")))
-
-
-def characters_of(pattern: str) -> set[str]:
-    """Returns the characters that every matching text contains."""
-    return {token[-1] for token in _TOKEN.findall(pattern) if token not in ("%", "_")}
 
 
 @lru_cache(maxsize=CESQL_PATTERNS_CACHED_MAX)

@@ -293,12 +293,8 @@ _CASTABLE: Final = {
 
 
 def _of_sets(name: str, sets: cesql_casts.TruthSets) -> Truth:
-    """Returns the truth of a condition on one attribute."""
-    true, false = (
-        kleene.member(name, sets.true, sets.exact),
-        kleene.member(name, sets.false, sets.exact),
-    )
-    return Truth(true, false, kleene.member(name, sets.defined))
+    sides = ((sets.true, sets.exact), (sets.false, sets.exact), (sets.defined, True))
+    return Truth(*(kleene.member(name, *each) for each in sides))
 
 
 def _loosely(bound: Bound) -> Truth:
@@ -346,7 +342,6 @@ def _exclusive(truths: Sequence[Truth]) -> Truth:
 
 
 def _first_small(*bounds: Bound) -> Bound:
-    """Returns the first bound that is not too large, else the last."""
     return next(filter(_is_small, bounds), bounds[-1])
 
 

@@ -73,7 +73,8 @@ def _rules_of(document: Any) -> Iterator[Rule | RefusedRule]:
         if (routes := _count_routes(document["route"])) > ROUTES_MAX:
             raise LimitError("ROUTES_MAX", ROUTES_MAX, routes)
         yield from _routes(document["route"], TRUE, "")
-    for number, each in enumerate(_listed(document.get("inhibit_rules")), start=1):
+    inhibited = document.get("inhibit_rules")
+    for number, each in enumerate(inhibited if isinstance(inhibited, list) else (), start=1):
         equal = each.get("equal") if isinstance(each, dict) else None
         notes = (Note(EQUAL, ", ".join(map(str, equal))),) if isinstance(equal, list) else ()
         for side in ("source", "target"):
@@ -170,7 +171,3 @@ def _silence(matchers: list[Any]) -> Formula:
         is_equal = each.get("isEqual", True) is True
         parts.append(Member(label_of(str(each.get("name", ""))), values if is_equal else ~values))
     return And(tuple(parts))
-
-
-def _listed(content: Any) -> list[Any]:
-    return content if isinstance(content, list) else []

@@ -363,7 +363,6 @@ _TOKENS: Final = re.compile(
 )
 """Whole strings and comments, and the parentheses around them."""
 
-
 NO_RULES: Final = "no rule in the file"
 NO_ABOUT: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -394,7 +393,6 @@ def read(
 
 
 def _queries(document: Document) -> Iterator[tuple[str, Document, Mapping[str, str]]]:
-    """Yields the names, queries and descriptions of a document, in its order."""
     if isinstance(document, list):
         for each in document:
             yield from _queries(each)

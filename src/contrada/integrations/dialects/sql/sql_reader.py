@@ -341,7 +341,6 @@ def lies_in(operand: Operand, true: ValueSet, false: ValueSet) -> Truth:
 
 
 def _shape(pattern: Operand, escape: Any) -> str:
-    """Returns a LIKE pattern as a wildcard."""
     character = "" if escape is None else getattr(escape, "value", None)
     if not isinstance(pattern, SqlLiteral) or not isinstance(pattern.value, str):
         raise refusal(PATTERN, pattern[0])

@@ -39,7 +39,6 @@ NOT_TEXT: Final = "bytes that are no text"
 
 _TAGS: Final = {"boolean": BOOL, "number": NUMBER, "time": TIME, "text": TEXT}
 
-
 SqlBound: TypeAlias = tuple[str, int | float | str]
 """A SQL operator and the value on its right side."""
 
@@ -166,7 +165,6 @@ def _list_values(column: TypedColumn, words: str, pieces: list[HalfOpen]) -> Cla
 
 
 def _interval(column: TypedColumn, piece: HalfOpen) -> Clause:
-    """Returns a lower bound, an upper bound, or both."""
     low, high = lower_bound(piece[0]), upper_bound(piece[1])
     if low is NOWHERE:
         return FALSE
