@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from contrada.integrations.feeds.feed_formats import only, read_feed
-from contrada.integrations.feeds.feed_links import resolve_links
+from contrada.integrations.feeds.feed_formats import only, read_feed, resolve_links
 from contrada.integrations.feeds.feed_poller import FeedPoller
 from contrada.integrations.files import Record
 from tests.asynchronous import on_loop

@@ -32,7 +32,6 @@ _CUT_TAG: Final = re.compile(rb"<[^<>]*\Z")
 _ENDED: Final = re.compile(rb"(</[^<>]*|/)>\Z")
 _INNER_LINE: Final = re.compile(r" line \d+")
 
-
 DECLARED_BYTES_MAX: Final = 16_384
 """Bytes of the namespaces and the document type before the entries of a document that is not
 well formed. Beyond it: the document is a bad record, and none of its entries is kept."""
@@ -129,7 +128,6 @@ def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError |
 
 
 def _closing_tags(data: bytes) -> bytes:
-    """Returns the missing end tags of a truncated document."""
     internal: Any = "internal"
     parser = etree.XMLPullParser(
         events=("start", "end"), resolve_entities=internal, no_network=True, load_dtd=False

@@ -80,7 +80,6 @@ def validate(root: etree._Element, schema: bytes) -> None:
 
 
 def _root(schema: bytes) -> etree._Element | None:
-    """Returns the root of a schema in XML, None for a DTD."""
     try:
         root = etree.fromstring(schema, safe_parser())
     except etree.XMLSyntaxError as error:

@@ -174,7 +174,6 @@ def text_of_value(value: object) -> str | None:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Turns errors of a damaged shape into InputError."""
     try:
         yield
     except InputError:
@@ -308,7 +307,6 @@ class _XmlWriter:
         self._size = 0
 
     def document(self, content: Any) -> bytes:
-        """Returns the whole document."""
         before, element, behind = content
         for each in before:
             self._instruction(each)

@@ -14,7 +14,6 @@ from lxml import etree
 
 from contrada.errors import InputError, LimitError
 from contrada.integrations.documents import element_tree as trees
-from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.document_slots import ElementPath, Walk, adds
 from contrada.integrations.documents.element_tree import XmlNode
 from contrada.integrations.documents.naming_strategies import Slot
@@ -54,7 +53,7 @@ def entries_in(
     try:
         for piece in _joined(pieces, held):
             held[0] += len(piece)
-            chain.room.grow(len(piece))
+            chain.size += len(piece)
             fault = _fed(parser, piece)
             if chain.is_first and len(before) < trees.DOCTYPE_BYTES_MAX:
                 before += piece
@@ -116,30 +115,16 @@ def _tag(entries: str) -> str:
     return "{*}" + entries.rpartition(":")[2]
 
 
-class _ContextRoom:
-    """The number of values that elements around entries may still add to entries."""
-
-    def __init__(self, size: int, limits: DocumentLimits) -> None:
-        """`size` is that of the document in bytes."""
-        self.limits = limits
-        self._left = limits.context_added_max + size
-
-    def grow(self, size: int) -> None:
-        """Adds bytes of the document."""
-        self._left += size
-
-    def take(self, values: int) -> None:
-        """Counts values that are added to one entry. Raises LimitError."""
-        self._left -= values
-        if self._left < 0:
-            raise LimitError("context_added_max", self.limits.context_added_max)
-
-
 class _ElementChain:
-    """The elements around the entries of a document, and the slots that each of them adds."""
+    """The elements around the entries of a document, and the slots that each of them adds.
+
+    `size` is that of the document in bytes, as far as it was read.
+    """
 
     def __init__(self, entries: str, walk: Walk, size: int = 0) -> None:
-        self.room = _ContextRoom(size, walk.limits)
+        self.size = size
+        self._added = 0
+        """The values that elements around entries have added to them."""
         self._entries, self._walk = entries, walk
         self._last: tuple[XmlNode, ElementPath, list[Slot]] | None = None
         self._count = 0
@@ -162,7 +147,6 @@ class _ElementChain:
         return all(trees.element_name(each) != self._entries for each in node.iterancestors())
 
     def entry(self, node: XmlNode) -> DocumentEntry:
-        """Returns the entry of an element."""
         parent = node.getparent()
         if parent is None:
             return DocumentEntry(node, self._path_to_root(node), [])
@@ -175,7 +159,10 @@ class _ElementChain:
                 self._count = self._counts.pop(parent, 0)
             self._last = last = (parent, path, around)
         self._count += 1
-        self.room.take(len(last[2]))
+        self._added += len(last[2])
+        added_max = self._walk.limits.context_added_max
+        if self._added > added_max + self.size:
+            raise LimitError("context_added_max", added_max)
         if self._count > 1:
             self._walk.note(last[1].plain, self._count)
         return DocumentEntry(node, last[1], last[2])
@@ -224,7 +211,6 @@ class _FlatChain(_ElementChain):
         return super().entry(node)
 
     def end(self) -> None:
-        """Ends the document. Raises InputError if entries lack context."""
         for node in list(self._first):
             self._close(node)
         if self._late:

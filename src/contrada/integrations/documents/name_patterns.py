@@ -28,7 +28,6 @@ from contrada.model.rule import Rule
 NAME_PATTERNS_MAX: Final = 8
 """Patterns of names in one filter of a filter set. Beyond it: LimitError."""
 
-
 NAME_PATTERNS_CACHED_MAX: Final = 1_024
 """Patterns of names that are cached. Beyond it: the least recently used is parsed again."""
 

@@ -62,12 +62,11 @@ class Receiver(AsyncResource, AsyncIterator[Notification]):
         if patterns is None:
             plain: Any = asked
             self._subscription = service.subscribe(plain, when_full=when_full)
-        elif isinstance(patterns, Names):
-            self._subscription = WildSubscription(
-                service, asked, names=patterns, when_full=when_full
-            )
         else:
-            self._subscription = WildSubscription(service, asked, patterns, when_full=when_full)
+            known, of = ((), patterns) if isinstance(patterns, Names) else (patterns, None)
+            self._subscription = WildSubscription(
+                service, asked, known, names=of, when_full=when_full
+            )
 
     @property
     def filters(self) -> Filter | FilterSet:

@@ -9,14 +9,16 @@ their namespaces, attributes in any order, and texts without surrounding blanks.
 Feeds are read where only their form is wrong in a common way: with other output of their server
 before `<?xml`, and with entities of HTML (`&nbsp;`).
 
-Source: RFC 4287 §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15 (`updated`);
-Erenkrantz 2001 §8 (a feed as a source of events).
+Source: RFC 4287 §2, §4.2.6 (an Atom id never changes, wherever the feed moves), §4.2.15
+(`updated`); RFC 3986 §5, XML Base (W3C, second edition) §3, §4 (links); Erenkrantz 2001 §8 (a feed
+as a source of events).
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html.entities import html5
 from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
 
 from lxml import etree
 
@@ -25,11 +27,11 @@ from contrada.integrations.documents import element_tree as trees
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
 from contrada.integrations.feeds.feed_document import FeedDocument, FeedEntry, digest
 from contrada.integrations.feeds.feed_limits import FeedLimits
-from contrada.integrations.feeds.feed_links import resolve_links
 from contrada.integrations.feeds.json_feed import JSON, is_json, only_items, read_json_feed
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX
 
-_ABOUT: Final = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}about"
+_RDF: Final = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
+_ABOUT: Final = f"{_RDF}about"
 _ATOM: Final = "http://www.w3.org/2005/Atom"
 _WRITTEN: Final = re.compile(rb"<((?:[\w.-]+:)?(?:item|entry))[\s/>]")
 _BEGINNING: Final = re.compile(rb"<\?xml\s+version\s*=")
@@ -106,7 +108,6 @@ def _moved(fault: ParseError, lines: int) -> ParseError:
 
 
 def _without_entities(data: bytes) -> bytes:
-    """Returns a document without entities of HTML."""
     if b"<!ENTITY" in data:
         return data  # They may have another meaning here.
     return _HTML_ENTITY.sub(_without_entity, data)
@@ -261,3 +262,51 @@ def _content(node: etree._Element) -> list[Any]:
 
 def _text(text: str | None) -> str:
     return (text or "").strip(trees.XML_BLANKS)
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+_BASE: Final = f"{{{trees.XML_NAMESPACE}}}base"
+_ATTRIBUTES: Final = ("href", "src", "url", "uri", "cite", _ABOUT, f"{_RDF}resource")
+_ELEMENTS: Final = frozenset(
+    ("link", "url", "uri", "icon", "logo", "comments", "commentRss", "docs")
+)
+
+
+def resolve_links(root: etree._Element, address: str) -> None:
+    """Makes the relative links in a document absolute, in place.
+
+    A link is resolved by the `xml:base` of the elements around it, and these by the address, "" for
+    a document from a file. Links are attributes and elements that have an address in RSS, Atom and
+    XHTML. Absolute ones, and those that are no addresses, stay. Cost: proportional to the document.
+    """
+    for node, base in _based(root, address):
+        if not base:
+            continue
+        for name in _ATTRIBUTES:
+            if link := node.get(name):
+                node.set(name, _resolved(base, link))
+        local = str(node.tag).rpartition("}")[2]
+        if local in _ELEMENTS and node.text and not len(node) and node.text.strip():
+            node.text = _resolved(base, node.text)
+
+
+def _based(root: etree._Element, address: str) -> Iterator[tuple[etree._Element, str]]:
+    """Yields each element and its base."""
+    bases = [address]
+    for event, node in etree.iterwalk(root, events=("start", "end")):
+        if event == "end":
+            bases.pop()
+            continue
+        own = node.get(_BASE)
+        bases.append(_resolved(bases[-1], own) if own else bases[-1])
+        yield node, bases[-1]
+
+
+def _resolved(base: str, link: str) -> str:
+    """Returns a link as an absolute one, or unchanged if it is no relative reference."""
+    try:
+        relative = link.strip()
+        return link if urlsplit(relative).scheme else urljoin(base, relative)
+    except ValueError:  # No address, such as `//[`: there is nothing to resolve.
+        return link

@@ -134,7 +134,6 @@ class FeedStates:
 
 
 def _put(table: dict[str, Any], name: str, value: Any, count_max: int) -> None:
-    """Adds a value at the end of a bounded table."""
     table.pop(name, None)
     table[name] = value
     for oldest in list(table)[: max(len(table) - count_max, 0)]:

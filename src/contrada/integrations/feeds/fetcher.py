@@ -10,7 +10,6 @@ Source: RFC 9110 §10.2.3 (Retry-After), §13.1 (conditional requests); RFC 6585
 import asyncio
 import zlib
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -56,13 +55,13 @@ class Fetcher:
         self._now_s = now_s
         self._busy_until_s: dict[str, float] = {}
         self._client: httpx.AsyncClient | None = None
-        self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._opened.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def fetch(self, source: str, known: Validators = NO_VALIDATORS) -> Fetched:
         """Returns the document at a path or HTTP address.
@@ -88,13 +87,12 @@ class Fetcher:
         import httpx
 
         if self._client is None:
-            client = httpx.AsyncClient(
+            self._client = httpx.AsyncClient(
                 follow_redirects=True,
                 max_redirects=self._limits.redirects_max,
                 timeout=self._limits.wait_s,
                 headers={"User-Agent": "contrada", "Accept": _ACCEPTED, "Accept-Encoding": "gzip"},
             )
-            self._client = await self._opened.enter_async_context(client)
         shown = shown_source(address)
         conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
         # A server may send a validator in another encoding, which no header can return.

@@ -78,7 +78,6 @@ def only_items(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
 
 
 def _array(root: Any, source: str, entries: str | None) -> list[Any]:
-    """Returns the array of the entries. Raises InputError and ParseError."""
     if entries is None and not _is_json_feed(root):
         reason = "found JSON that is no JSON Feed; name the array of its entries"
         raise InputError(source, reason)

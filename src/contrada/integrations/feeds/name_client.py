@@ -28,7 +28,6 @@ NAMES_WAIT_S: Final = 5.0
 """Default seconds of waiting for an answer of naming services. Beyond it: ServiceError, and they
 are not queried for the same time."""
 
-
 _LOG: Final = logging.getLogger("contrada.integrations.feeds")
 _EVERYTHING: Final = Filter({})
 
