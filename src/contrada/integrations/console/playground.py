@@ -24,7 +24,7 @@ from contrada.integrations.files.json_objects import shown_text
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record
 from contrada.integrations.files.subscription_files import DIALECTS
-from contrada.model import Filter, FilterSet, Notification, Pattern, parse
+from contrada.model import Filter, FilterSet, Pattern, parse
 from contrada.model.algebra.match_explanation import asked_domains, explain_match
 from contrada.model.algebra.relations import covers, meets, witness
 from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME
@@ -130,7 +130,6 @@ def _is_long(found: Selector) -> bool:
 
 
 def _filters_of(found: Selector) -> FilterSet | None:
-    """Returns the filters of a filter or rule; None for a pattern."""
     if isinstance(found, Rule):
         return found.filters
     return None if isinstance(found, Pattern) else FilterSet(found)
@@ -213,17 +212,13 @@ def _try_records(text: str, selector: Selector | ContradaError) -> dict[str, Any
                 # Similar texts are searched for each cause, some 100 us for long ones.
                 if not row["matches"] and explained < TRIAL_EXPLAINED_MAX:
                     explained += 1
-                    row["causes"] = _causes(filters, each.notification)
+                    results = explain_match(filters, each.notification).constraints
+                    row["causes"] = [result.cause for result in results if not result.holds]
             if number < len(found) and monotonic() > end:
                 del answered["records"][number:]
                 is_cut = True
                 break
     return answered | {"is_cut": is_cut}
-
-
-def _causes(filters: FilterSet, notification: Notification) -> list[str]:
-    results = explain_match(filters, notification).constraints
-    return [each.cause for each in results if not each.holds]
 
 
 def _match_pattern(

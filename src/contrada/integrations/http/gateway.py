@@ -35,13 +35,13 @@ from contrada.errors import ContradaError, NotPermittedError, RefusedRequestErro
 from contrada.integrations.console.console_pages import ConsoleFiles, console_page
 from contrada.integrations.console.group_view import group_view
 from contrada.integrations.console.network_view import types_in
-from contrada.integrations.console.playground import Trial, answer_trial
-from contrada.integrations.console.sender import (
+from contrada.integrations.console.pasted_records import (
     DocumentAddress,
     PastedDocument,
     answer_document,
     notifications_in,
 )
+from contrada.integrations.console.playground import Trial, answer_trial
 from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http.event_ingest import RequestBodies, publish
 from contrada.integrations.http.event_stream import open_stream

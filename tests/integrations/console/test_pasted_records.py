@@ -5,8 +5,12 @@ import json
 import pytest
 
 from contrada.errors import InputError, InvalidValueError
-from contrada.integrations.console import sender
-from contrada.integrations.console.sender import PastedDocument, answer_document, notifications_in
+from contrada.integrations.console import pasted_records
+from contrada.integrations.console.pasted_records import (
+    PastedDocument,
+    answer_document,
+    notifications_in,
+)
 
 STORIES = "<a><s><t>x</t></s><s><t>y</t></s></a>"
 
@@ -60,7 +64,7 @@ def test_unknown_strategies_and_too_many_notifications_are_refused(
     """A pasted file would be published in part."""
     with pytest.raises(InvalidValueError, match="strategy"):
         answer_document(PastedDocument(STORIES, "xslt"))
-    monkeypatch.setattr(sender, "DOCUMENT_RECORDS_MAX", 2)
+    monkeypatch.setattr(pasted_records, "DOCUMENT_RECORDS_MAX", 2)
     assert len(notifications_in(PastedDocument("a\n1\n2"))) == 2
     answer = answer_document(PastedDocument("a\n1\n2\n3"))
     assert (len(answer["records"]), answer["is_cut"]) == (2, True)
