@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
-from contrada.cli import bridge, main, mqtt
+from contrada.cli import bridge, main
 from contrada.cli.client_command import TOKEN_VARIABLE
 from contrada.cli.option_variables import options_of
 from contrada.cli.serve import _flags, serve
@@ -37,7 +37,7 @@ def test_every_option_has_a_variable_of_its_own() -> None:
     assert len(found) == len(set(found))
     assert {"CONTRADA_SERVE_JSON", "CONTRADA_QUEUE_LIST_TLS_KEY", "CONTRADA_PUB_TO"} <= {*found}
     others = {TOKEN_VARIABLE, INTERPRETED_VARIABLE, bridge.PASSWORD_VARIABLE}
-    assert not {*found} & {*others, mqtt.FORMER_VARIABLE}
+    assert not {*found} & {*others, bridge.FORMER_VARIABLE}
     assert not [each for each in found if str(each).startswith(LIMITS)]
 
 

@@ -35,7 +35,7 @@ COMMANDS = {
     "asyncapi": ("contrada.cli.asyncapi:asyncapi", "Print the AsyncAPI document of an app."),
     "feed": ("contrada.cli.feed:feed", "Poll feeds for new entries."),
     "bridge": ("contrada.cli.bridge:bridge", "Bridge AMQP, Kafka, MQTT, NATS or Redis."),
-    "mqtt": ("contrada.cli.mqtt:mqtt", "Former name of `bridge mqtt`."),
+    "mqtt": ("contrada.cli.bridge:mqtt", "Former name of `bridge mqtt`."),
     "xml": ("contrada.cli.xml:xml", "Send and receive documents."),
     "pipeline": ("contrada.cli.pipeline:pipeline", "Run a pipeline over files and tables."),
     "spark": ("contrada.cli.spark:spark", "Run a cluster of Spark here."),

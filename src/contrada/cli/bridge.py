@@ -1,6 +1,7 @@
 """`contrada bridge`: a bridge between another messaging system and a broker."""
 
 import os
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -171,7 +172,6 @@ def _tls(address: Any, given: Mapping[str, Any]) -> Tls | None:
 
 
 def _password(path: Path | None) -> str:
-    """Returns the password of the file, or of the environment. Raises InputError."""
     if path is None:
         return os.environ.get(PASSWORD_VARIABLE, "")
     content = read_secret(path, PASSWORD_BYTES_MAX)
@@ -181,3 +181,33 @@ def _password(path: Path | None) -> str:
         return content.decode().strip("\r\n")
     except UnicodeDecodeError:
         raise InputError(str(path), "expected a password") from None
+
+
+# --- the former name of `contrada bridge mqtt` ----------------------------------------------------
+
+FORMER_VARIABLE: Final = "CONTRADA_MQTT_PASSWORD"
+
+_FORMER_OPTION: Final = re.compile(r"^--mqtt-")
+
+
+@click.command(
+    add_help_option=False, context_settings={"ignore_unknown_options": True}, options_metavar=""
+)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def mqtt(ctx: click.Context, options: tuple[str, ...]) -> None:
+    """Bridge topics of MQTT: the former name of `contrada bridge mqtt`.
+
+    Its options --mqtt-authority, --mqtt-certificate and --mqtt-key are --peer-… there, and the
+    variable CONTRADA_MQTT_PASSWORD is CONTRADA_BRIDGE_PASSWORD. It prints the counts at the end.
+    """
+    click.echo("contrada mqtt is contrada bridge mqtt now", err=True)
+    if FORMER_VARIABLE in os.environ:
+        os.environ.setdefault(PASSWORD_VARIABLE, os.environ[FORMER_VARIABLE])
+    renamed = [_FORMER_OPTION.sub("--peer-", each) for each in options]
+    root = ctx.find_root()
+    assert isinstance(root.command, click.Group)
+    command = root.command.get_command(root, "bridge")  # With its environment variables.
+    assert command is not None
+    with command.make_context("bridge", ["mqtt", "--stats", *renamed], root) as inner:
+        command.invoke(inner)
