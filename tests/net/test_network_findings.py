@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from contrada.cli.network_findings import _versions, one_sided_links
+from contrada.cli.broker_findings import _versions, one_sided_links
 from contrada.net.client.network_inspection import SeenBroker
 from contrada.net.wire.inspection import HeldLink, Inspection
 from tests.asynchronous import on_loop, until

@@ -1,10 +1,11 @@
-"""`check_broker`: the faults of a broker, as its counters show them, with remedies."""
+"""`check_broker` and `check_network`: faults of brokers and of their links, with remedies."""
 
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from contrada.cli.client_command import Approach, run
 from contrada.cli.stats import answered
@@ -17,7 +18,10 @@ from contrada.errors import (
     StoreFullError,
 )
 from contrada.net.broker.link import ON_ITS_WAY
-from contrada.net.client.tcp_service import TcpService
+from contrada.net.client.client_limits import NetworkLimits
+from contrada.net.client.network_inspection import NetworkInspection, SeenBroker
+from contrada.net.client.tcp_service import TcpService, reach_with
+from contrada.net.wire.address import is_loopback
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.tls import TLS_FAULT
 from contrada.routing.assembly.held_patterns import AHEAD
@@ -69,7 +73,6 @@ _REFUSED: Final = dict.fromkeys(
     "its store did not take them; the clients got the error",
 )
 """Remedies for refusals that are no fault of peers, by reason."""
-
 
 _STORE_FAULTS: Final = "store faults"
 
@@ -196,3 +199,69 @@ async def _asked(
         except NotPermittedError as error:
             counts = error
         return greeted_s - began_s, time.monotonic() - greeted_s, ahead_us / 1e6, counts
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+def check_network(address: str, approach: Approach) -> Iterator[Finding]:
+    """Yields the findings of the broker at an address, of all others, then of the network.
+
+    Links name the brokers, as `NetworkInspection` follows them. Each broker is connected with the
+    same token and certificates, so the user has to trust all of them.
+    """
+    try:
+        brokers, left_out = run(_explored(address, approach))
+    except ContradaError:
+        yield from check_broker(address, approach)  # With the remedy for this error.
+        return
+    for name, seen in brokers.items():
+        what = f"{name} at {seen.address}" if seen.address else name
+        if seen.reason and not seen.is_asked:
+            todo = "check it by its address, from where it can be reached: contrada doctor ADDRESS"
+            yield Finding("warning", what, f"not checked: {seen.reason}", todo)
+            continue
+        for each in check_broker(seen.address, approach):
+            yield structs.replace(each, what=what)
+    what = f"the network of {address}"
+    yield Finding("ok", what, f"{len(brokers)} brokers: {', '.join(map(repr, brokers))}")
+    if left_out:
+        todo = "check some of the others, too: contrada doctor ADDRESS..."
+        yield Finding("warning", what, f"{left_out} more brokers are not checked", todo)
+    yield from one_sided_links(brokers)
+    yield from _versions(what, brokers)
+
+
+async def _explored(address: str, approach: Approach) -> tuple[dict[str, SeenBroker], int]:
+    """Returns the brokers by name, the first with its address, and the number of further ones."""
+    async with TcpService(address, reconnect=False, options=approach) as start:
+        is_local = is_loopback(start.reconnection.address.host)
+        network = NetworkInspection(start, reach_with(approach), NetworkLimits(), is_local=is_local)
+        await network.explore()
+    next(iter(network.brokers.values())).address = address
+    return network.brokers, network.left_out
+
+
+def one_sided_links(brokers: Mapping[str, SeenBroker]) -> Iterator[Finding]:
+    """Yields a fault for each link that only one of two answering brokers has."""
+    for name, seen in brokers.items():
+        for link in () if seen.held is None else seen.held.links:
+            held = brokers[link.name].held if link.name in brokers else None
+            if held is None or held.counts.get("links", 0) > len(held.links):
+                continue  # It did not answer, or not with all of its links.
+            if name not in {each.name for each in held.links}:
+                found = f"{name!r} has a link to {link.name!r}, which has none to {name!r}"
+                todo = "it was just lost, or is refused: look again, then at the log of serve -v"
+                yield Finding("fault", f"link {name} to {link.name}", found, todo)
+
+
+def _versions(what: str, brokers: Mapping[str, SeenBroker]) -> Iterator[Finding]:
+    """Yields a warning if the answering brokers have several versions of Contrada."""
+    names: dict[str, list[str]] = {}
+    for name, seen in brokers.items():
+        if seen.held is not None:
+            names.setdefault(seen.held.version or "an earlier version", []).append(name)
+    if len(names) > 1:
+        shown = "; ".join(f"{version}: {', '.join(those)}" for version, those in names.items())
+        todo = "upgrade the others, one at a time: deploy/rolling_restart.py"
+        yield Finding("warning", what, f"versions differ: {shown}", todo)

@@ -14,11 +14,10 @@ import click
 import msgspec
 
 from contrada.cli import shared_options as options
-from contrada.cli.broker_findings import Finding, check_broker
+from contrada.cli.broker_findings import Finding, check_broker, check_network
 from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
 from contrada.cli.client_command import Approach, approach_options
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
-from contrada.cli.network_findings import check_network
 from contrada.cli.option_variables import PREFIX, options_of, variable
 from contrada.errors import ContradaError
 from contrada.model.extensions.extended_type import load
