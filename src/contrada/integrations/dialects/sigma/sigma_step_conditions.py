@@ -70,10 +70,6 @@ class StepParameters:
             raise refusal(refusals.PARAMETER, value, f"{self.place}.{name}")
         return value
 
-    def texts(self, name: str) -> list[str]:
-        """Returns a list of texts."""
-        return check_texts(self.take(name, list), f"{self.place}.{name}")
-
     def end(self) -> None:
         """Raises RefusedRuleError for parameters that nothing has taken."""
         for name in self._given:
@@ -359,7 +355,8 @@ ITEM_TESTS: Final[Mapping[str, Callable[[StepParameters], ItemTest]]] = {
 
 
 def _fields(given: StepParameters, *, included: bool) -> FieldTest:
-    names, mode = given.texts("fields"), given.take("mode", str, "plain")
+    names = check_texts(given.take("fields", list), f"{given.place}.fields")
+    mode = given.take("mode", str, "plain")
     if mode not in ("plain", "re"):
         raise refusal(refusals.PARAMETER, mode, f"{given.place}.mode")
     if mode == "plain":
