@@ -121,7 +121,7 @@ def test_a_group_without_a_command_shows_its_help() -> None:
 
 
 def group_of(fail: Callable[[], None]) -> click.Group:
-    @click.group(cls=LazyGroup)
+    @click.group(cls=LazyGroup, commands_by_name={})
     def group() -> None:
         pass
 

@@ -49,16 +49,14 @@ def aggregate_options(command: Callable[..., None]) -> Callable[..., None]:
             found += [_best(kind, text) for text in options.pop(kind)]
         command(*args, aggregates=found, **options)
 
-    added: Any = with_aggregates
-    for kind in reversed(_OF_ITEMS):
-        added = click.option(f"--{kind}", multiple=True, metavar="N:ATTR", help=_HELP[kind])(added)
-    for kind in reversed(_OF_ATTRIBUTES):
-        added = click.option(f"--{kind}", multiple=True, metavar="ATTR", help=_HELP[kind])(added)
-    return options.flag("--count counts", "Number of answers.")(added)  # type: ignore[no-any-return]
+    return options.joined(
+        options.flag("--count counts", "Number of answers."),
+        *(options.repeated(f"--{kind}", "ATTR", _HELP[kind]) for kind in _OF_ATTRIBUTES),
+        *(options.repeated(f"--{kind}", "N:ATTR", _HELP[kind]) for kind in _OF_ITEMS),
+    )(with_aggregates)
 
 
 def _best(kind: str, text: str) -> Aggregate:
-    """Returns the aggregate of a text such as `3:price`."""
     number, _, name = text.partition(":")
     if not number.isdecimal() or not name:
         raise click.UsageError(f"--{kind}: found {text!r}, expected N:ATTR, as 3:price")

@@ -124,8 +124,7 @@ def settings_of(path: Path | None, flags: _FileSettings) -> BrokerSettings:
     """Returns the settings, overridden by flags. Raises InputError, AddressError, ServiceError."""
     if path is None:
         settings = checked("flags", flags, BrokerSettings)
-        _check_reach(settings)
-        _check_standby(settings)
+        _check(settings)
         return settings
     common, brokers = _read(path)
     if not brokers:
@@ -174,24 +173,21 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     return common, brokers
 
 
-def _check_reach(settings: BrokerSettings) -> None:
-    """Raises AddressError, or ServiceError for a reachable broker without users."""
+def _check(settings: BrokerSettings) -> None:
+    """Raises AddressError, or ServiceError for a reachable broker without users, or a standby
+    without a database.
+    """
     check_host(settings.host)
     hosts = [settings.host]
     if settings.http.listen:
         hosts.append(settings.http.place()[0])
     host = next((each for each in hosts if not is_loopback(each)), None)
-    if host is None or settings.anyone:
-        return
-    if settings.users is None and not settings.tls.require_certificate:
+    has_users = settings.users is not None or settings.tls.require_certificate
+    if host is not None and not (has_users or settings.anyone):
         raise ServiceError(
             f"at {host} other machines reach it, and it authenticates nobody: "
             "add --users FILE (see contrada user), or --anyone"
         )
-
-
-def _check_standby(settings: BrokerSettings) -> None:
-    """Raises ServiceError for a standby without a database."""
     if settings.standby and not is_url(settings.place() or ""):
         raise ServiceError(
             "a standby shares its store with the broker that leads: "
@@ -234,8 +230,7 @@ def _resolved(
         links[address] = structs.replace(link, to=address)
     resolved = structs.replace(found, neighbours=list(links.values()), parent=None)
     try:  # Checks the settings before a broker is created.
-        _check_reach(resolved)
-        _check_standby(resolved)
+        _check(resolved)
         resolved.tls.tls()
         if resolved.jwt is not None:
             resolved.jwt.check()

@@ -48,16 +48,9 @@ def approach_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds --token-file and `tls_files`; the command gets `approach`, a `ConnectOptions`."""
 
     @wraps(command)
-    def with_approach(
-        *args: Any,
-        tls_certificate: str | None,
-        tls_key: str | None,
-        tls_authority: str | None,
-        token_file: str | None,
-        **given: Any,
-    ) -> None:
-        has_tls = tls_certificate or tls_key or tls_authority
-        tls = Tls(tls_certificate, tls_key, tls_authority).client_context() if has_tls else None
+    def with_approach(*args: Any, token_file: str | None, **given: Any) -> None:
+        files = [given.pop(f"tls_{part}") for part in ("certificate", "key", "authority")]
+        tls = Tls(*files).client_context() if any(files) else None
         command(*args, approach=ConnectOptions(tls, token_of(token_file)), **given)
 
     text = f"Token of this client, read at each connection; default: the variable {TOKEN_VARIABLE}."

@@ -43,9 +43,6 @@ EXTRAS: Final = {
 """The extra of the package that installs a library."""
 
 
-_NONE: Final[Mapping[str, tuple[str, str]]] = {}
-
-
 class LazyGroup(click.Group):
     """Imports a command at its first use; turns errors into one line and a status.
 
@@ -54,7 +51,7 @@ class LazyGroup(click.Group):
     """
 
     def __init__(
-        self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]] = _NONE, **options: Any
+        self, *args: Any, commands_by_name: Mapping[str, tuple[str, str]], **options: Any
     ) -> None:
         super().__init__(*args, **options)
         self._lazy = commands_by_name
@@ -150,7 +147,6 @@ def _drop_output(*, is_urgent: bool = False) -> None:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Returns a usage error with a pointer to the command's help."""
     message = error.format_message()
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return message

@@ -209,7 +209,6 @@ def _run(
 
 
 def _print_summary(summary: "PipelineSummary", described: "Pipeline", *, as_json: bool) -> None:
-    """Prints a summary; exits with EXIT_UNMET if it has problems."""
     if as_json:
         click.echo(msgspec.json.encode(summary).decode())
     else:
@@ -243,7 +242,6 @@ def _problems(summary: "PipelineSummary", described: "Pipeline") -> Iterator[str
 
 @contextmanager
 def _progress() -> Iterator["ProgressListener"]:
-    """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return

@@ -82,7 +82,6 @@ class Processes:
         self.print_line(f"{name} {line}", err=False)
 
     async def _show(self, name: str, stream: asyncio.StreamReader, show: OnLine) -> None:
-        """Shows the lines of a process until it has ended."""
         rest = b""
         while data := await stream.read(LOGGED_BYTES_MAX):
             *lines, rest = (rest + data).split(b"\n")

@@ -13,14 +13,7 @@ import click
 from contrada.cli import read_flags
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
-from contrada.cli.publication_source import (
-    LineRecords,
-    RecordingSource,
-    RowRecords,
-    Timed,
-    arriving,
-    size_of_stream,
-)
+from contrada.cli.publication_source import LineRecords, RowRecords, Timed, arriving, size_of_stream
 from contrada.cli.table_output import progress_of_bytes
 from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import ConnectionFailedError
@@ -140,7 +133,6 @@ def pub(
 
 
 def _envelope_maker(ttl: float | None, priority: int | None, delivery: str | None) -> Timed:
-    """Returns the change of each notification by the options, if there is one."""
     if delivery is None:
         if ttl is None and priority is None:
             return None
@@ -171,7 +163,7 @@ def _publish_file(
         plain_format(EVTX, reading)
         path = Path("/dev/stdin" if source == STANDARD_INPUT else source)
         return _publish_events(service, read_event_log(path, named, reading), timed)
-    recording: RecordingSource = RowRecords(named, reading, timed)
+    recording: LineRecords | RowRecords = RowRecords(named, reading, timed)
     if format_name != "csv":
         make = _maker(reading, format_name, keep=keep)
         recording = LineRecords(named, make, timed, reading)
@@ -197,7 +189,7 @@ async def _publish_one(service: Service, notification: Notification) -> ServiceS
 
 
 async def _publish_records(
-    service: Service, source: str, recording: RecordingSource
+    service: Service, source: str, recording: LineRecords | RowRecords
 ) -> ServiceStatistics:
     size, blocks = _opened(source)
     publish = partial(

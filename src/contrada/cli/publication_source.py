@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Protocol, TypeAlias
+from typing import IO, TypeAlias
 
 from contrada.errors import ContradaError
 from contrada.integrations.files import BadRecord, FileLimits, ReadOptions, Record
@@ -22,18 +22,6 @@ def _timed(make: Make, timed: Timed) -> Make:
     return make if timed is None else lambda text: timed(make(text))
 
 
-class RecordingSource(Protocol):
-    """Makes records of the lines of one source, block by block."""
-
-    def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """Returns the records that this block completes; None is the end of the input."""
-        ...
-
-    def lacks(self) -> list[str]:
-        """Returns a sentence for each name in the options that no record so far had."""
-        ...
-
-
 class _SoughtNames:
     """The names in the options that no record so far had."""
 
@@ -48,6 +36,7 @@ class _SoughtNames:
             self._unmet.difference_update(self._known)
 
     def lacks(self) -> list[str]:
+        """Returns a sentence for each of these names."""
         lacking = sorted(self._unmet) if self._known else ()
         return [self._options.lack_of(name, self._known) for name in lacking]
 
@@ -62,7 +51,7 @@ class LineRecords(_SoughtNames):
         self._make = _timed(make, timed)
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """Returns the lines of a block, without blank ones."""
+        """Returns the lines of a block, without blank ones; None is the end of the input."""
         if block is None:
             return
         for position in range(len(block)):
@@ -85,7 +74,7 @@ class RowRecords(_SoughtNames):
         self._joiner = RowJoiner(options)
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """Returns the rows that end in a block."""
+        """Returns the rows that end in a block, or with None at the end of the input."""
         try:
             joined, rows = self._joiner.join(block), self._joiner.rows
             if not joined:

@@ -171,7 +171,6 @@ def remove(name: str, address: str, yes: bool, approach: Approach) -> None:
 def _confirmed(
     change: str, name: str, address: str, approach: Approach, *, yes: bool
 ) -> QueueState:
-    """Returns the queue, after a question unless `yes`."""
     state = run(ask_broker(address, approach, lambda service: service.queues.state(name)))
     if not yes:
         click.confirm(f"{change} {_described(state)}?", abort=True, err=True)
@@ -179,7 +178,6 @@ def _confirmed(
 
 
 def _described(state: QueueState) -> str:
-    """Returns the queue, its records, and its readers if there are any."""
     at = (
         f", {state.handed:,} of them at {_counted(state.readers, 'reader')}"
         if state.readers

@@ -4,10 +4,10 @@ One subscription asks for what any rule's filters match. An index of the rules, 
 then decides which rules a notification matches.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
@@ -28,15 +28,6 @@ from contrada.matching.index import Index
 from contrada.model import FilterSet, Notification
 from contrada.model.rule import CorrelationRule, Rule
 
-_keywords_option: Final = options.repeated(
-    "--keywords", "NAME", "sigma: attribute in which keywords are searched; repeatable."
-)
-_pipeline_option: Final = options.repeated(
-    "--pipeline pipelines",
-    "FILE",
-    "sigma: pipeline of pySigma, `windows` (the default) or `windows-audit`; repeatable.",
-)
-
 
 def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of Sigma's rules to a command with a `dialect`, which gets them as `rules`,
@@ -46,9 +37,7 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(*, keywords: tuple[str, ...], pipelines: tuple[str, ...], **given: Any) -> None:
-        for name, value in (("keywords", keywords), ("pipeline", pipelines)):
-            if value and given["dialect"] != "sigma":
-                raise click.UsageError(f"--{name} is for sigma only")
+        check_options(given["dialect"], {"keywords": keywords, "pipeline": pipelines}, "sigma")
         rules: dict[str, Any] = {"keywords": keywords} if keywords else {}
         if pipelines:
             from contrada.integrations.dialects.sigma import load_pipeline
@@ -56,7 +45,23 @@ def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
             rules["pipelines"] = tuple(map(load_pipeline, pipelines))
         command(rules=rules, **given)
 
-    return _keywords_option(_pipeline_option(run))
+    return options.joined(
+        options.repeated(
+            "--keywords", "NAME", "sigma: attribute in which keywords are searched; repeatable."
+        ),
+        options.repeated(
+            "--pipeline pipelines",
+            "FILE",
+            "sigma: pipeline of pySigma, `windows` (the default) or `windows-audit`; repeatable.",
+        ),
+    )(run)
+
+
+def check_options(dialect: str | None, given: Mapping[str, object], only: str) -> None:
+    """Raises UsageError for an option of another dialect."""
+    for name, value in given.items():
+        if value and dialect != only:
+            raise click.UsageError(f"--{name} is for {only} only")
 
 
 def report_rules(

@@ -319,7 +319,6 @@ def _end(ending: asyncio.Future[int], number: signal.Signals) -> None:
 
 
 def _broker(settings: BrokerSettings) -> Broker:
-    """Returns the broker of these settings, which is not started."""
     limits = settings.all_limits()
     token = token_of(settings.token_file) if settings.token_file else ""
     return Broker(

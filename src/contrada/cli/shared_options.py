@@ -49,9 +49,9 @@ def text(
     )
 
 
-def repeated(names: str, metavar: str, help_text: str) -> Callable[[F], F]:
-    """Returns an option with any number of texts; `names` as of `text`."""
-    return click.option(*names.split(), multiple=True, metavar=metavar, help=help_text)
+def repeated(names: str, metavar: str, help_text: str, **more: Any) -> Callable[[F], F]:
+    """Returns an option with any number of texts; `names` as of `text`, `more` as of click."""
+    return click.option(*names.split(), multiple=True, metavar=metavar, help=help_text, **more)
 
 
 def typed(
@@ -61,9 +61,10 @@ def typed(
     return click.option(*names.split(), type=kind, metavar=metavar, help=help_text, default=default)
 
 
-def file(names: str, metavar: str, help_text: str) -> Callable[[F], F]:
-    """Returns an option with the name of a file; `names` as of `text`."""
-    return typed(names, FILE_NAME, metavar, help_text)
+def file(names: str, metavar: str, help_text: str, **more: Any) -> Callable[[F], F]:
+    """Returns an option with the name of a file; `names` as of `text`, `more` as of click."""
+    # Without a default: the newest click takes None for one, also of a required option.
+    return click.option(*names.split(), type=FILE_NAME, metavar=metavar, help=help_text, **more)
 
 
 def verbose(help_text: str) -> Callable[[F], F]:

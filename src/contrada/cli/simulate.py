@@ -43,20 +43,12 @@ simulate.add_command(overlay)
 simulate.add_command(gossip)
 
 
-class _ShardType(click.ParamType):  # type: ignore[type-arg]
-    """A part of all seeds, as in 2/4."""
-
-    name = "I/N"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> SeedShard:
-        if isinstance(value, SeedShard):
-            return value
-        part, _, parts = str(value).partition("/")
-        if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-            self.fail(f"{value!r}, expected a part of all seeds such as 1/4", param, ctx)
-        return SeedShard(int(part), int(parts))
+def _shard(_: click.Context, __: click.Parameter, value: str) -> SeedShard:
+    """Returns a part of all seeds, as in 2/4. Raises BadParameter."""
+    part, _slash, parts = value.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise click.BadParameter(f"{value!r}, expected a part of all seeds such as 1/4")
+    return SeedShard(int(part), int(parts))
 
 
 @simulate.command()
@@ -66,7 +58,8 @@ class _ShardType(click.ParamType):  # type: ignore[type-arg]
 @options.text("--only", None, "Only kinds with this text in their name.", default="")
 @click.option(
     "--shard",
-    type=_ShardType(),
+    metavar="I/N",
+    callback=_shard,
     default=str(SeedShard()),
     help="Only part I of N of the seeds; the N parts are disjoint.",
 )
@@ -130,7 +123,8 @@ def worlds(
         in_time = takewhile(lambda _: monotonic() < end_s, plans)
         engine = "spark" if master else "embedded"
         sweep_each(run_world, in_time, engine, jobs, take, master)
-    print_records(totals.summaries, _table(totals.summaries), as_json=as_json)
+    summaries = totals.summaries.values()
+    print_records(summaries, _table(summaries), as_json=as_json)
     if totals.failed:
         _report(totals)
 
@@ -151,7 +145,6 @@ class _Summary(msgspec.Struct):
     matches: int = 0
 
     def add(self, ran: WorldResult) -> None:
-        """Adds a world."""
         self.worlds += 1
         self.overlapping += ran.outcome.overlapping > 0
         self.brokers_max = max(self.brokers_max, ran.brokers)
@@ -166,18 +159,12 @@ class _WorldTotals:
     """The summaries of all kinds, and the failed worlds: of all runs, and of this one."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._summaries = {name: _Summary(name) for name in names}
+        self.summaries = {name: _Summary(name) for name in names}
         self.failed: list[WorldResult] = []
         self.failed_now: list[WorldResult] = []
 
-    @property
-    def summaries(self) -> list[_Summary]:
-        """The summaries, in the order of the kinds."""
-        return list(self._summaries.values())
-
     def add(self, ran: WorldResult, *, is_new: bool = False) -> None:
-        """Adds a world of this run, or of a former one."""
-        self._summaries[ran.kind.name].add(ran)
+        self.summaries[ran.kind.name].add(ran)
         if ran.outcome.violations:
             self.failed.append(ran)
             if is_new:

@@ -54,34 +54,27 @@ COLUMNS_OF_SAVINGS: Final = {
 }
 """The columns of the savings."""
 
-
 _EXPLAINED: Final = "\n\n".join(
     explain_columns(title, columns, 16)
     for title, columns in (("The costs", COLUMNS), ("The savings", COLUMNS_OF_SAVINGS))
 )
 
 
-class _Numbers(click.ParamType):  # type: ignore[type-arg]
-    """A list of integers, separated by commas."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        try:
-            numbers = tuple(sorted({int(each) for each in str(value).split(",")}))
-        except ValueError:
-            self.fail(f"{value!r}, expected numbers such as 10,100", param, ctx)
-        if numbers[0] < 1 or numbers[-1] > PARTIES_MAX:
-            self.fail(f"{value!r}, expected 1 to PARTIES_MAX = {PARTIES_MAX}", param, ctx)
-        return numbers
+def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
+    """Returns integers, separated by commas, in order. Raises BadParameter."""
+    try:
+        numbers = tuple(sorted({int(each) for each in value.split(",")}))
+    except ValueError:
+        raise click.BadParameter(f"{value!r}, expected numbers such as 10,100") from None
+    if numbers[0] < 1 or numbers[-1] > PARTIES_MAX:
+        raise click.BadParameter(f"{value!r}, expected 1 to PARTIES_MAX = {PARTIES_MAX}")
+    return numbers
 
 
 @click.command(epilog=_EXPLAINED)
 @click.option("--network", default="random", help="random, transit-stub, or a key of topohub.")
 @click.option("--sites", default=16, type=click.IntRange(1, BROKERS_MAX))
-@click.option("--parties", default="1,10,100,300", type=_Numbers())
+@click.option("--parties", default="1,10,100,300", metavar="NUMBERS", callback=_numbers)
 @click.option("--objects", default=20, type=click.IntRange(1, OBJECTS_MAX))
 @click.option("--notifications", default=5, type=click.IntRange(1, 1000))
 @options.text("--only", None, "Only kinds with this text in their name.", default="")

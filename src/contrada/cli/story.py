@@ -30,12 +30,8 @@ _ADVICE: Final = (
 @click.command()
 @click.argument("identity", metavar="ID")
 @click.argument("address", default=options.ADDRESS_DEFAULT, metavar="[ADDRESS]")
-@click.option(
-    *("--log", "logs"),
-    type=options.FILE,
-    multiple=True,
-    metavar="FILE",
-    help="Read logs of JSON lines instead; repeatable.",
+@options.repeated(
+    "--log logs", "FILE", "Read logs of JSON lines instead; repeatable.", type=options.FILE
 )
 @options.flag("--json as_json", "As one JSON object.")
 @approach_options

@@ -13,7 +13,7 @@ from rich.table import Table
 from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.match import PLACES
-from contrada.cli.rule_alerts import sigma_options
+from contrada.cli.rule_alerts import check_options, sigma_options
 from contrada.cli.table_output import progress_of, table
 from contrada.errors import InputError
 from contrada.integrations.files.subscription_files import (
@@ -94,7 +94,7 @@ def translate(
     contrada translate --from sql conditions.sql --json
     zcat filters.jsonl.gz | contrada translate --from sigma --prepared -
     """  # noqa: D301 - click reads the escape
-    _check_options(dialect, {"rows": rows}, "prometheus")
+    check_options(dialect, {"rows": rows}, "prometheus")
     given = _sigma_options(dialect, prepared, placeholders, rules)
     given |= {"rows": True} if rows else {}
     source = PREPARED if prepared else WITH_CORRELATIONS[dialect]
@@ -116,7 +116,7 @@ def _sigma_options(
     dialect: str, prepared: bool, placeholders: Path | None, rules: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns the options of the reader of Sigma's rules. Raises UsageError for other rules."""
-    _check_options(dialect, {"prepared": prepared, "placeholders": placeholders}, "sigma")
+    check_options(dialect, {"prepared": prepared, "placeholders": placeholders}, "sigma")
     of_yaml = {"placeholders": placeholders, **rules}
     for name, value in of_yaml.items():
         if prepared and value:
@@ -126,15 +126,7 @@ def _sigma_options(
     return given | rules
 
 
-def _check_options(dialect: str, given: dict[str, object], only: str) -> None:
-    """Raises UsageError for an option of another dialect."""
-    for name, value in given.items():
-        if value and dialect != only:
-            raise click.UsageError(f"--{name} is for {only} only")
-
-
 def _placeholders(path: Path) -> dict[str, list[str]]:
-    """Returns the texts of each placeholder, from a file with an object of lists of texts."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

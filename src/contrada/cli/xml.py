@@ -99,7 +99,6 @@ class _Rendering:
                     click.echo(f"{each.error()}{hint_for(each)}", err=True)
 
     def _report(self) -> None:
-        """Reports bad documents, repeated elements, and lost parts."""
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad}", err=True)
         repeated = {
@@ -290,7 +289,7 @@ def _document(found: Notification) -> str:
 )
 @options.text("--name", None, "Name of the service; default: random.", default="")
 @options.seconds_option
-@click.option("-v", "--verbose", count=True, show_default=False, help="Log more.")
+@options.verbose("Log more.")
 @approach_options
 def daemon(
     at: str, store: str | None, name: str, seconds: float | None, verbose: int, approach: Approach
