@@ -10,7 +10,6 @@ from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, lost, run
 from contrada.model import Filter
 from contrada.routing.router_messages import Offer
-from contrada.service import Service
 from contrada.service.loop_guards import checked_timeout, next_of
 
 
@@ -46,30 +45,27 @@ def adv(
         raise click.UsageError("give a filter to advertise, or --follow")
     if timeout is not None and not follow:
         raise click.UsageError("--timeout needs --follow")
-    service = connect(to, approach)
-    advertising = _advertise(service, advertisements, follow, checked_timeout(timeout), as_json)
-    run(advertising, is_endless=timeout is None)
+    service, timeout = connect(to, approach), checked_timeout(timeout)
 
-
-async def _advertise(
-    service: Service, texts: tuple[str, ...], follow: bool, timeout_s: float | None, as_json: bool
-) -> None:
-    # Raises for wrong filters before connecting.
-    offerings = [service.advertise(each) for each in texts]
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(service)
-        for each in offerings:
-            await stack.enter_async_context(each)
-        if follow:
-            found = await stack.enter_async_context(service.advertisements())
-            with suppress(TimeoutError):
-                while True:
-                    change = await next_of(found, timeout_s)
-                    show(change.offer, change.is_on_offer, as_json=as_json)
-        else:
+    async def advertise() -> None:
+        # Raises for wrong filters before connecting.
+        offerings = [service.advertise(each) for each in advertisements]
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(service)
             for each in offerings:
-                show(each.offer, True, as_json=as_json)
-            await lost(service)
+                await stack.enter_async_context(each)
+            if follow:
+                found = await stack.enter_async_context(service.advertisements())
+                with suppress(TimeoutError):
+                    while True:
+                        change = await next_of(found, timeout)
+                        show(change.offer, change.is_on_offer, as_json=as_json)
+            else:
+                for each in offerings:
+                    show(each.offer, True, as_json=as_json)
+                await lost(service)
+
+    run(advertise(), is_endless=timeout is None)
 
 
 def show(offer: Offer, is_on_offer: bool, *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -22,7 +22,6 @@ from contrada.integrations.feeds.fetcher import is_address
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.files import BadRecord, Record
 from contrada.net.wire.endpoint import TCP
-from contrada.service import Service
 
 EVERY_S: Final = 300.0  # Default seconds between two polls
 
@@ -98,26 +97,20 @@ def feed(
         service = connect(to, approach, publisher=publisher, reconnect=not once)
         is_named = names or reading.strategy == "daemon"
         sender = Sender(service, Names(service) if is_named else None, all_names=names)
+
+    async def poll() -> None:
+        emit: Emit = _print if sender is None else sender.send
+        async with nullcontext() if service is None else service:
+            async for each in poller.polls(None if once else every):
+                await emit([found for found in each.records if isinstance(found, Record)])
+                report.add(each)
+
     try:
-        polls = poller.polls(None if once else every)
-        run(_poll(polls, report, service, sender), is_endless=not once)
+        run(poll(), is_endless=not once)
     finally:
         report.end()
     if once and report.status:
         raise click.exceptions.Exit(report.status)
-
-
-async def _poll(
-    polls: AsyncIterator[Poll],
-    report: "_PollReport",
-    service: Service | None,
-    sender: Sender | None,
-) -> None:
-    async with nullcontext() if service is None else service:
-        emit: Emit = _print if sender is None else sender.send
-        async for each in polls:
-            await emit([found for found in each.records if isinstance(found, Record)])
-            report.add(each)
 
 
 async def _print(records: list[Record]) -> None:

@@ -99,13 +99,11 @@ _group_options: Final = options.joined(
 """Group options, the same for all participants."""
 
 _own_options: Final = options.joined(
-    click.option(
-        "--key",
-        "key_file",
+    options.file(
+        "--key key_file",
+        "FILE",
+        "Key of the group, from `contrada gossip key FILE`.",
         required=True,
-        type=options.FILE_NAME,
-        metavar="FILE",
-        help="Key of the group, from `contrada gossip key FILE`.",
     ),
     options.text(
         "--at",
@@ -179,14 +177,7 @@ def join(places: tuple[str, ...], **given: Any) -> None:
 
 @gossip.command()
 @click.option("--broker", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
-@click.option(
-    "--group",
-    "places",
-    multiple=True,
-    required=True,
-    metavar="HOST:PORT",
-    help="Address of a participant.",
-)
+@options.repeated("--group places", "HOST:PORT", "Address of a participant.", required=True)
 @options.text("--to-group", "FILTER", "Filter for notifications sent to the group.")
 @options.text("--to-broker", "FILTER", "Filter for events sent to the broker.")
 @_own_options
@@ -213,20 +204,19 @@ def bridge(
     for text in (to_group, to_broker):
         if text is not None:
             filters_of(text)  # Raises for a wrong filter before connecting.
-    run(_bridge(broker, _node_of(places, **given), to_group, to_broker), is_endless=True)
+    node = _node_of(places, **given)
 
+    async def forward() -> None:
+        service = connect(broker)
+        async with service, node:
+            carrying = GroupBridge(service, node, to_group=to_group, to_service=to_broker)
+            try:
+                await carrying.run(partial(_print_place, node))
+            finally:
+                for name, count in sorted(carrying.counts.items()):
+                    click.echo(f"{count} {name}", err=True)
 
-async def _bridge(
-    broker: str, node: GossipNode, to_group: str | None, to_broker: str | None
-) -> None:
-    service = connect(broker)
-    async with service, node:
-        carrying = GroupBridge(service, node, to_group=to_group, to_service=to_broker)
-        try:
-            await carrying.run(partial(_print_place, node))
-        finally:
-            for name, count in sorted(carrying.counts.items()):
-                click.echo(f"{count} {name}", err=True)
+    run(forward(), is_endless=True)
 
 
 def _node_of(
@@ -310,42 +300,33 @@ def _participate(
 ) -> None:
     if subscribe is None and (count is not None or envelope):
         raise click.UsageError("--count and --envelope are for --subscribe FILTER")
-    printing = partial(as_json_line, envelope=envelope)
+    show = partial(as_json_line, envelope=envelope)
     node = _node_of(places, **given)
-    taking_part = _take_part(node, subscribe, publish, count, printing, http)
-    run(taking_part, is_endless=count is None)
 
-
-async def _take_part(
-    node: GossipNode,
-    subscribe: str | None,
-    publish: bool,
-    count: int | None,
-    show: Any,
-    http: int | None,
-) -> None:
-    wanted = None if subscribe is None else node.subscribe(subscribe)
-    try:
-        async with node, _console(node, http):
-            works = []
+    async def take_part() -> None:
+        wanted = None if subscribe is None else node.subscribe(subscribe)
+        try:
+            async with node, _console(node, http):
+                works = []
+                if wanted is not None:
+                    await wanted.open()
+                    works.append(print_each(wanted, count, None, show))
+                if publish:
+                    works.append(_publish_lines(node, stays=wanted is not None))
+                _print_place(node)
+                if works:
+                    await first_of(*works)
+                else:
+                    await asyncio.Event().wait()
+        finally:
             if wanted is not None:
-                await wanted.open()
-                works.append(print_each(wanted, count, None, show))
-            if publish:
-                works.append(_publish_lines(node, stays=wanted is not None))
-            _print_place(node)
-            if works:
-                await first_of(*works)
-            else:
-                await asyncio.Event().wait()
-    finally:
-        if wanted is not None:
-            print_losses(wanted.statistics().dropped)
+                print_losses(wanted.statistics().dropped)
+
+    run(take_part(), is_endless=count is None)
 
 
 @asynccontextmanager
 async def _console(node: GossipNode, port: int | None) -> AsyncIterator[None]:
-    """Serves the console, if asked for, with the group of a participant."""
     if port is None:
         yield
         return

@@ -14,7 +14,7 @@ from contrada.cli.client_command import Approach, approach_options, connect, los
 from contrada.integrations.sources.file_source import FileFormat, FileSource
 from contrada.integrations.sources.table_source import TableSource
 from contrada.routing.router_messages import Offer
-from contrada.service import Service, SourceOffer
+from contrada.service import SourceOffer
 from contrada.service.loop_guards import checked_timeout, first_of
 from contrada.service.query.source import FRESH_S, DataSource
 from contrada.service.query.source_query import SourceQuery
@@ -104,8 +104,19 @@ def offer(
     rows: Any = source.answer(_EVERYTHING)
     with closing(rows):  # Reads the first row: a wrong name is an error before the offer.
         next(rows, None)
-    offering = _offer(service, offered, reported, checked_timeout(seconds, "seconds"), as_json)
-    run(offering, is_endless=seconds is None)
+    seconds = checked_timeout(seconds, "seconds")
+
+    async def serve() -> None:
+        try:
+            async with service, offered:
+                works = [_print(reported, as_json), lost(service), _show(offered, as_json)]
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await first_of(*works)
+        finally:  # Also after Ctrl-C.
+            click.echo(f"asked {reported.count} times", err=True)
+
+    run(serve(), is_endless=seconds is None)
 
 
 class _ReportingSource:
@@ -122,23 +133,6 @@ class _ReportingSource:
         self.count += 1
         await self.asked.put(question)
         return self._source.answer(question)
-
-
-async def _offer(
-    service: Service,
-    offered: SourceOffer,
-    source: _ReportingSource,
-    seconds: float | None,
-    as_json: bool,
-) -> None:
-    try:
-        async with service, offered:
-            works = [_print(source, as_json), lost(service), _show(offered, as_json)]
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await first_of(*works)
-    finally:  # Also after Ctrl-C.
-        click.echo(f"asked {source.count} times", err=True)
 
 
 async def _print(source: _ReportingSource, as_json: bool) -> None:
