@@ -303,12 +303,7 @@ def judge_delivery(delivery: DeliveryHistory, outcome: Outcome) -> Iterator[Viol
     in_order = {name: [sent[of[at]] for at in sorted(of)] for name, of in logs.items()}
     outcome.published += len(sent)
     outcome.delivered += sum(map(len, in_order.values()))
-    for double in delivery.doubles:
-        yield Violation("double", double)
-    for late in delivery.late_writes:
-        yield Violation("two leaders", late)
-    for attempt in delivery.fallen:
-        yield Violation("attempt", attempt)
+    yield from (Violation(what, case) for what, case in delivery.faults)
     yield from _lost(delivery, in_order, outcome)
     for name, log in in_order.items():
         yield from _check_contents(delivery, delivery.subscriptions[name], log)

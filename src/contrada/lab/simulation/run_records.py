@@ -220,8 +220,8 @@ class DeliveryHistory:
 
     `sequencers` are all servers that ever were one. `acknowledged` are positions of each durable
     subscription that must not return, with the time and the reader's server. `known` is each
-    client's causal past. `late_writes` are those of a replaced leader. If a clock of a lease was
-    ever wrong, a replaced leader may give records that were acknowledged.
+    client's causal past. `faults` are violated rules, each in a word, with the case. If a clock of
+    a lease was ever wrong, a replaced leader may give records that were acknowledged.
     """
 
     sent: dict[str, Sent] = field(default_factory=dict)
@@ -231,14 +231,12 @@ class DeliveryHistory:
     )
     crashes: list[tuple[int, int, bool]] = field(default_factory=list)
     sequencers: set[int] = field(default_factory=set)
-    doubles: list[str] = field(default_factory=list)
-    fallen: list[str] = field(default_factory=list)
+    faults: list[tuple[str, str]] = field(default_factory=list)
     acknowledged: defaultdict[str, dict[int, tuple[int, int]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     known: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
-    late_writes: list[str] = field(default_factory=list)
     is_clock_wrong: bool = False
 
     def note_attempt(self, name: str, position: int, attempt: int) -> None:
@@ -246,7 +244,8 @@ class DeliveryHistory:
         before = self.attempts.setdefault((name, position), attempt)
         self.attempts[name, position] = attempt
         if attempt < before and not self.is_clock_wrong:
-            self.fallen.append(f"{position} of {name}: attempt {attempt} after {before}")
+            case = f"{position} of {name}: attempt {attempt} after {before}"
+            self.faults.append(("attempt", case))
 
     def note_sent(self, sent: Sent) -> None:
         """Records a publication; its `past` is fixed from now on."""
@@ -261,11 +260,13 @@ class DeliveryHistory:
         """Records the reading of a record."""
         is_excused = is_replay or self.is_clock_wrong
         if position in self.acknowledged[name] and not is_excused:
-            self.doubles.append(f"{position} of {name} was acknowledged before {client} got it")
+            case = f"{position} of {name} was acknowledged before {client} got it"
+            self.faults.append(("double", case))
         records = self.reads[client, name].records
         if position in records:
             if records[position] != id_:
-                self.doubles.append(f"{position} of {name} is {id_}, was {records[position]}")
+                case = f"{position} of {name} is {id_}, was {records[position]}"
+                self.faults.append(("double", case))
         else:
             records[position] = id_
             if self.sent[id_].guarantee.is_causal:

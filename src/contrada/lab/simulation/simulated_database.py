@@ -22,7 +22,7 @@ class SimulatedDatabase:
         self.is_full = False
         self.is_cut: set[int] = set()
         """Members that do not reach it."""
-        self.late_writes: list[str] = []
+        self.faults: list[tuple[str, str]] = []
         """Writes of a member that another one had replaced."""
         self._locked_by: int | None = None
         self._lease: tuple[int, str, int] | None = None
@@ -154,7 +154,7 @@ class MemberWrite:
                 raise LeaseError("another member has opened it since")
             if self.store.epoch != database.epoch:
                 late = f"{self.store.member} writes as before {database.epoch}"
-                database.late_writes.append(late)
+                database.faults.append(("two leaders", late))
         self.bring()
         for call in self.calls:
             call()

@@ -143,7 +143,6 @@ class SimulatedNetwork:
         self._order = 0
         self._open = 0
         self._settled = 0
-        self._stored: set[int] = set()
         self.delivery: SimulatedDelivery | None = None
         if kind.standby:
             self.delivery = SimulatedStandby(
@@ -189,7 +188,6 @@ class SimulatedNetwork:
         for number, end in self._lines_of(broker):
             self.history.changes.append(Change(self._order, number, end, is_up=False))
             self.lines[number].crash(end)
-        (self._stored.add if keeps_store else self._stored.discard)(broker)
         for customer in self._customers.values():
             if customer.broker == broker:
                 self._end_all(customer)

@@ -82,7 +82,7 @@ class SimulatedStandby(SimulatedDelivery):
     ) -> None:
         super().__init__(0, schedule, send_over, seed, (), limits)
         self.database = SimulatedDatabase()
-        self.late_writes = self.database.late_writes
+        self.database.faults = self.faults
         self.servers = [None] * MEMBERS
         self.sequencers = set(range(MEMBERS))
         self.leads = 0
@@ -352,7 +352,6 @@ class SimulatedStandby(SimulatedDelivery):
     # --- clients ------------------------------------------------------------------------------
 
     def _leader(self) -> int | None:
-        """Returns a member that answers as leader."""
         for member, server in enumerate(self.servers):
             if server is not None and not self._members[member].is_paused:
                 return member
