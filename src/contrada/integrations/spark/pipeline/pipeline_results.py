@@ -17,7 +17,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gives it
 
 from contrada.errors import InputError
-from contrada.integrations.files import FORMATS
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source, TableSink
 from contrada.integrations.spark.pipeline.run_folder import write_atomically
@@ -174,9 +173,6 @@ def _unmet(outcomes: DataFrame, sources: list[Source]) -> Mapping[str, tuple[str
 
 
 # --- rows and tables ------------------------------------------------------------------------------
-
-TEXT_FORMATS: Final = tuple(FORMATS)
-"""The formats of sources that Spark does not read."""
 
 SPARK_FORMATS: Final = ("parquet", "orc", "csv", "json", "text", "xml", "jdbc", "contrada")
 """Built-in formats, some of which are slow to look up."""

@@ -18,8 +18,7 @@ from pyspark.sql import SparkSession
 from contrada.errors import InputError
 from contrada.integrations.spark.pipeline import job_progress, run_folder
 from contrada.integrations.spark.pipeline import pipeline_results as results
-from contrada.integrations.spark.pipeline.batch_run import BatchRun
-from contrada.integrations.spark.pipeline.local_run import LocalRun, why_spark
+from contrada.integrations.spark.pipeline.local_run import BatchRun, LocalRun, why_spark
 from contrada.integrations.spark.pipeline.match_publisher import publish_matches
 from contrada.integrations.spark.pipeline.outcome_task import OUTCOME_DDL
 from contrada.integrations.spark.pipeline.pipeline_description import Pipeline, Source

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 
 from contrada.connections import connect
 from contrada.errors import InputError, StoreError
+from contrada.integrations.files import FORMATS
 from contrada.integrations.spark.pipeline import pipeline_results as results
 from contrada.integrations.spark.pipeline import run_folder, source_outcomes
 from contrada.integrations.spark.pipeline.hadoop_paths import HadoopPath
@@ -29,7 +31,7 @@ from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
 )
 from contrada.integrations.spark.spark_session import cause_of
 from contrada.integrations.spark.transforms.detection_worker import MATCHES_SCHEMA
-from contrada.integrations.spark.transforms.filter_bases import Base, SubscribedInterest
+from contrada.integrations.spark.transforms.filter_bases import Base
 from contrada.model import FilterSet
 
 
@@ -43,15 +45,13 @@ def check_reachable(address: str) -> None:
     asyncio.run(reach())
 
 
-def filters_of_base(pipeline: Pipeline, asked: LoadedSubscriptions) -> list[SubscribedInterest]:
-    """Returns the filters of a base: the subscriptions, then the steps of patterns."""
+def base_of(pipeline: Pipeline, asked: LoadedSubscriptions, folder: Path | None = None) -> Base:
+    """Returns the base of a pipeline: the subscriptions, then the steps of patterns. Keys are
+    positions.
+    """
     steps = [each for pattern in pipeline.patterns.values() for each in pattern.filters]
-    return [*asked.filters.values(), *steps] or [FilterSet([])]  # A base needs a subscription.
-
-
-def base_of(pipeline: Pipeline, asked: LoadedSubscriptions) -> Base:
-    """Returns the base of a pipeline, with positions as keys."""
-    return Base(dict(enumerate(filters_of_base(pipeline, asked))))
+    every = [*asked.filters.values(), *steps] or [FilterSet([])]  # A base needs a subscription.
+    return Base(dict(enumerate(every)), folder=folder)
 
 
 def check_pipeline(
@@ -64,9 +64,7 @@ def check_pipeline(
     asked = pipeline.asked or load_origins(pipeline.origins)
     for source in pipeline.sources:
         if not source.files:  # The description has checked files of lines.
-            results.check_format(
-                session, f"source {source.name!r}", source.format, *results.TEXT_FORMATS
-            )
+            results.check_format(session, f"source {source.name!r}", source.format, *FORMATS)
             with named_source(source.name):
                 source_outcomes.open_sources(session, [source], stream=pipeline.is_stream)
     for sink in pipeline.tables:

@@ -24,7 +24,7 @@ from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     LoadedSubscriptions,
     load_origins,
 )
-from contrada.integrations.spark.pipeline.preflight import filters_of_base
+from contrada.integrations.spark.pipeline.preflight import base_of
 from contrada.integrations.spark.pipeline.run_folder import read_state, write_atomically
 from contrada.integrations.spark.transforms.filter_bases import Base
 from contrada.integrations.spark.transforms.state_files import BATCHES_KEPT
@@ -136,7 +136,7 @@ class Versions:
 
     def _begin(self, number: int, batch: int, asked: LoadedSubscriptions) -> _SavedVersion:
         """Writes a new version, its base before its file."""
-        base = Base(dict(enumerate(filters_of_base(self._pipeline, asked))), folder=self._here)
+        base = base_of(self._pipeline, asked, self._here)
         if isinstance(self._bases, HadoopPath):
             for each in self._here.glob(f"{base.digest}.*"):
                 (self._bases / each.name).send(each)
