@@ -286,7 +286,6 @@ class Bridge:
             size += len(self._unconfirmed[-1].item.body)
 
     async def _send(self, some: list[DurableRecord[Notification]]) -> set[int]:
-        """Sends notifications; returns the positions of those to send again."""
         refusals: dict[int, errors.ContradaError] = {}
         sent: list[tuple[int, PeerRecord]] = []
         for each in some:

@@ -130,7 +130,6 @@ class KafkaPeer(BridgePeer):
             raise self._failed(_reason(error)) from None
 
     def _open_producer(self) -> None:
-        """Connects, and checks the sources. Raises ConnectionFailedError."""
         wait_ms = int(self.settings.limits.bridge_wait_s * 1000)
         self._producer = Producer(
             self._configuration(1)

@@ -100,8 +100,6 @@ class MqttLimits:
 
 
 class _Receipt(NamedTuple):
-    """The token of a received message: the numbers for its acknowledgement, and its size."""
-
     packet: int
     connection: int
     size: int

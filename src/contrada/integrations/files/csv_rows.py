@@ -138,7 +138,6 @@ class RowJoiner:
         return odd[1] + 1 if self._is_row(block, 0, odd[1]) else 1
 
     def _join_lines(self, block: Block) -> Block:
-        """Returns the rows of some lines, and holds the lines that may begin an open row."""
         odd = _odd_lines(block, self._sign).tolist()
         ends_row = np.ones(len(block), dtype=bool)
         at = 0

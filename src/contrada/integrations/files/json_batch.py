@@ -96,7 +96,6 @@ class JsonBatchReader:
         return self._batch(is_fallback, lines, columns)
 
     def _batch(self, is_fallback: Any, lines: Any, columns: dict[str, Column]) -> ColumnBatch:
-        """Returns the columns to match, without columns that were only checked."""
         asked = {name: column for name, column in columns.items() if name in self._filter_names}
         stamps = columns.get(self._stamp or "")
         return ColumnBatch(is_fallback, ~is_fallback, lines, asked, stamps)

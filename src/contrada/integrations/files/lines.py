@@ -151,9 +151,9 @@ class Block:
         return self.data[begin : self.ends[last]].decode("utf-8", "surrogateescape")
 
 
-def open_lines(path: DataFile, limits: FileLimits = FileLimits()) -> Iterator[str]:
+def open_lines(path: DataFile) -> Iterator[str]:
     """Yields the lines of a file without their ends. Raises as `open_blocks`."""
-    for block in open_blocks(path, limits=limits):
+    for block in open_blocks(path):
         yield from (block.text(at, at) for at in range(len(block)))
 
 

@@ -168,7 +168,6 @@ def _real(key: str) -> Sites:
 
 
 def _largest(nodes: Iterable[int], lengths: Lengths, key: str) -> Sites:
-    """Returns the largest connected part, with its sites renumbered."""
     graph: dict[int, dict[int, float]] = {node: {} for node in nodes}
     for (a, b), far in lengths.items():
         graph[a][b] = graph[b][a] = far

@@ -107,10 +107,7 @@ def test_nothing_is_lost_or_doubled_by_kills_at_each_stage(
     stages = [
         ("row", str(copying.BATCH_ROWS - 10)),  # In the middle of a batch, some of it published.
         ("commit",),
-        (
-            "row",
-            str(copying.BATCH_ROWS + 1),
-        ),  # A batch is committed, the next one describe_matching.
+        ("row", str(copying.BATCH_ROWS + 1)),  # A batch is committed, the next one planned.
         ("worker", str(2 * copying.BATCH_ROWS + 150)),
     ]
     checkpoint, said = tmp_path / "checkpoint", tmp_path / "said"

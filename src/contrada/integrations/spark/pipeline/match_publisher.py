@@ -230,7 +230,7 @@ class _SparkPublisher(_MatchPublisher):
         file = F.col("_metadata.file_name").alias("file")
         counts = self.session.read.parquet(folder).groupBy(file).count().collect()
         # The numbers in the names that Spark gave give the order.
-        return sorted(map(tuple, counts), key=_numbers_of)
+        return sorted(map(tuple, counts), key=lambda row: [*map(int, _PART.findall(row[0])[0])])
 
     def _rows(self) -> DataFrame:
         every = self.session.read.schema(MATCHES_DDL).parquet(self.run.place("matches"))
@@ -238,10 +238,6 @@ class _SparkPublisher(_MatchPublisher):
 
     def _of_source(self, name: str) -> DataFrame:
         return self._rows().where(F.col("source") == name).select(*_ORDER)
-
-
-def _numbers_of(counted: tuple[str, int]) -> list[int]:
-    return [int(number) for number in _PART.findall(counted[0])[0]]
 
 
 @dataclass(frozen=True, slots=True)

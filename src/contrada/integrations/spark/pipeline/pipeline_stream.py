@@ -51,8 +51,6 @@ _BadFiles: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class _Totals(msgspec.Struct, frozen=True):
-    """The counts of all micro-batches up to one."""
-
     batches: int = 0
     sources: dict[str, SourceCounts] = {}
     matches: dict[str, int] = {}
@@ -109,7 +107,6 @@ def _follow(
     on_progress: job_progress.ProgressListener,
     stop: threading.Event,
 ) -> None:
-    """Waits for the end of a stream, or stops it. Raises its failure."""
     try:
         while query.isActive:
             last = query.lastProgress
@@ -239,7 +236,6 @@ class _MicroBatches:
                 results.write_table(frame, sink, batch)
 
     def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
-        """Publishes the matches: one task for the rows of a file, in their order."""
         assert self.address is not None
         matched = every.where(f"subscriptions[0] < {subscriptions}")
         parted = matched.repartition(self.identity.parts, "source", "file")

@@ -172,7 +172,6 @@ def _write_current(output: HadoopPath, shown: _Shown) -> None:
 
 
 def _delete_earlier(output: Folder, name: str) -> None:
-    """Deletes earlier runs, and the intermediate results of this one."""
     outcomes = output / _RUNS / name / OUTCOMES
     if outcomes.is_dir():
         delete_folder(outcomes)

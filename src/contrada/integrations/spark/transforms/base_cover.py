@@ -111,8 +111,6 @@ _PLACED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The column types and extensions with which the workers' steps run."""
-
     key: str
     filter: str
     extensions: tuple[str, ...]

@@ -197,7 +197,6 @@ def _plan_of(
 
 
 def _missing(names: Iterable[str], frame: frames.NotificationFrame) -> tuple[str, ...]:
-    """Returns the names that no column gives, without the system's, which rows never have."""
     kinds = frame.attributes.values()
     within = tuple(f"{each.name}." for each in kinds if each.kind == frames.SEVERAL)
     others = (name for name in names if name not in frame.attributes)
@@ -282,7 +281,6 @@ def _asked_columns(chosen: MatchPlan) -> list[Column]:
 def _by_rows(
     frame: DataFrame, base: Base, chosen: MatchPlan, column: str, *, only_matches: bool
 ) -> DataFrame:
-    """Returns the frame with the keys of each row; all columns are sent to workers and back."""
     sent = others = frame.drop(column)
     width = len(others.columns)
     if arrow_udf is not None:
