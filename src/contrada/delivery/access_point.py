@@ -335,7 +335,6 @@ class AccessPoint:
             self._publishers.record_route(known, route, with_context=with_context)
 
     def _route_of(self, guarantee: DeliveryClass) -> SequencerEpoch:
-        """Returns the route of an ordered publication."""
         epoch, server = self._sequences.sequencer_of(guarantee.sequence)
         is_here = not guarantee.sequence or server == self.name
         return LOCAL if is_here else (guarantee.sequence, server, epoch)

@@ -425,7 +425,6 @@ class DurableLog:
         return taken
 
     def _release(self, first: int, end: int) -> None:
-        """Takes positions from their holders."""
         known = len(self.holders) + len(self.attempts)
         among = range(first, end) if end - first < known else [*self.holders, *self.attempts]
         holders: set[HeldRecords] = set()

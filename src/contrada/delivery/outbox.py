@@ -59,16 +59,12 @@ READ_AT_ONCE: Final = 1_000
 
 
 class _Posted(NamedTuple):
-    """A held shipment, for all its owners."""
-
     shipment: Shipment
     spooled: int  # the position in the spool, or 0
 
 
 @dataclass(slots=True)
 class _OwnerStream:
-    """The stream to an owner in one of its incarnations."""
-
     incarnation: int
     outgoing: Outgoing[_Posted]
     reserved: int = 0  # numbers before it may be given out

@@ -40,8 +40,6 @@ class NumberedRun(NamedTuple, Generic[T]):
 
 
 class _SizedRun(NamedTuple, Generic[T]):
-    """A run of items, and its bytes."""
-
     run: NumberedRun[T]
     size: int
 

@@ -42,7 +42,6 @@ class AddressSpace:
     radices: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Refuses invalid radices."""
         if not self.radices:
             raise InvalidValueError(self.radices, "an address has at least one digit")
         if len(self.radices) > HIERARCHY_LEVELS_MAX:

@@ -338,7 +338,6 @@ class Rfpbcast(Pmcast):
 
 
 def _anybody(_: KnownContact) -> bool:
-    """Returns True: a broadcast evaluates no filter."""
     return True
 
 

@@ -76,7 +76,6 @@ class Parameters:
     digest: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuses invalid values."""
         for letter, name in zip("PFRla", _WHOLE_NUMBERS, strict=True):
             _whole(letter, name, getattr(self, name), 1)
         _whole("D", "audience", self.audience, 0)

@@ -47,8 +47,6 @@ class ConnectionStates:
 
 
 class _FollowedStates(AsyncIterator[ConnectionState]):
-    """The unread states of one follower."""
-
     def __init__(self, current: ConnectionState) -> None:
         self._waiting = deque([current], STATES_WAITING_MAX)
         self._arrived = asyncio.Event()

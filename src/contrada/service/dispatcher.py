@@ -495,7 +495,6 @@ def _now_us_for(message: messages.Message) -> int:
 
 
 def _entries_on(message: messages.Publish) -> list[QueueEntry[Carried]]:
-    """Notifications for a neighbour as entries of its queue."""
     hops, source = message.hops, message.source
     return [
         (Carried(each, hops, source), size, transmission)
@@ -570,5 +569,4 @@ def _add_entries(
 
 
 def _error_of(refused: messages.Refused) -> ContradaError:
-    """The error of a refusal."""
     return refused.error or ServiceError(f"the router refused it: {refused.reason}")

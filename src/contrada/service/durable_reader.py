@@ -439,7 +439,6 @@ class DurableReader(DurableSubscription[T]):
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Sends the collected acknowledgements."""
         self._is_flush_due = False
         if self._host is not None and self._done and not self._has_ended:
             done, self._done = self._done, []

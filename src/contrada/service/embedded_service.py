@@ -136,7 +136,6 @@ class EmbeddedService(BaseService):
         check_loop(self._loop)
 
     def _begin(self) -> None:
-        """The last step of opening."""
         self._states.change(ConnectionState("connected"))
 
     def _make_host(self) -> "DeliveryHost":
@@ -156,7 +155,6 @@ class EmbeddedService(BaseService):
         return DeliveryHost(*parts, limits=self._limits.delivery)
 
     def _opened_host(self) -> "DeliveryHost | None":
-        """The delivery host, if there is one."""
         return self._host
 
     def delivery(self) -> "DeliveryHost":
@@ -388,7 +386,6 @@ class LocalQueue(SubscriptionQueue[Any]):
         self._cut_off = cut_off
 
     def cut_off(self) -> None:
-        """Ends the subscription of the full queue."""
         self._cut_off()
 
 

@@ -42,8 +42,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _CommitGroup:
-    """The effects of a group, and what waits for it."""
-
     effects: list[VisibleEffect] = field(default_factory=list)
     waiting: dict[Committed, list[Any]] = field(default_factory=dict)
 
@@ -122,7 +120,6 @@ class GroupCommitter:
             asyncio.get_running_loop().call_soon(self._write)
 
     def _write(self) -> None:
-        """Hands the group to the thread."""
         self._is_due = False
         if self._gathering is None or self._written is not None:
             return

@@ -254,7 +254,6 @@ def why_dropped(error: Exception) -> str:
 def _holding(
     filters: Filter | FilterSet, residue: Callable[[Any], bool] | None
 ) -> Callable[[Any], bool]:
-    """The conjunction of filters and residue."""
     if residue is None:
         return filters.matches
     return lambda item: filters.matches(item) and residue(item)

@@ -69,7 +69,6 @@ def checked(source: str, found: Any, kind: type[T]) -> T:
 
 
 def _explained(reason: str, place: str, found: Any, kind: type) -> str:
-    """The fault, with the valid keys or values."""
     info = inspect.type_info(kind)
     for name, number in _STEP.findall(place):
         found = found[int(number) if number else name]
@@ -136,7 +135,6 @@ def sections_of(
 
 
 def _filled(kind: type[T], table: Mapping[str, Any], source: str) -> T:
-    """A dataclass of numbers, and of such dataclasses."""
     types = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name, value in table.items():

@@ -484,7 +484,6 @@ class SubscriptionQueue(Generic[P]):
         return True
 
     def _drop(self, reason: str, entries: Sequence[QueueEntry[P]]) -> None:
-        """Drops entries of the queue."""
         if entries:
             self._count_lost(reason, entries)
             # Not by `_taken`: a queue that only its budget fills would no longer be behind, though
@@ -499,7 +498,6 @@ class SubscriptionQueue(Generic[P]):
             self.keeper.note_lost(reason, entries)
 
     def _left_s(self, entry: QueueEntry[P]) -> float:
-        """The seconds until an entry expires."""
         transmission = entry[2]
         if transmission is None or transmission.expires_us is None:
             return inf

@@ -446,7 +446,6 @@ _TWINS: Final[dict[type, Any]] = {
 
 
 def _twin(service: ServiceThread, held: Any, timeout_s: float | None = None) -> Any:
-    """The blocking twin of a resource."""
     for kind, twin in _TWINS.items():
         if isinstance(held, kind):
             return twin(service, held, timeout_s)

@@ -164,7 +164,6 @@ def transition_log(facts_max: int, bytes_max: int) -> TransitionLog | None:
 
 
 def _size_of(message: Any) -> int:
-    """Returns the counted bytes of a message other than Publish."""
     match message:
         case Subscribe():
             return _FILTER_BYTES * len(message.filters.filters)

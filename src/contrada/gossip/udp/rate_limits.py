@@ -34,7 +34,6 @@ class Rates:
     in_all: int = 16_000_000
 
     def __post_init__(self) -> None:
-        """Refuses invalid rates."""
         for rate in (self.out, self.in_, self.in_all):
             if type(rate) is not int or rate < 2_000:
                 raise InvalidValueError(rate, "bytes in a second, 2,000 or more")

@@ -327,7 +327,6 @@ class Gateway:
         return json_answer(await self._trials.run(partial(answer_trial, trial), access.user))
 
     async def _render(self, body: bytes, access: TokenService) -> Response:
-        """Answers with the notifications of a document."""
         given = self._trials.decode(body, PastedDocument)
         return json_answer(await self._trials.run(partial(answer_document, given), access.user))
 
@@ -338,7 +337,6 @@ class Gateway:
         return json_answer({"text": await self._pushes.sinks.fetch(given.address)})
 
     async def _send(self, body: bytes, access: TokenService) -> Response:
-        """Publishes the notifications of a document."""
         given = self._trials.decode(body, PastedDocument)
         made = await self._trials.run(partial(notifications_in, given), access.user)
         return self._accepted(await publish(access, made))
@@ -348,7 +346,6 @@ class Gateway:
         return json_answer({"published": published}, HTTPStatus.ACCEPTED)
 
     async def _ask(self, request: Request) -> Response:
-        """Asks a question, and answers with the events of its sources."""
         async with self._bodies.read(request) as body:
             question = self._trials.decode(body, Question)
         return await self._stream(request, partial(self._questions.ask, question))

@@ -271,7 +271,6 @@ class _BoundedRequest:
         self.is_refused_websocket = False
 
     async def receive(self) -> Message:
-        """Receives the next message."""
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             self._has_unread_body = False
@@ -351,7 +350,6 @@ class HttpPort:
         self._tick()
 
     def _tick(self) -> None:
-        """Updates the `Date` header of answers once a second."""
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         self._ticker = asyncio.get_running_loop().call_later(1.0, self._tick)
 

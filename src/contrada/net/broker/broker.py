@@ -247,7 +247,6 @@ class Broker(Server):
                 connection.end(error)
 
     def _check_revoked(self, connection: ServerConnection) -> None:
-        """Raises FrameError for a connection whose other side has a revoked certificate."""
         if self._revocations is None or connection.is_gone:
             return
         tls = connection.transport.get_extra_info("ssl_object")
@@ -307,7 +306,6 @@ class Broker(Server):
         return self._authenticator.identify(connection.transport, hello)
 
     def usage_of(self, principal: Principal) -> UserUsage | None:
-        """Returns the usage of a user; None for a broker without users."""
         return None if self._authenticator is None else self._usages.of(principal)
 
     def check_alive(self, connection: ServerConnection) -> None:

@@ -100,7 +100,6 @@ class _PendingPublication:
         notifications: Sequence[Notification],
         outcome: "asyncio.Future[Sequence[Notification]]",
     ) -> None:
-        """Adds the outcome of a part."""
         error = None if outcome.cancelled() else outcome.exception()
         if isinstance(error, ContradaError):
             self.error = self.error or error

@@ -281,5 +281,4 @@ def internal_failure(fault: BaseException) -> FrameError:
 
 
 def _seconds(wait_ms: int) -> float:
-    """Returns the seconds that a publisher waits for room."""
     return min(max(wait_ms, 0) / 1000, PUBLISH_WAIT_S_MAX)

@@ -251,8 +251,6 @@ def _to_texts(drafts: list[_Draft]) -> Generator[None, None, list[HeldText]]:
 
 
 class _PageDraft:
-    """A page under construction."""
-
     def __init__(self, limits: BrokerLimits) -> None:
         self._limits = limits
         self.held: list[HeldFilters] = []
@@ -271,7 +269,6 @@ class _PageDraft:
 
     @property
     def is_full(self) -> bool:
-        """Whether the page is full."""
         limits = self._limits
         return self._filters >= limits.page_filters_max or self._bytes >= limits.page_bytes_max
 

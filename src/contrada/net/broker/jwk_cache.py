@@ -104,7 +104,6 @@ class JwkCache:
         return {"issuer": self._issuer, **others}
 
     async def _document(self) -> bytes:
-        """Returns the document with the keys. Raises InputError."""
         if self._place and "://" not in self._place:
             try:
                 return await asyncio.to_thread(Path(self._place).read_bytes)

@@ -244,7 +244,6 @@ class Neighbours:
             del self._outgoing[connection]
 
     def _hello(self, wanted: WantedLink) -> Hello:
-        """Returns the hello for a wanted neighbour. Raises ContradaError without a token."""
         options: dict[str, int | str | bool] = {
             "as": str(OPPOSITE[wanted.role]),
             "cost": wanted.cost,

@@ -445,7 +445,6 @@ class ServerConnection(Wire):
         self._process(self._loop.time())
 
     def _welcome(self, principal: Principal, hello: Hello) -> None:
-        """Answers the hello of an identified user. Raises FrameError."""
         self._authorize(principal)
         if hello.role != CLIENT:
             _check_neighbour(principal, hello.capabilities.get("name"))
@@ -474,7 +473,6 @@ class ServerConnection(Wire):
         return True
 
     def _authorize(self, principal: Principal) -> None:
-        """Gives the connection the rights of a user."""
         self.principal = principal
         self.permit = None if principal.is_free else Permit(principal, self.broker.publish_filters)
         self._connection.reader.reads_few = self.permit is None and self.who != NEIGHBOUR
@@ -541,7 +539,6 @@ def _check_neighbour(principal: Principal, name: object) -> None:
 
 
 def _place_of(peername: object) -> str:
-    """Returns the host and port of the other end."""
     if isinstance(peername, tuple) and len(peername) >= 2:
         return Address(str(peername[0]), peername[1]).place
     return str(peername or "")

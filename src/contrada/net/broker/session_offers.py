@@ -98,14 +98,12 @@ class _OfferQueue:
         return len(self._changes)
 
     def close(self) -> None:
-        """Closes the queue."""
         del self._dispatcher.followers[self._changed]
         self._connection.forget_feed(self)
         self._changes.clear()
         self._hold()
 
     def next_frame(self) -> Frame | None:
-        """Returns the next frame of changes, or the answer; None where there is neither."""
         changes: list[tuple[bytes, bool]] = []
         taken, size = [], 0
         most = self._connection.broker.limits.offers_per_frame_max

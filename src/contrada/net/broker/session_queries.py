@@ -181,8 +181,6 @@ class SessionQueries:
 
 
 class _QueryQueue:
-    """The queue of messages about queries to a client."""
-
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._frames: deque[QuestionDelivery | AboutQuestions] = deque()
@@ -191,7 +189,6 @@ class _QueryQueue:
         return len(self._frames)
 
     def add(self, frame: QuestionDelivery | AboutQuestions) -> None:
-        """Adds a frame."""
         self._connection.budget.change(_size_of(frame))
         self._frames.append(frame)
         self._connection.mark_ready(self)
@@ -212,7 +209,6 @@ class _QueryQueue:
         return frame
 
     def close(self) -> None:
-        """Drops the queue."""
         self._connection.forget_feed(self)
         while self.next_frame() is not None:
             pass

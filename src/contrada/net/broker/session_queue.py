@@ -147,7 +147,6 @@ class SessionQueue(SubscriptionQueue[Passed]):
         return True
 
     def _unbundle(self) -> None:
-        """Makes entries of the bundles."""
         held: deque[QueueEntry[Passed]] = deque()
         for bundle, _ in self._bundles or ():
             held.extend(entries_of(bundle))

@@ -147,7 +147,6 @@ class NetworkInspection:
         self.left_out = len(left_out)
 
     def _begin(self) -> None:
-        """Begins the time for all answers."""
         self._until_s = asyncio.get_running_loop().time() + self._limits.network_answer_s
 
     def _why_not_asked(self, seen: SeenBroker, namer: SeenBroker) -> str:

@@ -255,7 +255,6 @@ class Reconnection:
             answer.set_result(frame) if error is None else answer.set_exception(error)
 
     def _lose(self, unanswered: ServiceError, unsent: ServiceError) -> None:
-        """Fails all requests, and those of the owner."""
         for answer in self._requests.values():
             if not answer.done():
                 answer.set_exception(unsent.copy())
@@ -409,7 +408,6 @@ class Reconnection:
             wire.abort()
 
     def _fail(self, failure: ServiceError) -> None:
-        """Ends all attempts, and wakes all waiting callers."""
         self._failure = failure
         self.is_up = False
         self._changed.set()

@@ -275,7 +275,6 @@ class TcpService(BaseService):
         self._queries: RemoteQueryClient | None = None
 
     async def open(self) -> None:
-        """Connects. Raises ConnectionFailedError when no broker answers."""
         if self.connection.state == "new":
             self._publishing = PublishWindow(self.reconnection.send_now, self._wait_ms, self.limits)
         await self.reconnection.open()
@@ -371,7 +370,6 @@ class TcpService(BaseService):
         return taken
 
     async def _publish_runs(self, notifications: Sequence[Notification]) -> int:
-        """Publishes runs of one class and publisher in order. Returns their number."""
         taken = 0
         for run in runs_of(notifications):
             try:
@@ -427,13 +425,11 @@ class TcpService(BaseService):
         )
 
     def _send(self, encodings: Sequence[bytes], placed: dict[Batch, int]) -> None:
-        """Queues stamped notifications; counts them by batch."""
         self.reconnection.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
 
     async def _send_all(self, encodings: Sequence[bytes]) -> None:
-        """Sends stamped notifications, and waits for the answers."""
         placed: dict[Batch, int] = {}
         self._send(encodings, placed)
         for batch, count in placed.items():
@@ -564,7 +560,6 @@ def _envelopes_of(publisher: str | Signer | None, token: TokenSource) -> Envelop
 
 
 def _is_reliable(notification: Notification) -> bool:
-    """Returns whether a delivery class is above best effort. Raises InvalidValueError."""
     return delivery_class(notification.envelope.delivery).is_reliable
 
 

@@ -168,8 +168,6 @@ def _fault_of(task: "asyncio.Task[None]") -> Exception | None:
 
 
 class _DialledMessages:
-    """The messages of an outgoing connection."""
-
     def __init__(self, connection: "ClientConnection") -> None:
         self._connection = connection
 

@@ -256,7 +256,6 @@ class HeldSource(SourceOffer):
         self._described = offers
 
     async def _worked_out(self) -> tuple[Offer, ...]:
-        """The description by the source itself, as of now."""
         describe = getattr(self._source, "describe", None)
         if describe is None:
             raise ServiceError(f"{self._name}: add a description of its data")
@@ -292,8 +291,6 @@ class HeldSource(SourceOffer):
 
 
 class _AnsweringWork:
-    """One query at the sources of one service."""
-
     def __init__(self, responder: QueryResponder, ask: Ask) -> None:
         self._responder, self._ask = responder, ask
         self._query = SourceQuery.of(ask.alternatives, ask.asker)

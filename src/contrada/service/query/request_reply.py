@@ -102,7 +102,6 @@ def _with_request(reply: Notification, request: Notification) -> Notification:
 
 
 def _error_of(asked: Filter, reports: tuple[SourceReport, ...], timeout_s: float) -> Exception:
-    """Returns the reason why there is no reply."""
     for each in reports:
         if each.state is SourceState.FAILED:
             return RemoteCallError(f"{each.name}: {each.reason}")

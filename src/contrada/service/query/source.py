@@ -76,7 +76,6 @@ class SeenRanges:
                 self._pass_on(name)
 
     def _pass_on(self, name: str) -> None:
-        """Replaces the values by their range."""
         ends = self._ends.setdefault(name, {})
         for key in self._values[name]:
             low, high = ends.get(key[0], (key, key))

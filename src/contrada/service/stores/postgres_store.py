@@ -261,7 +261,6 @@ class PostgresStore(TableStore):
         return open_connection(self._conninfo, self._schema, settings)
 
     def _lock(self, db: PostgresConnection) -> None:
-        """Locks the store for as long as the connection lives."""
         key = lock_key(self._schema)
         try:
             with db.transaction():

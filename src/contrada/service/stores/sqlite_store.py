@@ -289,7 +289,6 @@ def _space_of(db: sqlite3.Connection, path: Path) -> StoreSpace:
 
 
 def _size(path: Path) -> int | None:
-    """Returns the bytes of a file; None without it."""
     return path.stat().st_size if path.is_file() else None
 
 
@@ -312,7 +311,6 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
-    """Turns errors of SQLite into those of a store."""
     try:
         yield
     except sqlite3.Error as error:
