@@ -17,8 +17,7 @@ from contrada.cli.users_file import changing, write_anew
 from contrada.model import FilterSet
 from contrada.net.broker.users import Users
 from contrada.net.wire.tokens import is_token
-from contrada.service.security.principals import EVERYTHING, NOTHING
-from contrada.service.security.quotas import Quotas
+from contrada.service.security.principals import EVERYTHING, NOTHING, Quotas
 
 
 def user(folder: Path, *arguments: str) -> Result:

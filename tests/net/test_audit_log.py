@@ -15,7 +15,7 @@ from contrada.net.broker.audit_log import AUDIT_LINES_MAX, AUDIT_USER_LINES_MAX,
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.wire.tokens import new_token
-from contrada.service.security.quotas import Quotas
+from contrada.service.security.principals import Quotas
 from tests.asynchronous import on_loop, until
 from tests.net.processes import serving
 

@@ -28,7 +28,7 @@ from contrada.routing.router import Router
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import LinkUp, Neighbour, Role
 from contrada.service.dispatcher import Dispatcher
-from contrada.service.security.quotas import Quotas
+from contrada.service.security.principals import Quotas
 from contrada.service.service_limits import CoreLimits, ServiceLimits
 from contrada.service.subscription_queue import SubscriptionQueue
 from tests.asynchronous import on_loop

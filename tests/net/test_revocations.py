@@ -19,8 +19,7 @@ from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import CLIENT
 from contrada.net.wire.frames import Hello, encode
-from contrada.net.wire.revocations import RevocationLists
-from contrada.net.wire.tls import TLS_FAULT, Tls
+from contrada.net.wire.tls import TLS_FAULT, RevocationLists, Tls
 from contrada.service.security.principals import NOT_PERMITTED
 from tests.asynchronous import on_loop, until
 from tests.net.processes import WAIT_S, serving

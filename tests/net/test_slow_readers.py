@@ -7,8 +7,8 @@ from contrada.model import Filter, Notification
 from contrada.model.codec import to_msgpack
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
-from contrada.net.broker.loss_budget import LossBudget
 from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.broker.user_usage import LossBudget
 from contrada.net.broker.users import UserSettings
 from contrada.net.wire.frames import Credit, CutOff, Delivery, Frame, FrameReader, Reply, encode
 from contrada.service.security.permits import Permit

@@ -25,8 +25,7 @@ from contrada.net.wire.durable_messages import encode_durable
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tokens import new_token
 from contrada.service.durable_reader import IN_MEMORY
-from contrada.service.security.principals import Principal
-from contrada.service.security.quotas import OVER_QUOTA, Quotas
+from contrada.service.security.principals import OVER_QUOTA, Principal, Quotas
 from tests.asynchronous import on_loop, until
 from tests.homes import host_of
 

@@ -18,7 +18,7 @@ from contrada.patterns import Match
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Client, Publish, Subscribe
-from contrada.service.deadlines import Deadlines
+from contrada.service.clock import Deadlines
 from contrada.service.dispatch_routes import Pending, Route
 from contrada.service.dispatcher import (
     NOTIFICATIONS_PER_UPKEEP,

@@ -26,7 +26,7 @@ from contrada.cli.users_file import (
 from contrada.errors import InputError
 from contrada.net.broker.users import UserFile, Users, UserSettings
 from contrada.net.wire.tokens import new_token
-from contrada.service.security.quotas import Quotas
+from contrada.service.security.principals import Quotas
 from contrada.service.settings import checked
 
 IN_FORCE: Final = "in force once brokers read the file again: at SIGHUP (systemctl reload contrada)"

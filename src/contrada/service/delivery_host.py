@@ -51,7 +51,7 @@ from contrada.errors import (
 from contrada.model import FilterSet, Notification, Selection
 from contrada.model.languages.work_budget import Unbounded
 from contrada.routing.router_messages import Client, Neighbour
-from contrada.service.deadlines import Deadlines
+from contrada.service.clock import Deadlines
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.durable_routes import DurableRoutes
 from contrada.service.group_committer import RETRY_S, GroupCommitter, VisibleEffect

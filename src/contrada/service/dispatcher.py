@@ -33,8 +33,7 @@ from contrada.routing import router_messages as messages
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router import Router
 from contrada.routing.tables.poset import form_of
-from contrada.service.clock import wall_clock_us
-from contrada.service.deadlines import Deadlines, monotonic_us
+from contrada.service.clock import Deadlines, monotonic_us, wall_clock_us
 from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
 from contrada.service.interface import ServiceStatistics
 from contrada.service.service_limits import ServiceLimits

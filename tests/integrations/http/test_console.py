@@ -14,7 +14,7 @@ import pytest
 import contrada as ct
 from contrada.integrations.console import console_pages
 from contrada.integrations.files.subscription_files import DIALECTS
-from contrada.integrations.http import GatewayLimits, gateway, trials
+from contrada.integrations.http import GatewayLimits, gateway, request_slots
 from contrada.model.languages.atoms import KEYWORDS
 from contrada.net.broker.users import UserSettings
 from contrada.net.wire.tokens import new_token
@@ -115,7 +115,7 @@ async def test_one_trial_of_a_user_runs_at_a_time(monkeypatch: pytest.MonkeyPatc
         return {}
 
     monkeypatch.setattr(gateway, "answer_trial", slow)
-    monkeypatch.setattr(trials, "_TRIER", ThreadPoolExecutor(1))
+    monkeypatch.setattr(request_slots, "_TRIER", ThreadPoolExecutor(1))
     async with serving(limits=GatewayLimits(trials_max=2)) as it:
         tokens = [{"authorization": f"Bearer {name}.s"} for name in "abc"]
         try:

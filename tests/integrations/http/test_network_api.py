@@ -13,7 +13,7 @@ import trustme
 from contrada.connections import connect
 from contrada.errors import InvalidValueError, NotPermittedError
 from contrada.integrations.http import BrokerRules, Gateway, GatewayLimits, local_services
-from contrada.integrations.http.network_services import NetworkServices
+from contrada.integrations.http.network_api import NetworkServices
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.users import Users, UserSettings
 from contrada.net.client.client_limits import NetworkLimits

@@ -20,7 +20,7 @@ from contrada.net.broker.users import RightsSettings, Users, UserSettings
 from contrada.net.wire import tokens as net_tokens
 from contrada.net.wire.tokens import is_slow, new_token
 from contrada.service.clock import wall_clock_us
-from contrada.service.security.quotas import Quotas
+from contrada.service.security.principals import Quotas
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import LOCAL, Lines, Served, event, serving
 from tests.net.issuer import issuing

@@ -51,8 +51,7 @@ from contrada.service import (
     residue_of,
 )
 from contrada.service.async_resource import AsyncResource
-from contrada.service.clock import wall_clock_us
-from contrada.service.deadlines import monotonic_us
+from contrada.service.clock import monotonic_us, wall_clock_us
 from contrada.service.embedded_service import LocalQueue
 from contrada.service.envelope_factory import EnvelopeFactory, with_identity
 from contrada.service.loop_guards import check_loop, checked_when_full, running_loop

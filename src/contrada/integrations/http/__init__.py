@@ -11,7 +11,7 @@ from contrada.renamed_modules import former_name
 try:
     from contrada.integrations.http.gateway import HTTP_PORT_DEFAULT, Gateway
     from contrada.integrations.http.gateway_limits import GatewayLimits
-    from contrada.integrations.http.network_services import BrokerRules
+    from contrada.integrations.http.network_api import BrokerRules
     from contrada.integrations.http.sink_rules import SinkRules
     from contrada.integrations.http.token_services import local_services
     from contrada.integrations.http.websocket_links import CarriedArrivals

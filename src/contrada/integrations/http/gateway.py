@@ -50,17 +50,16 @@ from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import HttpPort
 from contrada.integrations.http.http_responses import answer_of, json_answer, token_of
 from contrada.integrations.http.metrics import GatewayCounts, metrics_answer
-from contrada.integrations.http.network_api import NetworkApi
-from contrada.integrations.http.network_services import BrokerRules, NetworkServices
+from contrada.integrations.http.network_api import BrokerRules, NetworkApi, NetworkServices
 from contrada.integrations.http.openapi import openapi_json
 from contrada.integrations.http.push_service import Pushes, SubscriptionRequest
 from contrada.integrations.http.question_stream import Question, Questions
 from contrada.integrations.http.queue_api import QUEUE_METHODS, AccessHandler
 from contrada.integrations.http.request_filters import within_work
+from contrada.integrations.http.request_slots import Trials
 from contrada.integrations.http.sink_rules import SinkRules
 from contrada.integrations.http.sinks import PUSHED_BY, Sinks
 from contrada.integrations.http.token_services import ServiceOfToken, TokenService, TokenServices
-from contrada.integrations.http.trials import Trials
 from contrada.integrations.http.websocket_api import Conversation, refuse
 from contrada.integrations.http.websocket_links import CarriedArrivals
 from contrada.net.broker.broker import Broker

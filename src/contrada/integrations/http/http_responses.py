@@ -1,6 +1,8 @@
 """`answer_of` and `token_of`: JSON answers, the status of each error, the token of a request."""
 
-from collections.abc import Collection, Mapping
+import binascii
+from base64 import b64decode
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -9,11 +11,15 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from contrada import errors
-from contrada.integrations.http.websocket_protocols import token_of_protocols
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.tokens import TOKEN_CHARS_MAX
-from contrada.service.security.principals import NOT_PERMITTED
-from contrada.service.security.quotas import OVER_QUOTA
+from contrada.service.security.principals import NOT_PERMITTED, OVER_QUOTA
+
+SUBPROTOCOL: Final = "contrada"
+"""The subprotocol of `/ws`. With it a refusal is an `error` message, which a page can read."""
+
+TOKEN_PROTOCOL: Final = "contrada.token."
+"""The beginning of the subprotocol that holds the token."""
 
 _BUSY: Final = {"gateway_tokens_max", "gateway_unproven_max", "http_bodies_bytes_max"}
 """Limits of all requests together: a later request may succeed."""
@@ -128,3 +134,23 @@ def token_of(request: HTTPConnection) -> str:
         reason = "a token is taken over HTTPS, or from this machine only"
         raise errors.RefusedRequestError(HTTPStatus.FORBIDDEN, reason)
     return token
+
+
+def token_of_protocols(offered: Sequence[str]) -> str:
+    """Returns the token of a WebSocket among its subprotocols, empty if absent.
+
+    A browser's WebSocket can set no headers, and an address is kept by logs and proxies. The
+    subprotocols are the one part of the handshake that a page chooses besides. The client offers
+    SUBPROTOCOL, which the server selects, and the token behind TOKEN_PROTOCOL in base64url: a token
+    may hold characters that no subprotocol may. Raises RefusedRequestError for a malformed one.
+    """
+    found = [each for each in offered if each.startswith(TOKEN_PROTOCOL)]
+    if not found:
+        return ""
+    encoded = found[0].removeprefix(TOKEN_PROTOCOL)
+    padded = encoded + "=" * (-len(encoded) % 4)
+    try:
+        return b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        reason = f"the subprotocol {TOKEN_PROTOCOL}…: expected NAME.SECRET in base64url"
+        raise errors.RefusedRequestError(HTTPStatus.UNAUTHORIZED, reason) from None

@@ -1,15 +1,24 @@
-"""`RequestSlots`: the requests of one kind that a gateway handles at a time."""
+"""`RequestSlots`: the requests of one kind that a gateway handles at a time; `Trials`."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http import HTTPStatus
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from contrada.errors import RefusedRequestError
+from contrada.integrations.http.gateway_limits import GatewayLimits
+from contrada.integrations.http.http_responses import invalid
+from contrada.integrations.http.request_filters import within_work
 
 _LATER: Final = {"Retry-After": "1"}
+_TRIER: Final = ThreadPoolExecutor(1, "contrada-trials")
+
+T = TypeVar("T")
 
 
 class RequestSlots:
@@ -37,3 +46,27 @@ class RequestSlots:
             running[user] -= 1
             if not running[user]:
                 del running[user]
+
+
+class Trials:
+    """What the console calculates for its users, one after another; one trial of each user."""
+
+    def __init__(self, limits: GatewayLimits) -> None:
+        self._limits = limits
+        self._slots = RequestSlots("trials (trials_max)", in_all=limits.trials_max)
+
+    def decode(self, body: bytes, kind: type[T]) -> T:
+        """Returns the object of a body. Raises RefusedRequestError."""
+        most = self._limits.trial_bytes_max
+        if len(body) > most:
+            reason = f"{len(body)} bytes, more than trial_bytes_max = {most}"
+            raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise invalid(error) from None
+
+    async def run(self, work: Callable[[], T], user: str) -> T:
+        """Returns the result of work in a thread. Raises RefusedRequestError, LimitError."""
+        with self._slots.take(user):
+            return await within_work(work, _TRIER)

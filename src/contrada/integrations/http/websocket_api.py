@@ -22,12 +22,17 @@ from contrada.integrations.http.event_ingest import decode_content, notification
 from contrada.integrations.http.event_translation import event_of, notification_json
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_port import CUT
-from contrada.integrations.http.http_responses import answer_of, error_members, invalid, refusal_of
+from contrada.integrations.http.http_responses import (
+    SUBPROTOCOL,
+    answer_of,
+    error_members,
+    invalid,
+    refusal_of,
+)
 from contrada.integrations.http.metrics import GatewayCounts
 from contrada.integrations.http.request_filters import parse_policy, parse_request_subject
 from contrada.integrations.http.sent_events import end_details
 from contrada.integrations.http.token_services import TokenService, wait_closed
-from contrada.integrations.http.websocket_protocols import SUBPROTOCOL
 from contrada.model import Notification
 from contrada.model.codec import notification_of_decoded
 from contrada.patterns.runs import Match

@@ -38,18 +38,16 @@ from contrada.net.broker.users import Authenticator, Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
 from contrada.net.wire.frames import Hello, InspectReply, InspectRequest
-from contrada.net.wire.revocations import RevocationLists
-from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, Tls
+from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, RevocationLists, Tls
 from contrada.net.wire.tokens import name_in
 from contrada.service.clock import wall_clock_us
 from contrada.service.envelope_factory import EnvelopeFactory
 from contrada.service.loop_guards import stop_listening
-from contrada.service.reader_waits import ReaderWaits
 from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 from contrada.service.service_limits import CoreLimits
 from contrada.service.subscription_queue import PUBLISH_WAIT_S
-from contrada.service.timekeeper import Timekeeper
+from contrada.service.timekeeper import ReaderWaits, Timekeeper
 
 STATISTICS_NAMES_MAX: Final = 20
 """Links, and subscriptions, with counts of their own in the statistics. Beyond it: the first links

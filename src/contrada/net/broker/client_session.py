@@ -20,11 +20,11 @@ from contrada.net.broker.filter_entry import FilterEntry
 from contrada.net.broker.ingress_queue import IngressQueue
 from contrada.net.broker.inspector import Inspect
 from contrada.net.broker.latencies import Latencies
-from contrada.net.broker.loss_budget import LossBudget
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.broker.session_offers import SessionOffers
 from contrada.net.broker.session_queries import SessionQueries
 from contrada.net.broker.session_queue import CREDIT_MAX, MatchQueue, SessionQueue
+from contrada.net.broker.user_usage import LossBudget
 from contrada.net.wire import frames
 from contrada.net.wire.durable_messages import refusal
 from contrada.net.wire.frames import Frame
@@ -48,8 +48,7 @@ from contrada.routing.router_messages import (
 from contrada.service.dispatch_routes import Route
 from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
-from contrada.service.security.principals import NOT_PERMITTED
-from contrada.service.security.quotas import OVER_QUOTA
+from contrada.service.security.principals import NOT_PERMITTED, OVER_QUOTA
 from contrada.service.subscription_queue import ENTRY_BYTES, Passed
 from contrada.service.transition_log import TransitionLog
 

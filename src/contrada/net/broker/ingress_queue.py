@@ -24,8 +24,8 @@ from contrada.service import trace_spans
 from contrada.service.clock import wall_clock_us
 from contrada.service.dispatch_routes import Pending
 from contrada.service.dispatcher import Dispatcher, Turn
-from contrada.service.reader_waits import ReaderWaits
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
+from contrada.service.timekeeper import ReaderWaits
 
 NOTIFICATIONS_PER_TURN: Final = 256
 """Published notifications that are matched at once. Beyond it: other connections get a turn."""

@@ -22,8 +22,8 @@ from contrada.matching.packed import Bundle
 from contrada.model.codec import notification_from_msgpack, published_us
 from contrada.net.broker.ingress_queue import UndecidedNotification
 from contrada.net.broker.latencies import Latencies
-from contrada.net.broker.loss_budget import LossBudget
 from contrada.net.broker.server_connection import ServerConnection
+from contrada.net.broker.user_usage import LossBudget
 from contrada.net.wire import frames
 from contrada.net.wire.payload_codec import encode_match, encoding_of
 from contrada.routing.router_messages import Notifications

@@ -22,10 +22,8 @@ from contrada.delivery.delivery_server import DeliveryServer
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.retention import BYTES_MAX, Retention
 from contrada.errors import FrameError, QuotaError
-from contrada.net.broker.loss_budget import LossBudget
 from contrada.service.durable_reader import IN_MEMORY
-from contrada.service.security.principals import ANY_NAME, Principal
-from contrada.service.security.quotas import OVER_QUOTA, UNLIMITED, Quotas
+from contrada.service.security.principals import ANY_NAME, OVER_QUOTA, UNLIMITED, Principal, Quotas
 
 BURST_S: Final = 1.0
 """Seconds of a rate that a user may publish at once. Beyond it: publications wait."""
@@ -250,3 +248,31 @@ def kept_by_user(principals: Iterable[Principal], logs: OwnedLogs) -> dict[str, 
             numbers[user] += 1
             sizes[user] += terms.retention.bytes_max
     return {user: (numbers[user], sizes[user]) for user in numbers}
+
+
+LOSS_BURST_S: Final = 10.0
+"""Seconds of `losses_per_s_max` that may be dropped at once. Beyond it: subscriptions are ended."""
+
+
+class LossBudget:
+    """A leaky bucket of the deliveries that the full queues of one user may drop.
+
+    A dropped delivery costs a broker some microseconds for nobody. With thousands of subscriptions
+    that a user does not read, each publication would cost milliseconds; so who lets a broker drop
+    too many loses the full ones.
+    """
+
+    def __init__(self, per_s: int, clock: Callable[[], float]) -> None:
+        """`per_s`: see `BrokerLimits.losses_per_s_max`."""
+        self._per_s, self._clock = per_s, clock
+        self._held, self._at_s = 0.0, clock()
+
+    def charge(self) -> bool:
+        """Charges a delivery that a full queue drops. Returns whether it was one too many."""
+        now_s = self._clock()
+        self._held = max(0.0, self._held - (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+        if self._held >= LOSS_BURST_S * self._per_s:
+            return True
+        self._held += 1
+        return False

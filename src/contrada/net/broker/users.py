@@ -34,8 +34,14 @@ from contrada.net.wire.address import is_loopback
 from contrada.net.wire.frames import Hello
 from contrada.net.wire.tokens import TokenCheck, is_jwt, name_in, record_parts
 from contrada.service.clock import wall_clock_us
-from contrada.service.security.principals import EVERYTHING, NOT_PERMITTED, NOTHING, Principal
-from contrada.service.security.quotas import UNLIMITED, Quotas
+from contrada.service.security.principals import (
+    EVERYTHING,
+    NOT_PERMITTED,
+    NOTHING,
+    UNLIMITED,
+    Principal,
+    Quotas,
+)
 from contrada.service.settings import checked, read_toml
 
 USERS_MAX: Final = 10_000

@@ -1,4 +1,4 @@
-"""`Principal`: the rights of a user: to publish, to subscribe, to use names, to inspect.
+"""`Principal`: the rights of a user: to publish, to subscribe, to use names, to inspect; `Quotas`.
 
     publish     notifications that its publish filters match, under its own publisher names
     subscribe   filters that its subscribe filters cover; it reads nothing else, on any way
@@ -12,10 +12,43 @@ Source: PODC 2000 §6 (security).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
 
 from contrada.model import Filter, FilterSet
-from contrada.service.security.quotas import UNLIMITED, Quotas
+
+_Amount: TypeAlias = Annotated[int, Meta(ge=0)]
+_Rate: TypeAlias = Annotated[int, Meta(ge=1)]
+
+
+class Quotas(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The quotas of a user at each broker by itself.
+
+    `subscriptions` counts filters, patterns and readers of durable subscriptions.
+    `durable_subscriptions` and `kept_bytes` count the durable subscriptions of the user's own
+    names: their number, and the bytes that their retentions let them keep. Rates are per second,
+    of the notifications that the user publishes and their encoded bytes. One that is not set is no
+    bound.
+    """
+
+    connections: _Amount | None = None
+    subscriptions: _Amount | None = None
+    durable_subscriptions: _Amount | None = None
+    kept_bytes: _Amount | None = None
+    notifications_per_s: _Rate | None = None
+    bytes_per_s: _Rate | None = None
+
+    def limits(self) -> dict[str, int]:
+        """Returns the quotas that are set, by name."""
+        named = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: most for name, most in named if most is not None}
+
+
+UNLIMITED: Final = Quotas()
+
+OVER_QUOTA: Final = "over quota"
+"""The code of the error for a connection beyond a quota, and the reason of a drop."""
 
 NOTHING: Final = FilterSet([])
 EVERYTHING: Final = FilterSet([Filter({})])

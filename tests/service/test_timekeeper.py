@@ -8,8 +8,8 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
-from contrada.service.reader_waits import WAIT_SHARE, ReaderWaits
 from contrada.service.subscription_queue import SubscriptionQueue
+from contrada.service.timekeeper import WAIT_SHARE, ReaderWaits
 from tests.asynchronous import on_jumping_loop
 
 WAIT_S = 5.0
