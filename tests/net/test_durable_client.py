@@ -233,7 +233,7 @@ async def test_records_that_a_killed_reader_never_saw_are_no_attempts(path: Path
             code = KILLED_READER % broker.address
             killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
             assert await killed.wait() == -signal.SIGKILL
-            await until(lambda: not broker.logs.host.server.logs.has_reader("s"))
+            await until(lambda: not broker.logs.host.server.logs.readers_of("s"))
         async with service.subscribe(durable="s") as events:
             left = await records(events, 4)
         assert [(each["n"], each.attempt) for each in left] == [(n, 1) for n in range(2, 6)]

@@ -166,61 +166,56 @@ class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag="read"):
     holds: tuple[int, ...] = ()
 
 
-class OpenLog(msgspec.Struct, frozen=True, array_like=True, tag="open"):
+class _OfConsumer(msgspec.Struct, frozen=True, array_like=True):
+    """The root of what a consumer and its subscription, of this name, tell each other."""
+
+    name: str
+    consumer: str
+
+
+class OpenLog(_OfConsumer, frozen=True, tag="open"):
     """A client of the sender reads a subscription; from a position or time, if given.
 
     `holds` as in `ReadLog`.
     """
 
-    name: str
-    consumer: str
     position: int | None = None
     time_us: int | None = None
     holds: tuple[int, ...] = ()
 
 
-class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
+class Grant(_OfConsumer, frozen=True, tag="grant"):
     """A consumer accepts `credit` more records, and has read so many since it was opened."""
 
-    name: str
-    consumer: str
     credit: int
     read: int = 0
 
 
-class Ack(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+class Ack(_OfConsumer, frozen=True, tag="done"):
     """A consumer acknowledges the positions from each first to before each end."""
 
-    name: str
-    consumer: str
     intervals: tuple[tuple[int, int], ...]
 
 
-class Nack(msgspec.Struct, frozen=True, array_like=True, tag="give back"):
+class Nack(_OfConsumer, frozen=True, tag="give back"):
     """A consumer returns records, to be handed out again: after a delay, or by the retention."""
 
-    name: str
-    consumer: str
     positions: tuple[int, ...]
     delay_us: Annotated[int, msgspec.Meta(ge=0, le=DELAY_US_MAX)] | None = None
 
 
-class Extend(msgspec.Struct, frozen=True, array_like=True, tag="extend"):
+class Extend(_OfConsumer, frozen=True, tag="extend"):
     """A consumer works on records, of which the time-out begins anew; without positions, on all."""
 
-    name: str
-    consumer: str
     positions: tuple[int, ...] = ()
 
 
-class CloseLog(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+class CloseLog(_OfConsumer, frozen=True, tag="close"):
     """A consumer leaves; `ends`: and the subscription ends.
 
     `seen`: the unacknowledged positions that it has read; None if it may have read all.
     """
 
-    name: str
-    consumer: str
     ends: bool = False
     seen: tuple[int, ...] | None = None
 
@@ -235,28 +230,22 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     reason: str = ""
 
 
-class Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
+class Records(_OfConsumer, frozen=True, tag="records"):
     """Records for a consumer."""
 
-    name: str
-    consumer: str
     records: tuple[LogEntry, ...]
 
 
-class Closed(msgspec.Struct, frozen=True, array_like=True, tag="closed"):
+class Closed(_OfConsumer, frozen=True, tag="closed"):
     """The end of a consumer, with the reason; `again`: it may open anew, as another consumer."""
 
-    name: str
-    consumer: str
     reason: str
     again: bool = False
 
 
-class Withdraw(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):
+class Withdraw(_OfConsumer, frozen=True, tag="withdraw"):
     """Prefetched records were taken from a consumer, which gets none until it sends a `Grant`."""
 
-    name: str
-    consumer: str
     positions: tuple[int, ...]
 
 

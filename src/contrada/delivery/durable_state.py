@@ -42,7 +42,7 @@ class DurableState:
         return self._follow_own(changes)
 
     def _follow_own(self, changes: StoreChanges) -> Iterator[str]:
-        self.logs.load_next_number()
+        self.logs.next = self.notes.get("next", "subscription", int) or 1
         noted, logs = dict[int, None](), [*changes.logs]
         for kind, _, name in (each.partition("/") for each in changes.notes):
             if kind == "subscription":

@@ -107,7 +107,8 @@ class OwnedLogs:
         self._alarm_us: dict[int, int] = {}  # the earliest of each
         self.ended: list[str] = []  # names, for the owner to take
         self.appended: list[AppendedRecord] | None = None  # for an owner that takes them
-        self._next = 1
+        self.next = 1
+        """The number of the next subscription."""
 
     def unload(self, number: int) -> tuple[DurableEntry, Retention] | None:
         """Removes a subscription here that no consumer reads, and returns what it was, if any."""
@@ -116,10 +117,6 @@ class OwnedLogs:
             return None
         del self._numbers[owned.entry.name]
         return owned.entry, owned.log.retention
-
-    def load_next_number(self) -> None:
-        """Takes over the number of the next subscription."""
-        self._next = self._notes.get("next", "subscription", int) or 1
 
     def load(
         self,
@@ -162,12 +159,12 @@ class OwnedLogs:
             raise DeliveryError(f"there is a durable subscription {name!r} here already")
         if is_durable and self._store is None:
             raise DeliveryError(f"this server has no store, which {name!r} would need")
-        number = self._next
+        number = self.next
         entry = DurableEntry(name, filters)
         self.load(number, entry, retention, is_durable=is_durable)
-        self._next += 1
+        self.next += 1
         # No number is reused, even of logs in memory: shipments may be in flight.
-        self._notes.put("next", "subscription", self._next)
+        self._notes.put("next", "subscription", self.next)
         if is_durable:
             self._notes.put("subscription", str(number), (entry, retention))
         return number, entry
@@ -200,8 +197,8 @@ class OwnedLogs:
         A range shorter than `count` ends at the last assigned number. Cost: the numbers.
         """
         if not any(each in self._logs for each in range(number, number + count)):
-            number = min((each for each in self._logs if each >= number), default=self._next)
-        numbers = range(number, min(number + count, self._next))
+            number = min((each for each in self._logs if each >= number), default=self.next)
+        numbers = range(number, min(number + count, self.next))
         owned = ((each, self._logs.get(each)) for each in numbers)
         return numbers, ((each, of.entry, of.is_durable) for each, of in owned if of is not None)
 
@@ -212,13 +209,9 @@ class OwnedLogs:
         owned = self._logs[self._numbers[name]]
         return LogTerms(owned.entry.filters, owned.log.retention, owned.is_durable)
 
-    def has_reader(self, name: str) -> bool:
-        """Whether a subscription has a consumer, here or elsewhere."""
-        return name in self._numbers and bool(self._logs[self._numbers[name]].readers)
-
     def readers_of(self, name: str) -> int:
-        """Returns the number of its consumers, here and elsewhere."""
-        return len(self._logs[self.number_of(name)].readers)
+        """Returns the number of its consumers, here and elsewhere; 0 without a subscription."""
+        return len(self._logs[self._numbers[name]].readers) if name in self._numbers else 0
 
     def names(self) -> list[str]:
         """Returns the names of all subscriptions."""

@@ -130,23 +130,27 @@ _Stamps: TypeAlias = Annotated[tuple[LineStamp, ...], msgspec.Meta(max_length=LI
 _AgedLines: TypeAlias = Annotated[tuple[AgedLine, ...], msgspec.Meta(max_length=LINES_SENT_MAX)]
 
 
-class Gossip(_GossipStruct, frozen=True, tag="gossip"):
+class _FromSender(_GossipStruct, frozen=True):
+    """The root of the messages of a participant to another."""
+
+    sender: Contact
+
+
+class Gossip(_FromSender, frozen=True, tag="gossip"):
     """The gossip of a round to one participant.
 
     `digest` is empty, or has the stamps of all lines of the common levels; `known` names events of
     the sender, for receivers that missed them.
     """
 
-    sender: Contact
     rumours: Annotated[tuple[Rumour, ...], msgspec.Meta(max_length=RUMOURS_SENT_MAX)] = ()
     digest: _Stamps = ()
     known: _LevelIds = ()
 
 
-class Update(_GossipStruct, frozen=True, tag="update"):
+class Update(_FromSender, frozen=True, tag="update"):
     """The answer to a digest: newer lines, and requests for lines that are newer there."""
 
-    sender: Contact
     lines: _AgedLines = ()
     stamps: _Stamps = ()
     wanted: Annotated[
@@ -154,57 +158,47 @@ class Update(_GossipStruct, frozen=True, tag="update"):
     ] = ()
 
 
-class AskJoin(_GossipStruct, frozen=True, tag="ask join"):
+class AskJoin(_FromSender, frozen=True, tag="ask join"):
     """Asks for a place in the group, with the line for the neighbours."""
 
-    sender: Contact
     line: ViewLine
 
 
-class Redirect(_GossipStruct, frozen=True, tag="redirect"):
+class Redirect(_FromSender, frozen=True, tag="redirect"):
     """Names nearer participants to ask."""
 
-    sender: Contact
     contacts: Annotated[tuple[Contact, ...], msgspec.Meta(max_length=RADIX_MAX)]
 
 
-class Welcome(_GossipStruct, frozen=True, tag="welcome"):
+class Welcome(_FromSender, frozen=True, tag="welcome"):
     """Admits a newcomer, with its first lines."""
 
-    sender: Contact
     lines: _AgedLines
 
 
-class TurnAway(_GossipStruct, frozen=True, tag="turn away"):
+class TurnAway(_FromSender, frozen=True, tag="turn away"):
     """Refuses a newcomer."""
 
-    sender: Contact
     reason: _Name
 
 
-class Probe(_GossipStruct, frozen=True, tag="probe"):
+class Probe(_FromSender, frozen=True, tag="probe"):
     """Checks a silent neighbour."""
 
-    sender: Contact
 
-
-class Alive(_GossipStruct, frozen=True, tag="alive"):
+class Alive(_FromSender, frozen=True, tag="alive"):
     """Answers a probe."""
 
-    sender: Contact
 
-
-class AskWhole(_GossipStruct, frozen=True, tag="ask whole"):
+class AskWhole(_FromSender, frozen=True, tag="ask whole"):
     """Requests events that were announced or named in `known`."""
 
-    sender: Contact
     ids: _LevelIds
 
 
-class AckEvents(_GossipStruct, frozen=True, tag="acknowledge"):
+class AckEvents(_FromSender, frozen=True, tag="acknowledge"):
     """Acknowledges events."""
 
-    sender: Contact
     ids: _Ids
 
 

@@ -117,7 +117,7 @@ async def test_a_client_that_sends_no_more_is_answered(monkeypatch: pytest.Monke
         reader, writer = await connected(it)
         writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await is_asked.wait()
-        (connection,) = it.gateway._port._connections
+        (connection,) = it.gateway._port.held
         writer.write_eof()
         await until(lambda: connection._is_ending)
         go_on.set()
@@ -167,7 +167,7 @@ async def test_a_stopping_port_sends_the_rest_of_its_answers(
 
 
 def open_ones(it: Served) -> list[BoundedConnection]:
-    return [*it.gateway._port._connections]
+    return [*it.gateway._port.held]
 
 
 def unsent(it: Served) -> int:
@@ -346,7 +346,7 @@ async def test_pipelined_requests_are_bounded(caplog: pytest.LogCaptureFixture) 
         reader, writer = await connected(it)
         writer.write(ASKED + b"\r\n")
         await reader.readuntil(b"retry:")
-        (connection,) = it.gateway._port._connections
+        (connection,) = it.gateway._port.held
         sending = asyncio.create_task(send_endlessly(writer))
         await until(lambda: (connection._bytes_behind or 0) > GatewayLimits().head_bytes_max)
         await until(lambda: writer.transport.get_write_buffer_size() > 0)  # The kernel's are full.
@@ -365,7 +365,7 @@ async def test_requests_behind_answered_ones_are_bounded(monkeypatch: pytest.Mon
     unread: list[int] = []
 
     async def answer(*_: Any) -> Response:
-        (connection,) = it.gateway._port._connections
+        (connection,) = it.gateway._port.held
         unread.append(len(connection._protocol.conn.trailing_data[0]))
         return Response("found")
 
@@ -390,7 +390,7 @@ async def test_the_rest_of_a_pipelined_body_is_read(monkeypatch: pytest.MonkeyPa
 
     async def answer_late(*_: Any) -> Response:
         is_asked.set()
-        (connection,) = it.gateway._port._connections
+        (connection,) = it.gateway._port.held
         await until(lambda: (connection._bytes_behind or 0) > limits.head_bytes_max)
         return Response("late")
 
@@ -432,7 +432,7 @@ def test_a_stream_ends_with_its_connection_despite_pipelined_bytes(behind: bytes
             reader, writer = await connected(it)
             writer.write(ASKED + b"\r\n")
             await reader.readuntil(b"retry:")
-            (connection,) = it.gateway._port._connections
+            (connection,) = it.gateway._port.held
             writer.write(behind * 2)
             await until(lambda: connection._bytes_behind is not None)
             await it.service.publish({"n": 1})

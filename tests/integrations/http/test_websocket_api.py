@@ -231,7 +231,7 @@ async def test_pongs_for_a_client_that_does_not_read_are_bounded() -> None:
     async with serving() as it, talking(it) as client:
         transport = client.transport
         transport.pause_reading()
-        (connection,) = it.gateway._port._connections
+        (connection,) = it.gateway._port.held
         frame = b"\x89\xfd" + bytes(4) + b"x" * 125
         while transport.get_write_buffer_size() < 2**20:  # Until the port reads no more.
             transport.write(frame * 1_000)

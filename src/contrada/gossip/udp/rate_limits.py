@@ -115,26 +115,21 @@ class Outflow:
         self._passed_us = passed_us
         self._bucket = TokenBucket(rates.out, passed_us())
         self._waiting: deque[tuple[bytes, UdpAddress]] = deque()
-        self._bytes = 0
+        self.waiting_bytes = 0
         self._timer: asyncio.Handle | None = None
         self._empty: asyncio.Event = asyncio.Event()
         self._empty.set()
         self._is_held_up = False
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of the datagrams in the queue."""
-        return self._bytes
-
     def put(self, pieces: Sequence[bytes], place: UdpAddress) -> bool:
         """Sends the pieces of one message, now or later: all of them, or none."""
         size = sum(map(len, pieces)) + SEAL_BYTES * len(pieces)
         # The bytes that the rate allows at once do not wait.
-        if not self._bucket.has(self._bytes + size - self._bytes_max, self._passed_us()):
+        if not self._bucket.has(self.waiting_bytes + size - self._bytes_max, self._passed_us()):
             self.dropped[OUT_OF_ROOM] += 1
             return False
         self._waiting.extend((each, place) for each in pieces)
-        self._bytes += size
+        self.waiting_bytes += size
         self._empty.clear()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_soon(self._flush)
@@ -162,7 +157,7 @@ class Outflow:
             self._timer.cancel()
             self._timer = None
         self._waiting.clear()
-        self._bytes = 0
+        self.waiting_bytes = 0
         self._empty.set()
 
     def _flush(self) -> None:
@@ -176,7 +171,7 @@ class Outflow:
                 self._timer = asyncio.get_running_loop().call_later(wait_s, self._flush)
                 return
             self._waiting.popleft()
-            self._bytes -= size
+            self.waiting_bytes -= size
             left -= size
             self._bucket.take(size)
             self._send(piece, place)

@@ -75,31 +75,27 @@ class FigureStream(SentEvents):
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         """The figure, and its points. Raises RefusedRequestError."""
-        try:
-            async for each in self._events():
-                yield each
-        finally:
-            # Before the end is written: the next figure of the page follows at once.
-            await self.end_process()
-
-    async def _events(self) -> AsyncIterator[bytes]:
         wait_s = self._limits.figure_wait_s
         until = asyncio.get_running_loop().time() + wait_s
         lines = self._process.stdout
         assert lines is not None, "it is a pipe"
-        while True:
-            try:
-                async with asyncio.timeout_at(until):
-                    line = await lines.readline()
-            except TimeoutError:
-                reason = f"more than figure_wait_s = {wait_s:g} s: the points so far"
-                raise RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
-            if not line:
-                break
-            name, content = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
-            if name == "error":
-                raise RefusedRequestError(HTTPStatus.BAD_REQUEST, msgspec.json.decode(content))
-            yield b"event: %b\ndata: %b\n\n" % (name.encode(), content)
-        if status := await self._process.wait():
-            reason = f"the process of the figure has ended with status {status}"
-            raise RefusedRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, reason)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout_at(until):
+                        line = await lines.readline()
+                except TimeoutError:
+                    reason = f"more than figure_wait_s = {wait_s:g} s: the points so far"
+                    raise RefusedRequestError(HTTPStatus.SERVICE_UNAVAILABLE, reason) from None
+                if not line:
+                    break
+                name, content = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
+                if name == "error":
+                    raise RefusedRequestError(HTTPStatus.BAD_REQUEST, msgspec.json.decode(content))
+                yield b"event: %b\ndata: %b\n\n" % (name.encode(), content)
+            if status := await self._process.wait():
+                reason = f"the process of the figure has ended with status {status}"
+                raise RefusedRequestError(HTTPStatus.INTERNAL_SERVER_ERROR, reason)
+        finally:
+            # Before the end is written: the next figure of the page follows at once.
+            await self.end_process()

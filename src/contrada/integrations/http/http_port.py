@@ -64,7 +64,7 @@ class BoundedConnection(asyncio.Protocol):
         """Requests that the application answers: one, or two while the first one ends."""
         self._is_ending = False
         """Whether it is closed after the running request."""
-        self._message_bytes = 0
+        self.message_bytes = 0
         """Received bytes of an incomplete WebSocket message."""
         self._bytes_behind: int | None = None
         """Received bytes since uvicorn stopped reading; None while it reads."""
@@ -73,7 +73,7 @@ class BoundedConnection(asyncio.Protocol):
         self._has_begun = False
         self._is_in_head = False
         """Whether bytes of a head have arrived that is not complete."""
-        self._has_begun_answer = False
+        self.has_begun_answer = False
         """Whether a part of the answer to the running request is sent."""
         self.lost = asyncio.Event()
 
@@ -85,7 +85,7 @@ class BoundedConnection(asyncio.Protocol):
         if self._port.connections >= self._limits.http_connections_max:
             self.refuse(_FULL)
             return
-        self._port.add(self)
+        self._port.held.add(self)
         self._protocol = self._port.protocol_of(self)
         self._protocol.connection_made(cast(asyncio.Transport, _WatchedTransport(self, transport)))
         self._start(_HEAD, self._limits.head_wait_s, self._end_late_head)
@@ -94,7 +94,7 @@ class BoundedConnection(asyncio.Protocol):
         """Stops the timers and the running request."""
         self.lost.set()
         self._stop(_HEAD, _UNSENT)
-        self._port.discard(self)
+        self._port.held.discard(self)
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
 
@@ -121,8 +121,8 @@ class BoundedConnection(asyncio.Protocol):
         # uvicorn bounds no number of empty frames; it keeps those of an incomplete message. Without
         # one, these bytes are pings and pongs, which a quiet client sends for as long as it lives.
         if self._is_websocket and self._protocol.frames:
-            self._message_bytes += len(data)
-            if self._message_bytes > 2 * self._limits.websocket_message_bytes_max:
+            self.message_bytes += len(data)
+            if self.message_bytes > 2 * self._limits.websocket_message_bytes_max:
                 self._transport.abort()
 
     def eof_received(self) -> bool | None:
@@ -132,7 +132,7 @@ class BoundedConnection(asyncio.Protocol):
         ends, has left. TLS knows no connection that is open in one direction.
         """
         is_one_way = self._is_websocket or self._transport.get_extra_info("sslcontext")
-        if is_one_way or self._has_begun_answer or not self._requests:
+        if is_one_way or self.has_begun_answer or not self._requests:
             return None
         if self._protocol.cycle.more_body:  # It is cut off.
             return None
@@ -188,7 +188,7 @@ class BoundedConnection(asyncio.Protocol):
     def begin_request(self) -> None:
         """Stops the time for the head."""
         self._requests += 1
-        self._is_in_head = self._has_begun_answer = False
+        self._is_in_head = self.has_begun_answer = False
         self._stop(_HEAD)
         # The unread bytes may have been the begin of this request, whose rest uvicorn waits for.
         if self._is_reading_due:
@@ -202,20 +202,12 @@ class BoundedConnection(asyncio.Protocol):
             if self._is_ending:
                 self.close()
 
-    def begin_answer(self) -> None:
-        """Notes that a part of the answer is sent."""
-        self._has_begun_answer = True
-
     def _end_late_head(self) -> None:
         """Closes the connection, with the reason if a part of the head is there."""
         if self._is_in_head:
             self.refuse(_LATE)
         else:
             self.close()
-
-    def message_received(self) -> None:
-        """Counts the bytes of the next WebSocket message."""
-        self._message_bytes = 0
 
     def end(self) -> None:
         """Closes the connection after the running request."""
@@ -275,7 +267,7 @@ class _BoundedRequest:
         if message["type"] == "http.request" and not message.get("more_body"):
             self._has_unread_body = False
         elif message["type"] == "websocket.receive":
-            self._connection.message_received()
+            self._connection.message_bytes = 0
         return message
 
     async def send(self, message: Message) -> None:
@@ -285,7 +277,7 @@ class _BoundedRequest:
         elif message["type"] == "websocket.http.response.start":
             self.is_refused_websocket = True
         await self._send(message)
-        self._connection.begin_answer()
+        self._connection.has_begun_answer = True
 
 
 class HttpPort:
@@ -326,7 +318,7 @@ class HttpPort:
             server_header=False,
         )
         self._state = ServerState()
-        self._connections: set[BoundedConnection] = set()
+        self.held: set[BoundedConnection] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._ticker: asyncio.TimerHandle | None = None
@@ -388,18 +380,10 @@ class HttpPort:
             return _TOO_LARGE
         return b"" if scope["http_version"] in {"1.0", "1.1"} else _BAD_REQUEST
 
-    def add(self, connection: BoundedConnection) -> None:
-        """Counts an open connection."""
-        self._connections.add(connection)
-
-    def discard(self, connection: BoundedConnection) -> None:
-        """Forgets a lost connection."""
-        self._connections.discard(connection)
-
     @property
     def connections(self) -> int:
         """The number of open connections."""
-        return len(self._connections)
+        return len(self.held)
 
     @property
     def address(self) -> str:
@@ -412,7 +396,7 @@ class HttpPort:
         """Refuses further connections, and further requests on open ones."""
         if self._server is not None:
             await stop_listening(self._server)
-        for connection in list(self._connections):
+        for connection in list(self.held):
             connection.end()
 
     async def stop(self) -> None:
@@ -429,11 +413,11 @@ class HttpPort:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        for connection in list(self._connections):
+        for connection in list(self.held):
             connection.close()
         with suppress(TimeoutError):
             async with asyncio.timeout_at(end_s):
-                for connection in list(self._connections):
+                for connection in list(self.held):
                     await connection.lost.wait()
-        for connection in list(self._connections):  # Clients that do not read.
+        for connection in list(self.held):  # Clients that do not read.
             connection.cut()

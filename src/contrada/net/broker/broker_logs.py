@@ -71,7 +71,8 @@ class BrokerLogs:
         self._delivery_limits = delivery_limits
         self.client = dispatcher.client()
         self._clock = EnvelopeFactory(None).now_us
-        self._host: DeliveryHost | None = None
+        self.used_host: DeliveryHost | None = None
+        """The delivery host, once it was used."""
         self._follower: StoreFollower | None = None
         self._expiry: dict[str, tuple[asyncio.TimerHandle, UserUsage | None]] = {}
         self._publishers: dict[str, tuple[str, object]] = {}
@@ -128,7 +129,7 @@ class BrokerLogs:
             host = use_sound(follower.open(), made)
         else:
             host = open_sound(place, made) if isinstance(place, str | Path) else made(place)
-        self._host, self._follower = host, None
+        self.used_host, self._follower = host, None
         for neighbour in self._channels:
             host.link_up(neighbour)
         host.change_routes(self._dispatcher.router.routes())
@@ -137,12 +138,7 @@ class BrokerLogs:
     @property
     def host(self) -> DeliveryHost:
         """The delivery host, made at first use. Raises StoreError."""
-        return self._host or self._make_host()
-
-    @property
-    def used_host(self) -> DeliveryHost | None:
-        """The delivery host, if it was used."""
-        return self._host
+        return self.used_host or self._make_host()
 
     async def aclose(self) -> None:
         """Writes pending records, and closes the store. Raises StoreError.
@@ -154,7 +150,7 @@ class BrokerLogs:
         if self._follower is not None:
             self._follower.close()
             self._follower = None
-        host, self._host = self._host, None
+        host, self.used_host = self.used_host, None
         if host is None:
             return
         wait_s = self._limits.store_wait_s
@@ -171,12 +167,12 @@ class BrokerLogs:
 
     def counts(self) -> dict[str, int]:
         """Returns the counts of durable delivery by name."""
-        if self._host is None:
+        if self.used_host is None:
             return {}
-        found = self._host.server.statistics()
+        found = self.used_host.server.statistics()
         counts = {each.name: getattr(found, each.name) for each in fields(found)}
         del counts["logs"]
-        store = self._host.store
+        store = self.used_host.store
         faults = len(store.faults) if isinstance(store, TableStore) else 0
         return counts | {"held back": self.held_back, "store faults": faults}
 
@@ -185,21 +181,21 @@ class BrokerLogs:
 
         Without those in memory, whose names are secret: who knows one may read and end it.
         """
-        host = self._host
+        host = self.used_host
         return [] if host is None else longest_queues(host.server.logs, count, _is_shown)
 
     def first_queues(self) -> Generator[None, None, tuple[int, list[QueueState]]]:
         """Returns the number of queues but those in memory, and the first by name, in turns."""
-        if self._host is None:
+        if self.used_host is None:
             return 0, []
-        logs = self._host.server.logs
+        logs = self.used_host.server.logs
         named = {*filter(_is_shown, logs.names())}
         page = yield from queue_page(logs, "", named.__contains__)
         return len(named), page.queues
 
     def store_counts(self) -> dict[str, int]:
         """Returns the bytes of the store by name, where it tells them. Cost: `TableStore.space`."""
-        store = None if self._host is None else self._host.store
+        store = None if self.used_host is None else self.used_host.store
         space = store.space if isinstance(store, TableStore) else None
         if space is None:
             return {}
@@ -212,18 +208,18 @@ class BrokerLogs:
 
     def store_failures(self) -> dict[str, int]:
         """Returns the failed writes of the store since the last success, by reason."""
-        return {} if self._host is None else dict(self._host.groups.failures)
+        return {} if self.used_host is None else dict(self.used_host.groups.failures)
 
     def stuck_logs(self, count: int) -> dict[str, int]:
         """Returns the first logs that cannot be read, each with the reason."""
-        stuck = {} if self._host is None else self._host.server.logs.stuck
+        stuck = {} if self.used_host is None else self.used_host.server.logs.stuck
         return {f"{name!r}: {stuck[name]}": 1 for name in islice(stuck, count)}
 
     def standing_since(self, number: int, count: int) -> Since:
         """Returns the durable subscriptions of a range of numbers; see `OwnedLogs.since`."""
-        if self._host is None:
+        if self.used_host is None:
             return range(0), iter(())
-        return self._host.server.logs.subscriptions_since(number, count)
+        return self.used_host.server.logs.subscriptions_since(number, count)
 
     def check(self, delivery: str) -> None:
         """Raises CannotPublishError for a delivery class that this broker cannot provide."""
@@ -236,8 +232,8 @@ class BrokerLogs:
         """Adds the link to a neighbour, which the router knows already."""
         self._channels[neighbour] = send
         self._unsynchronized[neighbour] = None
-        if self._host is not None:
-            self._host.link_up(neighbour)
+        if self.used_host is not None:
+            self.used_host.link_up(neighbour)
         self.update_routes()
 
     def link_down(self, neighbour: Neighbour, send: SendToNeighbour) -> None:
@@ -245,8 +241,8 @@ class BrokerLogs:
         if self._channels.get(neighbour) == send:
             del self._channels[neighbour]
             self.synchronized(neighbour)
-            if self._host is not None:
-                self._host.link_down(neighbour)
+            if self.used_host is not None:
+                self.used_host.link_down(neighbour)
             self.update_routes()
 
     def synchronized(self, neighbour: Neighbour) -> None:
@@ -270,12 +266,12 @@ class BrokerLogs:
     @property
     def due(self) -> int:
         """Shipments that other servers have not acknowledged, though there is a route to them."""
-        return 0 if self._host is None else self._host.server.unacknowledged
+        return 0 if self.used_host is None else self.used_host.server.unacknowledged
 
     def update_routes(self) -> None:
         """Takes over the present routes of the router."""
-        if self._host is not None:
-            self._host.change_routes(self._dispatcher.router.routes())
+        if self.used_host is not None:
+            self.used_host.change_routes(self._dispatcher.router.routes())
 
     def receive(self, neighbour: Neighbour, message: DeliveryMessage) -> None:
         """Handles a neighbour's message. Raises StoreError where the store cannot be opened."""
@@ -326,7 +322,7 @@ class BrokerLogs:
 
         It counts for its user until it ends, or is read again.
         """
-        if self._host is not None:
+        if self.used_host is not None:
             loop = asyncio.get_running_loop()
             self.cancel_expiry(name)
             timer = loop.call_later(self._limits.reader_wait_s, self._expire, name)
@@ -345,10 +341,10 @@ class BrokerLogs:
     def _expire(self, name: str) -> None:
         usage = self._expiry[name][1]
         self.cancel_expiry(name)
-        host = self._host
+        host = self.used_host
         if host is None or host.server.logs.terms(name) is None:
             return
-        if host.server.logs.has_reader(name):  # Its reader is a client of another broker.
+        if host.server.logs.readers_of(name):  # Its reader is a client of another broker.
             self.start_expiry(name, usage)
         else:
             host.end(name)

@@ -73,11 +73,6 @@ class Inspected(NamedTuple):
     links: Iterable[Link]
     permit: Permit | None
 
-    @property
-    def router(self) -> Router:
-        """The router of the dispatcher."""
-        return self.dispatcher.router
-
 
 Inspect: TypeAlias = Callable[[InspectRequest, Permit | None], Generator[None, None, InspectReply]]
 """Answers a request of a user, in turns. Raises ContradaError."""
@@ -87,7 +82,7 @@ def answer_inspection(
     request: InspectRequest, broker: Inspected, limits: BrokerLimits
 ) -> Generator[None, None, InspectReply]:
     """Returns the answer to a request, in turns. Raises LimitError, and errors of its content."""
-    router, page = broker.router, None
+    router, page = broker.dispatcher.router, None
     held = Inspection(router.name, {}, [], {}, [], [])
     if request.page_from is not None:
         page = yield from filter_page(router, broker.logs, request.page_from, limits)
@@ -107,7 +102,7 @@ def answer_inspection(
 
 def _inspect_state(broker: Inspected) -> Generator[None, None, Inspection]:
     """Returns the inspection without a route, in turns."""
-    router, clients = broker.router, broker.clients
+    router, clients = broker.dispatcher.router, broker.clients
     queue_count, queues = yield from broker.logs.first_queues()
     links = router.links()
     held = router.statistics()
@@ -142,7 +137,7 @@ def _held_links(
 ) -> list[HeldLink]:
     addresses = {each.name: each.address for each in broker.links}
     known: dict[str, list[ForwardedAt]] = {}
-    for each in broker.router.forwarding.forwarded_at():
+    for each in broker.dispatcher.router.forwarding.forwarded_at():
         known.setdefault(each.next_hop.neighbour.name, []).append(each)
     held: list[HeldLink] = []
     for link, unused in links:
@@ -165,7 +160,7 @@ def _with_route(
     origin, source = (Neighbour(arrival[0]), arrival[1]) if arrival else (None, "")
     links = {each.name: each for each in broker.links}
     with request_work():
-        decision = broker.router.decide_route(notification, origin, source)
+        decision = broker.dispatcher.router.decide_route(notification, origin, source)
     # Copied, as above.
     matching = [_draft_of(each) for each in decision.matching[:INSPECTED_MAX]]
     delivering = sum(

@@ -348,17 +348,12 @@ class Authenticator:
         """The users that may connect now; it can be replaced."""
         self.jwt = jwt
         self._checks = [
-            TokenCheck(
-                record_of, waiting_max=limits.token_checks_max, known_max=limits.known_tokens_max
+            TokenCheck(each, waiting_max=limits.token_checks_max, known_max=limits.known_tokens_max)
+            for each in (
+                lambda name: self.users.records.get(name),
+                lambda name: self.users.old_record(name),
             )
-            for record_of in (self._present_record, self._old_record)
         ]
-
-    def _present_record(self, name: str) -> str | None:
-        return self.users.records.get(name)
-
-    def _old_record(self, name: str) -> str | None:
-        return self.users.old_record(name)
 
     def identify(
         self, transport: asyncio.BaseTransport, hello: Hello
@@ -372,7 +367,7 @@ class Authenticator:
             if self.jwt is not None and is_jwt(hello.token):
                 identity = self.jwt.verify_at_once(hello.token)
                 return self._verify_jwt(hello.token) if identity is None else self._enter(identity)
-            has_old = self._old_record(name_in(hello.token)) is not None
+            has_old = self.users.old_record(name_in(hello.token)) is not None
             checks = self._checks[: 1 + has_old]
             are_right = [check.is_right_at_once(hello.token) for check in checks]
             if True not in are_right and None in are_right:
@@ -431,9 +426,9 @@ class Authenticator:
         if True not in are_right:
             _LOG.info("a token of %(user)r is refused", {"user": name})
             raise _refusal("the token is not, or no longer, that of a user")
-        find = (self._present_record, self._old_record)[are_right.index(True)]
+        record = self._checks[are_right.index(True)].record_of_name(name)
         found = self._check_expiry(self.users.principals.get(name))
-        return replace(found, credential=find(name) or "")
+        return replace(found, credential=record or "")
 
     def _check_expiry(self, principal: Principal | None) -> Principal:
         if principal is None:  # The user was removed during the check.

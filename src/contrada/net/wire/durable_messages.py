@@ -5,6 +5,8 @@ between brokers in a `LogHop`. Notifications and filters are the bytes of `model
 them. An error is encoded as the name of its class, its message, and its plain attributes.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -126,8 +128,6 @@ LogRequested: TypeAlias = (
 )
 """The durable requests of a client."""
 
-T = Any
-
 
 def encode_durable(message: Any) -> msgspec.Raw:
     """Encodes a message. Raises LimitError for its content, InvalidValueError for no text."""
@@ -158,33 +158,24 @@ def _read_of(expected: type, data: Any) -> Any:
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=encode_content)
-_REQUESTS: Final = msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
-_DELIVERIES: Final = msgspec.msgpack.Decoder(delivery_messages.ForReader, dec_hook=_read_of)
-_LINK_MESSAGES: Final = msgspec.msgpack.Decoder(
-    delivery_messages.AnnounceOwner
-    | delivery_messages.Sequenced
-    | delivery_messages.Transfer
-    | delivery_messages.StreamAck,
-    dec_hook=_thing_of,
+
+decode_log_request: Callable[[msgspec.Raw], LogRequested] = partial(
+    decode_with, msgspec.msgpack.Decoder(LogRequested, dec_hook=_thing_of)
 )
+"""Returns a durable request. Raises EncodingError, LimitError and errors of its content."""
+
+decode_delivery: Callable[[msgspec.Raw], delivery_messages.ForReader] = partial(
+    decode_with, msgspec.msgpack.Decoder(delivery_messages.ForReader, dec_hook=_read_of)
+)
+"""Returns a message for a reader. Raises EncodingError."""
+
+decode_log_hop: Callable[[msgspec.Raw], delivery_messages.DeliveryMessage] = partial(
+    decode_with, msgspec.msgpack.Decoder(delivery_messages.DeliveryMessage, dec_hook=_thing_of)
+)
+"""Returns a message of another broker. Raises EncodingError, LimitError."""
 
 
-def decode_log_request(data: msgspec.Raw) -> LogRequested:
-    """Returns a durable request. Raises EncodingError, LimitError and errors of its content."""
-    return decode_with(_REQUESTS, data)  # type: ignore[no-any-return]
-
-
-def decode_delivery(data: msgspec.Raw) -> delivery_messages.ForReader:
-    """Returns a message for a reader. Raises EncodingError."""
-    return decode_with(_DELIVERIES, data)  # type: ignore[no-any-return]
-
-
-def decode_log_hop(data: msgspec.Raw) -> delivery_messages.DeliveryMessage:
-    """Returns a message of another broker. Raises EncodingError, LimitError."""
-    return decode_with(_LINK_MESSAGES, data)  # type: ignore[no-any-return]
-
-
-def decode_result(reply: LogReply, expected: type[T]) -> T:
+def decode_result(reply: LogReply, expected: type[Any]) -> Any:
     """Returns the result of a request. Raises EncodingError."""
     decoder = msgspec.msgpack.Decoder(expected, dec_hook=_thing_of)
     return decode_with(decoder, reply.result)

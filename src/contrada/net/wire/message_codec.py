@@ -117,13 +117,10 @@ HOP_NOTIFICATIONS_MAX: Final = 512
 is malformed."""
 
 
-class _HopPublish(RouterMessage, frozen=True, tag="publish"):
+class _HopPublish(PackedPublish, frozen=True, tag="publish"):
     """A `Publish` between brokers."""
 
     notifications: Annotated[list[bytes], msgspec.Meta(max_length=HOP_NOTIFICATIONS_MAX)]
-    hops: int = 0
-    source: Label = ""
-    version: int = VERSION_OF_MESSAGES
 
 
 ADVERTISEMENT: Final = WireForm(

@@ -128,7 +128,7 @@ class TokenCheck:
         known_max: int = 10_000,
     ) -> None:
         """`record_of_name` returns the present record of a principal; None without one."""
-        self._record_of_name = record_of_name
+        self.record_of_name = record_of_name
         self._waiting_max, self._known_max = waiting_max, known_max
         self._renewed: dict[str, str] = {}
         """The new form of older records, by the record."""
@@ -139,7 +139,7 @@ class TokenCheck:
 
     def is_right_at_once(self, token: str) -> bool | None:
         """Returns whether a token is valid; None where `is_right` has to check an older record."""
-        found = self._record_of_name(name_in(token))
+        found = self.record_of_name(name_in(token))
         record = self._renewed.get(found, found) if found else self._nobody
         return None if is_slow(record) else is_token(token, record)
 
@@ -151,12 +151,12 @@ class TokenCheck:
         try:
             async with self._turn:
                 # The record may be changed, or known by now.
-                record = self._record_of_name(name_in(token))
+                record = self.record_of_name(name_in(token))
                 at_once = self.is_right_at_once(token)
                 if at_once is not None or record is None:
                     return bool(at_once)
                 is_right = await asyncio.to_thread(is_token, token, record)
-                is_right = is_right and record == self._record_of_name(name_in(token))
+                is_right = is_right and record == self.record_of_name(name_in(token))
         finally:
             self._waiting -= 1
         if is_right:
