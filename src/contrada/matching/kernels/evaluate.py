@@ -36,18 +36,6 @@ def put_operand(program: RowNumbers, word: int, number: int) -> None:
 
 
 @kernel
-def same_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> bool:
-    """Whether a text of the store equals a text of the notification."""
-    if ref & schema.LENGTH_MASK != length:
-        return False
-    at = ref >> schema.TEXT_SHIFT
-    for i in range(length):
-        if m.texts[at + i] != text[start + i]:
-            return False
-    return True
-
-
-@kernel
 def is_at(m: Memory, ref: int, text: Bytes, start: int) -> bool:
     """Whether a text of the store is at a position, which has room for it."""
     at = ref >> schema.TEXT_SHIFT
@@ -55,6 +43,12 @@ def is_at(m: Memory, ref: int, text: Bytes, start: int) -> bool:
         if m.texts[at + i] != text[start + i]:
             return False
     return True
+
+
+@kernel
+def same_text(m: Memory, ref: int, text: Bytes, start: int, length: int) -> bool:
+    """Whether a text of the store equals a text of the notification."""
+    return ref & schema.LENGTH_MASK == length and is_at(m, ref, text, start)
 
 
 @kernel

@@ -112,8 +112,18 @@ class PlainScanner:
         return together < 0x80
 
     @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def read_lead(self) -> cython.int:
+        """Reads the first byte of a value; -1 at the end, which begins none."""
+        if self.at >= self.end:
+            return -1
+        self.at += 1
+        return self.data[self.at - 1]
+
+    @cython.cfunc
     @cython.exceptval(-1)
-    def read_size(self, lead: cython.uchar, first: cython.uchar) -> cython.bint:
+    def read_size(self, lead: cython.int, first: cython.int) -> cython.bint:
         """Reads the size of bytes that follow, in 1, 2 or 4 bytes; False where these are absent."""
         width: cython.Py_ssize_t = 1 << (lead - first)
         if width > self.end - self.at:
@@ -125,11 +135,7 @@ class PlainScanner:
     @cython.exceptval(-1)
     def read_text(self) -> cython.bint:
         """Reads the header of a text; False for anything else."""
-        lead: cython.uchar
-        if self.at >= self.end:
-            return False
-        lead = self.data[self.at]
-        self.at += 1
+        lead: cython.int = self.read_lead()
         if 0xA0 <= lead <= 0xBF:
             self.size = lead - 0xA0
             return self.size <= self.end - self.at
@@ -139,22 +145,14 @@ class PlainScanner:
     @cython.exceptval(-1)
     def read_bytes(self) -> cython.bint:
         """Reads the header of bytes; False for anything else."""
-        lead: cython.uchar
-        if self.at >= self.end:
-            return False
-        lead = self.data[self.at]
-        self.at += 1
+        lead: cython.int = self.read_lead()
         return 0xC4 <= lead <= 0xC6 and self.read_size(lead, 0xC4)
 
     @cython.cfunc
     @cython.exceptval(-1)
     def read_array(self) -> cython.bint:
         """Reads the header of an array of less than 65,536 items; False for anything else."""
-        lead: cython.uchar
-        if self.at >= self.end:
-            return False
-        lead = self.data[self.at]
-        self.at += 1
+        lead: cython.int = self.read_lead()
         if 0x90 <= lead <= 0x9F:
             self.size = lead - 0x90
             return True
@@ -167,15 +165,11 @@ class PlainScanner:
     @cython.exceptval(-1)
     def read_int(self) -> cython.bint:
         """Reads an integer of 64 bits; False for anything else."""
-        lead: cython.uchar
+        lead: cython.int = self.read_lead()
         width: cython.Py_ssize_t
         value: cython.ulonglong
         half: cython.longlong
-        if self.at >= self.end:
-            return False
-        lead = self.data[self.at]
-        self.at += 1
-        if lead <= 0x7F:
+        if 0 <= lead <= 0x7F:
             self.number = lead
             return True
         if lead >= 0xE0:
@@ -294,14 +288,10 @@ class PlainScanner:
     @cython.exceptval(-1)
     def pass_attributes(self, known: set) -> cython.bint:
         """Passes a map of distinct valid names and single values; False for another."""
-        lead: cython.uchar
+        lead: cython.int = self.read_lead()
         count: cython.Py_ssize_t
         place: cython.Py_ssize_t
         are_alike: cython.bint = True
-        if self.at >= self.end:
-            return False
-        lead = self.data[self.at]
-        self.at += 1
         if 0x80 <= lead <= 0x8F:
             count = lead - 0x80
         elif lead == 0xDE and self.end - self.at >= 2:
