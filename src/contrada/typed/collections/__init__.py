@@ -12,7 +12,7 @@ from contrada.typed.collections.collection import (
     Subscriber,
     Supply,
 )
-from contrada.typed.collections.collection_handles import ElementHandle
+from contrada.typed.collections.collection_handles import Consumer, ElementHandle
 from contrada.typed.collections.collection_space import Arrival, ElementRule, Quality
 from contrada.typed.collections.collection_types import (
     CausalBag,
@@ -29,7 +29,6 @@ from contrada.typed.collections.collection_types import (
     WeakSet,
 )
 from contrada.typed.collections.element_reader import CollectionLimits
-from contrada.typed.collections.pull_consumers import Consumer
 from contrada.typed.collections.subject_path import Subject
 from contrada.typed.collections.together import Together
 

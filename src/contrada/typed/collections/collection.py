@@ -29,7 +29,11 @@ from contrada.model import Envelope, Filter
 from contrada.service import DurableOptions, Interest, Offering, Predicate, Service, Subscribable
 from contrada.service.async_resource import AsyncResource
 from contrada.service.subjects import OnError
-from contrada.typed.collections.collection_handles import CollectionMembership, ElementHandle
+from contrada.typed.collections.collection_handles import (
+    CollectionMembership,
+    Consumer,
+    ElementHandle,
+)
 from contrada.typed.collections.collection_space import (
     Arrival,
     CollectionSpace,
@@ -40,7 +44,6 @@ from contrada.typed.collections.collection_space import (
     with_implied,
 )
 from contrada.typed.collections.element_reader import CollectionLimits, Readable
-from contrada.typed.collections.pull_consumers import Consumer
 from contrada.typed.collections.subject_path import Subject
 from contrada.typed.collections.together import Together
 from contrada.typed.handles import ThreadPolicy, policy_for
@@ -333,7 +336,6 @@ class Collection(AsyncResource, Generic[T]):
         return self._consumer(self._membership(where, name), last_first)
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        """Iterates over all elements from the first step on, until the service is closed."""
         async with self.get() as consumer:
             async for each in consumer:
                 yield each
