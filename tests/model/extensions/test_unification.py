@@ -4,8 +4,7 @@ import pytest
 
 import contrada as ct
 from contrada.errors import InvalidFilterError
-from contrada.model.extensions.terms import TERM_BYTES_MAX, TERM_DEPTH_MAX
-from contrada.model.extensions.unification import Unifies, UnifyType
+from contrada.model.extensions.terms import TERM_BYTES_MAX, TERM_DEPTH_MAX, Unifies, UnifyType
 from contrada.model.languages import decision
 from contrada.model.languages.atoms import Atom, failures
 

@@ -11,7 +11,7 @@ from contrada.model.extensions.extended_type import (
     loaded,
 )
 from contrada.model.extensions.filter_values import FilterType
-from contrada.model.extensions.unification import UnifyType
+from contrada.model.extensions.terms import UnifyType
 
 BUILT_IN: Final = (SetType(), UnifyType(), FilterType())
 """The types of every process, in the order of their operators' indices."""

@@ -102,7 +102,6 @@ def _filters(serialised: bytes) -> _Filters:
 
 
 def _levels(of: _Filters) -> int:
-    """Returns the nesting depth of filters; one for a filter without others."""
     sets = [each for member in of.filters for each in member.sets.values()]
     atoms = [atom for each in sets if each.text is not None for atom in atoms_of(each.text)]
     inner = [_levels(_filters(atom.constant)) for atom in atoms if atom.operator == "&&"]

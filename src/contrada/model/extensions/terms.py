@@ -1,21 +1,32 @@
-"""`Term`: functional expressions with variables; their text, unification and matching.
+"""`Term`: functional expressions with variables; their text, unification and matching. `Unifies`:
+the operator that reads text as a term and tests whether two can be made equal.
 
 A term is a number, a string, a variable or a function of terms (without arguments: a name).
 Variables are local to their expression. This project defines the points that the grammar leaves
 open: numbers are equal by value (`5`, `+5` and `05` are one; `5.0` is no term); a number, a string
 and a name are never equal; a variable never equals a term that contains it (occurs check).
 
-Source: CU-CS-946-03 §7.2, figure 5, table 2, figure 7.
+A value that is no term, or is beyond the limits, does not match; such a constant is refused.
+`unifies a` covers `unifies b` exactly when `match(a, b)`: a substitution of a's variables alone
+gives b. One way: every term that unifies with b then unifies with a. The other way: take b with
+each variable replaced by a new name; this value unifies with b, so it must with a, and the names
+turned back into variables give the substitution. Any two `unifies` intersect, since a variable
+alone, as a value, unifies with every term.
+
+Source: CU-CS-946-03 §7.2, figures 5 to 7, table 2, equation 1.
 """
 
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from contrada.errors import LimitError, ParseError
+from contrada.errors import InvalidFilterError, LimitError, ParseError
+from contrada.model.extensions.extended_type import ExtendedOperator, ExtendedType
+from contrada.model.languages.atoms import Atom
+from contrada.model.languages.work_budget import spend
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -25,6 +36,12 @@ TERM_BYTES_MAX: Final = 16_384
 
 TERM_DEPTH_MAX: Final = 100
 """Functions within functions. Beyond it: a constant is refused, a value does not match."""
+
+_READING_WORK: Final = 15  # Steps of work for each byte of a parsed term
+_UNIFYING_WORK: Final = 4  # And for each byte of two terms that are unified
+
+TERMS_CACHED_MAX: Final = 4_096
+"""Terms kept, by their text. Beyond it: the least recently used is read again."""
 
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
@@ -260,3 +277,50 @@ class _Classes:
     def _enter(self, term: Term, path: dict[Term, Iterator[Term]]) -> None:
         known = self.find(term)
         path[known] = iter(known.arguments if isinstance(known, Function) else ())
+
+
+class Unifies(ExtendedOperator):
+    """Terms that unify with the constant. Source: CU-CS-946-03 §7.2."""
+
+    name = "unifies"
+
+    def check(self, constant: bytes) -> None:
+        try:
+            _term(constant)
+        except (ParseError, LimitError) as error:
+            raise InvalidFilterError(self.name, (constant,), str(error)) from None
+
+    def apply(self, value: bytes, constant: bytes) -> bool:
+        """See the class. Cost: nearly linear in both terms. Source: CU-CS-946-03 figure 6."""
+        try:
+            one, other = _term(constant), _term(value)
+            spend(_UNIFYING_WORK * (len(constant) + len(value)))
+            return unify(one, other) is not None
+        except (ParseError, LimitError):
+            return False
+
+    def covers(self, constant: bytes, other: Atom) -> bool | None:
+        """Exact for another `unifies`. Source: CU-CS-946-03 §7.2, equation 1."""
+        if other.operator != self.name:
+            return None
+        return match(_term(constant), _term(other.constant)) is not None
+
+    def intersects(self, constant: bytes, other: Atom) -> bool | None:
+        """True for another `unifies`: the value `_X` satisfies both."""
+        return True if other.operator == self.name else None
+
+
+class UnifyType(ExtendedType):
+    """Functional expressions in text. Source: CU-CS-946-03 §7.2 and figure 10 (UnifyType)."""
+
+    name = "Unify"
+
+    def operators(self) -> Sequence[ExtendedOperator]:
+        return (Unifies(),)
+
+
+@lru_cache(maxsize=TERMS_CACHED_MAX)
+def _term(serialised: bytes) -> Term:
+    if len(serialised) <= TERM_BYTES_MAX:  # A longer one is refused unread.
+        spend(_READING_WORK * len(serialised))
+    return decode(serialised)
