@@ -22,6 +22,7 @@ from contrada.routing.router_messages import (
     Subscribe,
     Unsubscribe,
 )
+from contrada.routing.tables import covering_index, interest_table
 from contrada.routing.tables.covering_index import FilterCoveringIndex, OfferCoveringIndex
 from contrada.routing.tables.interest_table import InterestTable
 from tests.routing.test_interest_forwarder import (
@@ -78,9 +79,11 @@ class NarrowIndex(Index[int]):
         super().add(key, subscription)
 
 
-def test_a_full_index_leaves_nothing_half_done() -> None:
+def test_a_full_index_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused subscription would be served in part, or remain."""
-    router = Router(index=NarrowIndex)
+    for module in (covering_index, interest_table):
+        monkeypatch.setattr(module, "Index", NarrowIndex)
+    router = Router()
     router.handle(LinkUp(L, Role.PEER), 0)
     effects_of(router, BOB, Subscribe("1", WIDE))
     members = FilterSet([WIDE, NARROW, Filter("z = 1")])
@@ -93,7 +96,7 @@ def test_a_full_index_leaves_nothing_half_done() -> None:
 
 def test_a_shared_filter_remains_until_all_withdraw() -> None:
     """A withdrawal would remove another party's registration, or another identity's."""
-    table: InterestTable[Filter] = InterestTable(Index(), FilterCoveringIndex())
+    table: InterestTable[Filter] = InterestTable(FilterCoveringIndex())
     (node,) = table.register(ANN, "1", [WIDE])
     assert table.register(ANN, "1", [WIDE]) == (), "it is known"
     assert table.register(BOB, "1", [WIDE]) == table.register(ANN, "2", [WIDE]) == (node,)
@@ -111,7 +114,7 @@ def test_a_shared_filter_remains_until_all_withdraw() -> None:
 
 def test_one_identity_has_one_registration() -> None:
     """A withdrawal would remove other filters than the registered ones."""
-    table: InterestTable[Filter] = InterestTable(Index(), None)
+    table: InterestTable[Filter] = InterestTable(None)
     table.register(ANN, "1", [WIDE, NARROW])
     assert table.register(ANN, "1", [NARROW, WIDE]) == ()
     with pytest.raises(RefusedError, match=str(Reason.IDENTITY_IN_USE)):
@@ -121,7 +124,7 @@ def test_one_identity_has_one_registration() -> None:
 
 def test_a_neighbour_is_looked_up_at_all_its_owners() -> None:
     """Only one of a neighbour's several owners would be seen."""
-    table: InterestTable[Advertisement] = InterestTable(Index(), OfferCoveringIndex())
+    table: InterestTable[Advertisement] = InterestTable(OfferCoveringIndex())
     one, other = Advertisement("a any"), Advertisement("b any")
     table.register(NextHop(Neighbour("n"), "x"), "1", [one])
     table.register(NextHop(Neighbour("n"), "y"), "1", [other])

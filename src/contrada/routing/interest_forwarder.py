@@ -41,11 +41,7 @@ from contrada.routing.router_messages import (
     RefusedError,
     Role,
 )
-from contrada.routing.tables.covering_index import (
-    FilterCoveringIndex,
-    MakeIndex,
-    OfferCoveringIndex,
-)
+from contrada.routing.tables.covering_index import FilterCoveringIndex, OfferCoveringIndex
 from contrada.routing.tables.filter_merger import FilterMerger
 from contrada.routing.tables.interest_table import COMPARED_PER_STEP, InterestTable
 from contrada.routing.tables.poset import ForwardingChange, Node, Poset, entry_work, form_of
@@ -98,7 +94,6 @@ class InterestForwarder:
         self,
         topology: Topology,
         strategy: Strategy,
-        index: MakeIndex,
         *,
         covering: bool,
         merging: bool,
@@ -106,16 +101,16 @@ class InterestForwarder:
     ) -> None:
         self.floods = strategy is Strategy.FLOODING
         self.uses_advertisements = strategy is Strategy.ADVERTISEMENTS
-        covers = [FilterCoveringIndex(index), OfferCoveringIndex(index), OfferCoveringIndex(index)]
+        covers = [FilterCoveringIndex(), OfferCoveringIndex(), OfferCoveringIndex()]
         filters, offers, descriptions = covers if covering else (None, None, None)
         self.subscriptions: InterestTable[Filter] = InterestTable(
-            index(), filters, Reason.UNKNOWN_SUBSCRIPTION, limits
+            filters, Reason.UNKNOWN_SUBSCRIPTION, limits
         )
         self.offers: InterestTable[Offer] = InterestTable(
-            index(), offers, Reason.UNKNOWN_ADVERTISEMENT, limits
+            offers, Reason.UNKNOWN_ADVERTISEMENT, limits
         )
         self.descriptions: InterestTable[Offer] = InterestTable(
-            index(), descriptions, Reason.UNKNOWN_SOURCE, limits
+            descriptions, Reason.UNKNOWN_SOURCE, limits
         )
         self.tables: tuple[InterestTable[Any], ...] = (
             self.subscriptions,
@@ -229,19 +224,14 @@ class InterestForwarder:
             with suppress(Exhausted):  # Then the first of them counts as met.
                 spend(len(offers.poset) // COMPARED_PER_STEP)
             for node in map(offers.poset.node, offers.index.may_meet(of)):
-                found = many.intersection(self._sources_of(node))
+                parties = [each for each in node.subscribers if isinstance(each, NextHop)]
+                found = many.intersection(map(self._source_of, parties))
                 if found and _may_meet(node, of):
                     met |= found
                     many -= found
                     if not many:
                         break
         return met
-
-    def _sources_of(self, offer: Node[Offer]) -> Iterator[_OfferSource]:
-        """Yields the neighbours, in a shared tree the next hops, with an advertisement."""
-        for party in offer.subscribers:
-            if isinstance(party, NextHop):
-                yield self._source_of(party)
 
     def forwarded_at(self) -> list[ForwardedAt]:
         """Returns the counts of filters for each next hop, in order. Cost: the next hops."""

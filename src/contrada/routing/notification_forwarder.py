@@ -111,7 +111,6 @@ class NotificationForwarder:
         interests: Sequence[NextHops],
         effects: list[Effect],
     ) -> list[Action]:
-        """Adds the deliveries and copies of notifications to the effects; returns the actions."""
         floods, assembler = self._floods, self._assembler
         onward: dict[messages.Neighbour, list[Notifications]] = {}
         actions: list[Action] = []
@@ -136,7 +135,6 @@ class NotificationForwarder:
     def _copies(
         self, message: Publish, onward: dict[messages.Neighbour, list[Notifications]]
     ) -> Iterator[messages.Send]:
-        """Yields one message for each link."""
         for neighbour in sorted(onward):
             source = self._topology.source_over(neighbour, message.source)
             for copies in _concatenate(onward[neighbour]):
@@ -180,7 +178,6 @@ class NotificationForwarder:
     def _find_unadvertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
-        """Returns refusals of notifications outside the publisher's advertisements, by number."""
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {
@@ -212,7 +209,6 @@ class NotificationForwarder:
 def _group_by_next_hops(
     notifications: Notifications, interests: Sequence[NextHops]
 ) -> Iterator[tuple[NextHops, Notifications]]:
-    """Yields runs of consecutive notifications with the same next hops."""
     if interests and interests.count(interests[0]) == len(interests):
         yield interests[0], notifications  # As of most batches, without a step for each.
         return

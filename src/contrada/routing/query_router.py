@@ -210,7 +210,6 @@ class QueryRouter:
         return effects + self._advance(question)
 
     def _find_sources(self, message: Ask) -> tuple[dict[Client, list[str]], set[NextHop]]:
-        """Returns the sources of clients that a query meets, and the next hops of others."""
         descriptions = self._descriptions
         met: dict[Node[Offer], None] = {}
         for each in message.alternatives:
@@ -370,7 +369,6 @@ class QueryRouter:
     # --- upstream -----------------------------------------------------------------------------
 
     def _advance(self, question: _OpenQuery) -> list[Effect]:
-        """Sends the ready part upstream, and grants branches more."""
         items, reports = self._take_ready(question)
         is_done = question.request.limit > 0 and not question.items_left
         if is_done and (question.branches or question.pending):

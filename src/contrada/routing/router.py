@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from contrada.errors import InvalidValueError
-from contrada.matching.index import Index
 from contrada.model import Advertisement, Filter, FilterSet, Notification
 from contrada.model.domains.values import TIME_MIN_US
 from contrada.model.languages.work_budget import spend
@@ -55,7 +54,6 @@ from contrada.routing.router_messages import (
     Reason,
     RefusedError,
 )
-from contrada.routing.tables.covering_index import MakeIndex
 from contrada.routing.tables.filter_merger import FilterMergerStatistics
 from contrada.routing.tables.interest_table import RegistrationStatistics
 from contrada.routing.tables.next_hop_cache import ITSELF
@@ -104,7 +102,6 @@ class Router:
             follows the shortest paths, and every server forwards subscriptions for every other.
         covering: False forwards every filter, to measure the savings of covering.
         merging: merges forwarded filters when the result is exact; needs covering.
-        index: makes the indexes of filters.
         slack_us: the delay of a notification that patterns tolerate; the same on all servers.
         ahead_max_us: patterns ignore timestamps further ahead of the clock.
         tells_offers: effects include changes of the offers here.
@@ -120,7 +117,6 @@ class Router:
         trees: int = 0,
         covering: bool = True,
         merging: bool = False,
-        index: MakeIndex = Index,
         slack_us: int = 0,
         ahead_max_us: int = CLOCK_AHEAD_MAX_US,
         pattern_limits: PatternLimits = DEFAULT_LIMITS,
@@ -138,7 +134,7 @@ class Router:
         self._topology = Topology(name, general=general, trees=trees, limits=limits)
         self._admission = Admission(name, self._topology, limits)
         self.forwarding = self._forwarding = InterestForwarder(
-            self._topology, strategy, index, covering=covering, merging=merging, limits=limits
+            self._topology, strategy, covering=covering, merging=merging, limits=limits
         )
         """The tables, which others only read."""
         self._subscriptions, self._offers = self._forwarding.subscriptions, self._forwarding.offers

@@ -95,7 +95,6 @@ class Assembler(HeldPatterns):
         return [action for each in known for action in self._remove(each)]
 
     def _remove(self, known: SplitPattern | WholePattern) -> list[Action]:
-        """Removes a pattern, here and at its delegates."""
         identities = self.by_origin[known.requester]
         del identities[known.identity]
         if not identities:
@@ -148,7 +147,6 @@ class Assembler(HeldPatterns):
     def _subscribe_client(
         self, client: Client, message: delegation.SubscribePattern
     ) -> list[Action]:
-        """Adds a client's pattern, or refuses it."""
         if message.pattern.is_empty:
             raise RefusedError(Reason.UNSATISFIABLE, UnsatisfiableFilterError(message.pattern))
         known = self.pattern(client, message.identity)
@@ -180,7 +178,6 @@ class Assembler(HeldPatterns):
     def _handle_demand(
         self, split: SplitPattern, phase: DelegationPhase, message: delegation.Demand
     ) -> list[Action]:
-        """Handles a demand of the neighbour that delegated a pattern."""
         match message:
             case delegation.HandOver(_, watermark_us, pieces):
                 _check_places(pieces, range(len(split.pattern.filters)))

@@ -29,7 +29,6 @@ from contrada.patterns import Match
 from contrada.patterns.pattern_engine import LATE, PatternEngine, SharedFilters
 from contrada.patterns.reorder_buffer import ReorderBuffer, check_slack
 from contrada.patterns.runs import DEFAULT_LIMITS, PatternLimits, RunBudget
-from contrada.routing import router_messages as messages
 from contrada.routing.assembly import split_pattern
 from contrada.routing.assembly.split_pattern import Action, DelegatedSegments, SplitPattern
 from contrada.routing.delegation import DelegationPhase, HandBack, ReportMatches
@@ -41,6 +40,7 @@ from contrada.routing.router_messages import (
     Offer,
     Origin,
     PatternEnded,
+    Role,
     Send,
 )
 from contrada.routing.tables.poset import Node
@@ -104,7 +104,7 @@ class SourceMap:
         """Whether notifications from an origin count for patterns of a requester."""
         if isinstance(requester, Client) or origin != requester:
             return True
-        return self._topology.role(requester) is messages.Role.CHILD
+        return self._topology.role(requester) is Role.CHILD
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,6 @@ class HeldPatterns:
         return len(self._whole) + len(self._split)
 
     def __contains__(self, origin: object) -> bool:
-        """Whether an origin has requested a pattern."""
         return origin in self.by_origin
 
     def knows(self, origin: Origin, identity: str) -> bool:
@@ -360,7 +359,6 @@ class HeldPatterns:
             heapq.heappush(self._due, (waits_us, split.number))
 
     def _advance(self, split: SplitPattern) -> list[Action]:
-        """Advances a pattern. Returns its matches, reports and questions to delegates."""
         if split.gathers:
             return []
         matches = split.take_matches(self._own_us)
@@ -404,7 +402,6 @@ class HeldPatterns:
     # --- filters ------------------------------------------------------------------------------
 
     def _subscribe_segments(self, split: SplitPattern) -> list[Action]:
-        """Subscribes to the filters that a pattern needs and does not have yet."""
         actions: list[Action] = []
         for place in split.needed_places():
             if place not in split.subscribed:

@@ -90,7 +90,6 @@ class LinkStates:
                 raise RefusedError(Reason.FULL, error)
 
     def _limit_exceeded_by(self, state: LinkState) -> LimitError | None:
-        """Returns the limit that another server's state would exceed."""
         servers = len(self._links) + (state.origin not in self._links)
         limits = self._limits
         if servers > limits.servers_max:
@@ -130,7 +129,6 @@ class LinkStates:
         return state
 
     def _edges_of(self, server: str) -> list[ConfirmedLink]:
-        """Returns the links of a server that both ends name."""
         edges: list[ConfirmedLink] = []
         for link in self._links.get(server, {}).values():
             back = self._links.get(link.name, {}).get(server)

@@ -125,7 +125,6 @@ class SharedTree:
         return _TreeRank(rank_of(server, self.label), 0, "")
 
     def _rank_through(self, server: str, other: str) -> tuple[_TreeRank, str]:
-        """Returns the rank that another server would have through this one."""
         place = self._ranks[server]
         distance = place.distance + self._costs[server][other]
         return _TreeRank(place.root, distance, server), other
@@ -135,7 +134,6 @@ class SharedTree:
         return [each for each in self._costs[server] if places[each].through == server]
 
     def _spread(self, better: Iterable[tuple[_TreeRank, str]]) -> None:
-        """Applies better ranks, and spreads their consequences to the neighbours."""
         # The least place first, as in Dijkstra's algorithm, so that a server seldom changes twice.
         waiting = [*better]
         heapq.heapify(waiting)
@@ -248,7 +246,6 @@ def used_edges(
 
 
 def _sorted_links(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
-    """Links between peers first, the cheaper first, then by name."""
     ordered = sorted(edges, key=_COST_AND_NAMES)
     ordered.sort(key=lambda edge: edge.role is not Role.PEER)
     return ordered

@@ -19,7 +19,7 @@ Source: PODC 2000 §4 (immediate predecessors and successors in the poset).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Final, TypeAlias
 
 from contrada.matching.index import Index
@@ -32,8 +32,6 @@ from contrada.model.languages.decision import safe_answers
 from contrada.model.languages.work_budget import Exhausted
 
 Example: TypeAlias = Mapping[str, Key]
-
-MakeIndex: TypeAlias = Callable[[], Index[int]]
 
 _KeyNumbers: TypeAlias = dict[int, None]
 
@@ -55,8 +53,9 @@ def indexed(product: Product) -> Filter:
 class CoveringIndex:
     """Products by number: those that cover one; subclasses find those that one covers."""
 
-    def __init__(self, index: MakeIndex = Index) -> None:
-        self._index = index()
+    def __init__(self) -> None:
+        self._index: Index[int] = Index()
+        self._files: dict[str, _ExampleFile] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
         """Adds a product with its example. Raises LimitError, changing nothing."""
@@ -79,35 +78,43 @@ class CoveringIndex:
         """Does a bounded part of the maintenance. Returns whether more is left."""
         return self._index.maintain(units)
 
+    def _file(self, name: str, key: Key, number: int) -> None:
+        file = self._files.get(name)
+        if file is None:
+            file = self._files[name] = _ExampleFile()
+        file.add(key, number)
+
+    def _unfile(self, name: str, key: Key, number: int) -> None:
+        file = self._files[name]
+        file.remove(key, number)
+        if not file:
+            del self._files[name]
+
     def validate(self) -> None:
         """Checks the invariants; AssertionError names the broken one. Cost: all products."""
         self._index.validate()
+        for file in self._files.values():
+            assert file, "an empty file is held"
+            file.validate()
 
 
 class FilterCoveringIndex(CoveringIndex):
     """An index of filters. A filter covered by f names all of f's attributes."""
 
-    def __init__(self, index: MakeIndex = Index) -> None:
-        super().__init__(index)
-        self._files: dict[str, _ExampleFile] = {}
+    def __init__(self) -> None:
+        super().__init__()
         self._examples: dict[int, Example | None] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
         super().add(number, product, example)
         self._examples[number] = example
         for name, key in (example or {}).items():
-            file = self._files.get(name)
-            if file is None:
-                file = self._files[name] = _ExampleFile()
-            file.add(key, number)
+            self._file(name, key, number)
 
     def remove(self, number: int) -> None:
         super().remove(number)
         for name, key in (self._examples.pop(number) or {}).items():
-            file = self._files[name]
-            file.remove(key, number)
-            if not file:
-                del self._files[name]
+            self._unfile(name, key, number)
 
     def covered(self, product: Product) -> list[int]:
         """Returns filters that one may cover. Cost: the examples under its rarest attribute."""
@@ -135,8 +142,6 @@ class FilterCoveringIndex(CoveringIndex):
         assert len(self._index) == len(self._examples), "a filter is not in the index"
         filed = sum(len(example) for example in self._examples.values() if example is not None)
         assert filed == sum(len(file) for file in self._files.values()), "an example is misfiled"
-        for file in self._files.values():
-            file.validate()
 
 
 class OfferCoveringIndex(CoveringIndex):
@@ -145,9 +150,8 @@ class OfferCoveringIndex(CoveringIndex):
     An advertisement that covers others names their attributes, but they need not name all of its.
     """
 
-    def __init__(self, index: MakeIndex = Index) -> None:
-        super().__init__(index)
-        self._files: dict[str, _ExampleFile] = {}
+    def __init__(self) -> None:
+        super().__init__()
         self._filed: dict[int, tuple[str, Key]] = {}
 
     def add(self, number: int, product: Product, example: Example | None) -> None:
@@ -159,7 +163,7 @@ class OfferCoveringIndex(CoveringIndex):
         places = [(name, key) for name, key in example.items() if name not in ENVELOPE_SETS]
         name, key = min(places, key=self._count_at, default=(_NAMELESS, ABSENT_KEY))
         self._filed[number] = name, key
-        self._files.setdefault(name, _ExampleFile()).add(key, number)
+        self._file(name, key, number)
 
     def _count_at(self, place: tuple[str, Key]) -> int:
         name, key = place
@@ -169,9 +173,7 @@ class OfferCoveringIndex(CoveringIndex):
         super().remove(number)
         if number in self._filed:
             name, key = self._filed.pop(number)
-            self._files[name].remove(key, number)
-            if not self._files[name]:
-                del self._files[name]
+            self._unfile(name, key, number)
 
     def covered(self, product: Product) -> list[int]:
         """Returns the advertisements whose example a product has. Cost: their number."""
@@ -187,9 +189,6 @@ class OfferCoveringIndex(CoveringIndex):
         assert sum(map(len, self._files.values())) == len(self._filed), "one is filed twice"
         for number, (name, key) in self._filed.items():
             assert self._files[name].count_at(key), f"{number} is misfiled"
-        for file in self._files.values():
-            assert file, "an empty file is held"
-            file.validate()
 
 
 def _notification(product: Product, example: Example) -> Notification | dict[str, Value] | None:

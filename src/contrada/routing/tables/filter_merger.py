@@ -206,7 +206,6 @@ class _Groups:
         group.sizes_by_key = keys
 
     def _find_partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
-        """Returns the largest group with room, and the attribute to merge along."""
         found: list[tuple[int, str, int]] = []
         for key, size in keys.items():
             file = self._files.get(key, [])
@@ -253,7 +252,6 @@ class _Groups:
 
 
 def _form(product: Filter | None) -> Form | None:
-    """Returns the form of a filter, for comparisons without a decision."""
     return None if product is None else form(product.sides)
 
 

@@ -126,7 +126,6 @@ class Registrations(Generic[E]):
         return self._entries.get(party, _NO_ENTRIES)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[tuple[Party, str, E]]:
-        """All entries."""
         for party, entries in self._entries.items():
             for identity, entry in entries.items():
                 yield party, identity, entry
@@ -135,7 +134,6 @@ class Registrations(Generic[E]):
         return self._count
 
     def __contains__(self, party: object) -> bool:
-        """Whether a party has entries."""
         return party in self._entries
 
     def statistics(self) -> RegistrationStatistics:
@@ -158,7 +156,6 @@ class InterestTable(Generic[P]):
 
     def __init__(
         self,
-        index: Index[int],
         covering: CoveringIndex | None,
         unknown: Reason = Reason.UNKNOWN_SUBSCRIPTION,
         limits: RouterLimits = RouterLimits(),
@@ -166,7 +163,7 @@ class InterestTable(Generic[P]):
         """`unknown` is the reason of refusals to withdraw what was not registered."""
         self._unknown = unknown
         self._limits = limits
-        self.index = index
+        self.index: Index[int] = Index()
         self.registrations: Registrations[_HeldNodes[P]] = Registrations(limits)
         self.poset: Poset[P] = Poset(covering)
         self._covering = covering

@@ -363,7 +363,6 @@ class Poset(Generic[P]):
         return self._work_left < 0
 
     def _remove_root(self, node: Node[P]) -> None:
-        """Removes a node from the covering index once it is forwarded nowhere."""
         if node.forwarded or self._covering is None:
             return
         if node.number in self._unfiled:
@@ -468,7 +467,6 @@ def _attach_covered(a: Node[P], b: Node[P], next_hop: NextHop) -> list[Node[P]]:
 
 
 def _changes(before: Mapping[Node[P], frozenset[NextHop]]) -> list[ForwardingChange[P]]:
-    """Returns the forwarding that begins, then the forwarding that ends."""
     nodes = sorted(before)
     begins = [(node, node.forwarded - before[node], True) for node in nodes]
     ends = [(node, before[node] - node.forwarded, False) for node in nodes]
