@@ -58,7 +58,7 @@ def test_updates_and_matches_pay_for_a_renewal(compiled: Any) -> None:
     assert engine.match({"a": 7}) == [7]
     assert engine._cursor == 2 * UNITS_PER_UPDATE + UNITS_PER_MATCH
     first, turns = engine._segment, 0
-    while engine.is_renewing:
+    while engine.sizes()["renewing"]:
         assert engine.match({"a": 100}) == [100]
         assert engine.match({"a": 3}) == []
         turns += 1

@@ -150,7 +150,7 @@ def test_batches_give_the_results_of_the_engine(seed: int, slack_us: int) -> Non
         assert arrays.advance(batch, watermark_us) == objects.advance(batch, watermark_us)
     end_us = watermark_of(batches, -1)
     assert arrays.advance([], end_us) == objects.advance([], end_us)
-    assert arrays.runs.waiting_count == 0
+    assert arrays.runs.counts()["pending"] == 0
 
 
 def stream(times: list[int], attributes: dict[str, object]) -> list[Notification]:
@@ -182,7 +182,7 @@ def test_many_runs_of_a_group_go_through_a_bounded_table() -> None:
     arrays = Arrays([EVERY], PatternLimits(runs_per_group_max=4))
     assert not arrays.advance(stream(list(range(50)), {"kind": "a"}), 100)
     assert arrays.runs.dropped[GROUP_FULL] == 46
-    assert arrays.runs.run_count == 4
+    assert arrays.runs.counts()["runs"] == 4
     assert sum(arrays.advance(stream([200], {"kind": "b"}), 300).values()) == 4
 
 
@@ -198,7 +198,7 @@ def test_the_buffer_is_bounded() -> None:
     """The queue for the watermark would grow without end."""
     arrays = Arrays([EVERY], PatternLimits(pending_max=3))
     arrays.advance(stream([1, 2, 2, 3, 4, 5], {"kind": "a"}), 0)
-    assert arrays.runs.waiting_count == 3
+    assert arrays.runs.counts()["pending"] == 3
     assert arrays.runs.watermark_us == 3
     assert arrays.runs.dropped == {FORCED: 1}
 

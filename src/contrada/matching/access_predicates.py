@@ -126,7 +126,9 @@ def _best_other(
             continue
         for place in places:
             count(arrays.sketch_of(attr, place.column, place.length), place.hash, arrays.memory)
-        cost = presence * min(sum(likelihood(attr, place, statistics) for place in places), 1.0)
+        seen_in = statistics.memory
+        shares = (share(it.hash, attr, unseen(attr, it, statistics), seen_in) for it in places)
+        cost = presence * min(sum(shares), 1.0)
         if best is None or cost < best.cost:
             best = AccessChoice(cost, attr, places)
     for presence, attr, value_set in others:
@@ -144,11 +146,6 @@ def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> 
         return AccessChoice(presence, attr, ())
     bins_share = (bins[1] - bins[0] + 1) / (arrays.trees.count[_cuts(attr, arrays)] + 1)
     return AccessChoice(presence * bins_share, attr, (), bins)
-
-
-def likelihood(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
-    """Returns the share of the notifications with the attribute that reach a place."""
-    return share(place.hash, attr, unseen(attr, place, arrays), arrays.memory)
 
 
 def unseen(attr: int, place: AccessPredicate, arrays: Arrays) -> float:
@@ -194,7 +191,6 @@ def prefix_of(start: line.Cut, end: line.Cut | None) -> bytes | None:
 
 
 def _of_cuts(cuts: line.Cuts, most: int) -> tuple[IndexKey, ...] | None:
-    """Returns single values, and prefixes."""
     if not cuts:  # the usual case of a set that has a language, for speed
         return ()
     if len(cuts) > 2 * most:
@@ -334,7 +330,6 @@ def _cuts(attr: int, arrays: Arrays) -> int:
 
 
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
-    """Returns the first and the last bin of a set's hull, if the attribute has bins."""
     tree = _cuts(attr, arrays)
     if tree < 0 or value_set.text is not None or not value_set.line:
         return None
@@ -573,12 +568,10 @@ class Pools:
         pools.words[pool], pools.alive[pool], pools.filters[pool] = words, alive, filters
 
     def _reserve(self, words: int) -> None:
-        """Makes room in the scratch for the bits of `words` words."""
         self._arrays.reserve("conjunction", words)
         self._arrays.reserve("pending", 2 * words * schema.WORD_BITS)
 
     def _bins(self, tree: int, of: CompiledConstraint) -> tuple[int, int]:
-        """Returns the first and the last bin that a range touches."""
         low, high = of.operands
         return (
             self._arrays.bin_at(tree, (of.domain, low)),

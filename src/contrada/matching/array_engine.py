@@ -171,7 +171,6 @@ class ArrayEngine(Generic[K]):
             self._next.remove(slot)
 
     def _find_system_names(self) -> None:
-        """Finds the system's names in filters."""
         compiler = self._segment.compiler
         self._system_names = compiler.system_names
         self.envelope = tuple(name for name in ENVELOPE_SETS if name in compiler.attrs)
@@ -255,7 +254,6 @@ class ArrayEngine(Generic[K]):
         return found
 
     def _improve(self) -> None:
-        """Moves some filters to better places, where that is due."""
         with Uncollected(), Unbounded():
             self._drift.improve(self._segment.assignment)
 
@@ -427,11 +425,6 @@ class ArrayEngine(Generic[K]):
             self._name_keys()
             self._cursor = 0
 
-    @property
-    def is_renewing(self) -> bool:
-        """Whether a second segment is being filled."""
-        return self._next is not None
-
     def save(self, path: Path) -> None:
         """See `Index.save`."""
         with Uncollected():
@@ -447,11 +440,11 @@ class ArrayEngine(Generic[K]):
         engine._find_system_names()
         return engine
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """Returns figures for `IndexStatistics`."""
         counters = self._segment.arrays.counters
         seen = {"notifications": counters.matched[0], "candidates": counters.candidates[0]}
-        return self._segment.sizes() | seen
+        return self._segment.sizes() | seen | {"renewing": self._next is not None}
 
     def validate(self) -> None:
         """Checks the invariants; the AssertionError names the broken one. Cost: all filters."""

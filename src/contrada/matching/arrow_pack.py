@@ -145,7 +145,6 @@ def piece_of(before: bytes, column: Any, *, plain: bool = False) -> ColumnPiece 
 
 
 def _numbers(column: Any, type_name: str) -> Any:
-    """Returns a copy of the numbers of a column."""
     return column.cast(type_name).fill_null(0).to_numpy(zero_copy_only=False).copy()
 
 

@@ -321,7 +321,6 @@ class Assignment:
         return max(bins.values()) > CROWDED_SHARE * len(some)
 
     def _known_ends(self, attr: int) -> list[End]:
-        """Returns the known ends of an attribute's ranges, in this or the former segment."""
         before = self.statistics.ends_of(attr) if self.statistics else []
         return max(before, self.arrays.ends_of(attr), key=len)
 
@@ -384,7 +383,6 @@ class Assignment:
         return self.arrays.entries.filter[entry] if length else -1
 
     def _tree_buckets(self, attr: int, tree: int) -> int:
-        """Returns the first bucket of the nodes of an attribute's newest tree."""
         trees, attrs = self.arrays.trees, self.arrays.attrs
         if trees.first_bucket[tree] == 0:  # Bucket 0 is that of filters everywhere.
             trees.first_bucket[tree] = self.arrays.take_buckets(_NODES)

@@ -246,7 +246,6 @@ class Compiler:
         return row
 
     def _take_rows(self, count: int) -> None:
-        """Returns unused rows, without names."""
         if len(self.names) + count > schema.ATTRS_MAX:
             raise LimitError("ATTRS_MAX", schema.ATTRS_MAX)
         self._arrays.take("attrs", count)

@@ -340,10 +340,7 @@ class Index(Mapping[K, Filter | FilterSet]):
     def statistics(self) -> IndexStatistics:
         """Returns the contents and the counters of the index."""
         return IndexStatistics(
-            keys=len(self),
-            is_compiled=NATIVE is not None,
-            renewing=self._engine.is_renewing,
-            **self._engine.sizes(),
+            keys=len(self), is_compiled=NATIVE is not None, **self._engine.sizes()
         )
 
     def validate(self) -> None:

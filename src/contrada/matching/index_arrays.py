@@ -494,14 +494,7 @@ class Chains:
 
     def values(self, head: int) -> Iterator[int]:
         """Yields the numbers of a chain."""
-        if head >= 0:
-            yield head
-            return
-        row = -2 - head
-        links = self._arrays.links
-        while row >= 0:
-            yield links.value[row]
-            row = links.next[row]
+        return (value for value, _ in self.places(head, NO_ROW))
 
     def of_places(self, places: list[tuple[int, int]]) -> int:
         """Returns the head of a chain of buckets; a row also has the entry of its bucket.

@@ -77,7 +77,6 @@ def save(path: Path, segment: IndexSegment, slots: KeyTable[Any]) -> None:
 
 
 def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
-    """Yields the parts of the file after the checksum."""
     yield _LENGTH.pack(len(header)) + header
     at = _FIRST.size + _LENGTH.size + len(header)
     for array in arrays.values():
@@ -114,7 +113,6 @@ def load(path: Path) -> tuple[IndexSegment, KeyTable[Any]]:
 
 
 def _map_arrays(data: memoryview, at: int, rows: dict[str, int]) -> dict[str, Rows]:
-    """Returns the arrays as parts of the mapped file."""
     found: dict[str, Rows] = {}
     for name in STORE:
         at += -at % ALIGNMENT

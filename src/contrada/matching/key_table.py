@@ -157,5 +157,4 @@ def _as_int(key: object) -> int | None:
 
 
 def _fits(key: object) -> bool:
-    """Returns whether a key is an integer of 64 bits."""
     return type(key) is int and _FIRST_INT <= key <= _LAST_INT

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, final, overload
 
 import msgspec
 
-from contrada.errors import ContradaError, EncodingError
+from contrada.errors import EncodingError
 from contrada.matching.index_arrays import Arrays
 from contrada.matching.kernels.batch_match import BLOCK_MIN, COLUMNS
 from contrada.matching.kernels.memory import Rows, address_of, numbers
@@ -55,8 +55,6 @@ def decode_span(span: bytes) -> dict[str, Any]:
     """Returns the attributes in a span, checked. Raises EncodingError, InvalidNotificationError."""
     try:
         return check_span(span)
-    except ContradaError:
-        raise
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise EncodingError("a span of msgpack", str(error)) from None
 

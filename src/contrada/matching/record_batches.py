@@ -48,7 +48,6 @@ class Columns:
 
 
 def _address(buffer: Any) -> int:
-    """Returns the address of a buffer of Arrow; 0 without one."""
     return 0 if buffer is None else buffer.address
 
 

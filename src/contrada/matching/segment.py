@@ -179,7 +179,6 @@ class IndexSegment:
         return row
 
     def _set_row(self, slot: int, number: int, row: int) -> None:
-        """Sets the row of `links` for a slot of a filter."""
         if self.arrays.owned[slot] == number + 1:
             self.arrays.owned_links[slot] = row
         else:
@@ -277,7 +276,6 @@ class IndexSegment:
         return number, True
 
     def _note_sets(self, number: int, of: Filter) -> None:
-        """Stores a filter's requirements of its attributes, and whether it may be empty."""
         for attr in self.compiler.marks_nocase(of):
             self.arrays.attrs.nocase[attr] = 1
         if any(map(_may_be_empty, of.sets.values())):

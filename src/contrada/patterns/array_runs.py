@@ -177,7 +177,6 @@ class ArrayRuns:
             self.dropped[FORCED] += 1
 
     def _in_order(self, held: "_HeldRows", ready: Any) -> Any:
-        """Returns rows by group, in the order of all notifications, without duplicates."""
         # By time, and then by group without changing that order.
         by_time = ready[np.argsort(held.times[ready], kind="stable")]
         order = np.empty_like(by_time)
@@ -208,7 +207,6 @@ class ArrayRuns:
     # --- stepping the runs ----------------------------------------------------------------------
 
     def _follow(self, held: "_HeldRows", order: Any) -> tuple[Any, Any]:
-        """Steps the runs through sorted rows; returns the open runs, and the matches."""
         begins, places = expand_items(held.begins, order)
         rows = np.repeat(order, np.diff(begins))
         patterns, steps = held.steps[places, 0], held.steps[places, 1].copy()
@@ -282,7 +280,6 @@ class ArrayRuns:
         return FoundRuns(patterns, of, starts_of(lengths), places, group_names, packed, times)
 
     def _keep(self, held: "_HeldRows", waits: Any) -> None:
-        """Keeps the rows that wait or belong to a run, and their groups."""
         automata, starts, stages, begins, refs = self._runs
         needed = waits.copy()
         needed[refs] = True
@@ -307,22 +304,12 @@ class ArrayRuns:
 
     # --- state ----------------------------------------------------------------------------------
 
-    @property
-    def run_count(self) -> int:
-        """The number of open runs."""
-        return len(self._runs[0])
-
-    @property
-    def waiting_count(self) -> int:
-        """The number of notifications that wait for the watermark."""
-        return int(self._held.waits.sum())
-
     def counts(self) -> dict[str, Any]:
         """Returns statistics under the names of `PatternMatcher.statistics`."""
         return {
             "groups": self._groups.size,
-            "runs": self.run_count,
-            "pending": self.waiting_count,
+            "runs": len(self._runs[0]),
+            "pending": int(self._held.waits.sum()),
             "watermark_us": self.watermark_us,
             "matched": self.matched,
             "dropped": dict(self.dropped),
@@ -479,7 +466,6 @@ class StepIndex:
 
 
 def _of_rows(rows: Any, steps: Any) -> tuple[Any, Any, Any]:
-    """Returns the distinct rows, the beginnings of their steps, and the steps."""
     firsts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])[: len(rows)])
     return rows[firsts], np.append(firsts, len(rows)), steps
 

@@ -63,7 +63,6 @@ class Assembly:
         self.waiting: ReorderBuffer[_HeldChain] = ReorderBuffer(budget.limits.pending_max)
 
     def __len__(self) -> int:
-        """The number of waiting chains."""
         return len(self.waiting)
 
     @property

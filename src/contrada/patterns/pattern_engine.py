@@ -157,7 +157,6 @@ class PatternEngine:
         self._deadlines: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
-        """The number of patterns."""
         return len(self._patterns)
 
     def add(self, pattern: Pattern) -> tuple[int, list[SharedFilter]]:

@@ -232,7 +232,6 @@ class Runs:
             filters[0].starts[number] = self
 
     def __len__(self) -> int:
-        """The number of groups with runs."""
         return len(self._groups)
 
     # --- taking in ----------------------------------------------------------------------------
@@ -347,14 +346,12 @@ class Runs:
         return True
 
     def _drop(self, group: Group) -> int:
-        """Drops a group; returns the number of its runs."""
         stages = self._groups.pop(group)
         dropped = sum(len(self._clear_stage(group, stages, stage)) for stage in list(stages))
         self._budget.held -= dropped
         return dropped
 
     def _drop_oldest(self, group: Group) -> None:
-        """Drops the oldest run of a group, and the group with its only one."""
         stages = self._groups[group]
         stage = max(stages)  # on which the oldest runs are
         if len(stages[stage]) > 1:
@@ -435,7 +432,6 @@ class Runs:
     # --- stages -------------------------------------------------------------------------------
 
     def _put(self, group: Group, stages: Stages, stage: int, runs: list[Run]) -> None:
-        """Adds runs, newer than those there, to a stage."""
         if stage in stages:
             stages[stage] += runs
             return
@@ -445,7 +441,6 @@ class Runs:
             groups.setdefault(group, {})[self.number, -stage] = self
 
     def _clear_stage(self, group: Group, stages: Stages, stage: int) -> list[Run]:
-        """Removes all runs of a stage, which no longer wait for a filter."""
         if self.filters:
             waiting, by = self.filters[stage].waiting, self.pattern.by
             groups = waiting[by]

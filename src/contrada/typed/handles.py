@@ -326,7 +326,6 @@ class _CallsByClass(HandlerCalls):
         return super()._is_full or self._queued >= self._waiting_max
 
     async def _in_turn(self, kind: type, call: Coroutine[Any, Any, None]) -> None:
-        """Awaits the calls of one class, one after the other."""
         waiting = self._waiting[kind]
         await call
         while waiting:

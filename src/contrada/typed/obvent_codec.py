@@ -127,9 +127,13 @@ class ObventCodec:
     def read(self, parts: Parts) -> tuple[Values, Parts | None]:
         """Returns the fields by name, and parts that the class lacks. Raises InvalidObventError."""
         attributes = parts.attributes
-        plan = self._plans.get(tuple(attributes))
+        names = tuple(attributes)
+        plan = self._plans.get(names)
         if plan is None:
-            plan = self._new_plan(tuple(attributes))
+            if len(self._plans) >= READINGS_MAX:
+                self._plans.clear()
+            objects = [each.field.name for each in self._objects]
+            plan = self._plans[names] = _ReadPlan(names, self._scalars, objects)
         values = plan.values(attributes, self._type_name)
         rest = None
         if self._objects or self._elements or parts.entries or plan.unknown:
@@ -196,11 +200,6 @@ class ObventCodec:
             return entry.element.write(value, 1)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidObventError(self._type_name, f"{name} = {value!r}: {error}") from None
-
-    def _new_plan(self, names: tuple[str, ...]) -> "_ReadPlan":
-        plan = _ReadPlan(names, self._scalars, [each.field.name for each in self._objects])
-        _with_room(self._plans)[names] = plan
-        return plan
 
     def _read_more(self, parts: Parts, values: Values, rest: Parts) -> None:
         rest.entries.update(parts.entries)
@@ -413,10 +412,3 @@ def _tuple_getter(make: Callable[..., Any], names: list[str]) -> Callable[[Any],
         return lambda _: ()
     get = make(*names)
     return get if len(names) > 1 else lambda given: (get(given),)
-
-
-def _with_room(known: Any) -> Any:
-    """Returns the collection, cleared if it is full."""
-    if len(known) >= READINGS_MAX:
-        known.clear()
-    return known

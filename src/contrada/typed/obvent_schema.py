@@ -189,7 +189,6 @@ def _of_container(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any
 
 
 def _bases(name: str, supertypes: Any) -> tuple[type[Any], ...]:
-    """Returns the direct bases: the supertypes that no other supertype inherits."""
     if not isinstance(supertypes, Sequence) or isinstance(supertypes, str):
         raise InvalidObventError(name, f"{_EXTRA}.supertypes is a list of names")
     known: list[type[Any]] = []

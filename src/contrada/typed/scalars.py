@@ -87,7 +87,6 @@ def _double(value: Decimal) -> int | float:
 
 
 def _exact_reader(kind: type[T]) -> Callable[[Any], T]:
-    """Returns a reader of values of a type, unchanged."""
 
     def read(value: Any) -> T:
         if type(value) is not kind:

@@ -441,7 +441,6 @@ def _is_pydantic(cls: type[Any]) -> bool:
 
 
 def _without_extras(annotation: Any) -> tuple[Any, tuple[str, ...]]:
-    """Returns the type alone, and its aliases."""
     aliases: list[str] = []
     while True:
         origin = typing.get_origin(annotation)

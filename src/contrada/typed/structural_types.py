@@ -129,7 +129,6 @@ class _ProtocolType:
 
     @cached_property
     def _record(self) -> type[Any]:
-        """The class of objects of unknown classes."""
         return make_dataclass(f"{self.name}…", [(each.name, Any) for each in self.shape.fields])
 
     @cached_property
@@ -170,7 +169,6 @@ class _ProtocolType:
         return None
 
     def _conforms(self, kind: ObventType) -> bool:
-        """Whether a class has the members, with fields of conforming types."""
         own = kind.codec.shape.by_name
         if not all(callable(getattr(kind.cls, each, None)) for each in self.methods):
             return False
@@ -200,7 +198,6 @@ class _TupleType:
 
 
 def _members(protocol: type[Any]) -> list[str]:
-    """Returns the member names of a protocol, with those of its base protocols."""
     found: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if getattr(base, "_is_protocol", False) and base is not typing.Protocol:
@@ -228,7 +225,6 @@ def _codec_of_types(types: tuple[type[Any], ...]) -> ObventCodec:
 
 
 def _carried_type(kind: type[Any]) -> Any:
-    """Returns the type by which a value of a tuple is encoded."""
     alternative = alternatives_of(kind)[0]
     return Any if alternative.kind is FieldKind.OTHER and not is_declared(kind) else kind
 

@@ -97,7 +97,6 @@ def _conjunctions(condition: Formula, known: dict[int, list[Sets]]) -> list[Sets
 
 
 def _flatten_parts(condition: And | Or) -> Iterator[Formula]:
-    """Yields the parts, with those of a part of the same kind in its place."""
     for part in condition.parts:
         while not isinstance(part, Member) and len(part.parts) == 1:
             part = part.parts[0]

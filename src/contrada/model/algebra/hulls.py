@@ -80,7 +80,6 @@ def _of_piece(piece: HalfOpen, backwards: bool) -> Cuts:
 
 
 def _of_operator(text: bytes, begins: bool, ends: bool, backwards: bool) -> Cuts:
-    """Returns the hull of text that begins, and ends, with a text."""
     shown = fold(text)[::-1] if backwards else fold(text)
     if begins and ends:
         return line.point((TEXT, shown))

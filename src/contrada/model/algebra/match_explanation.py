@@ -226,7 +226,6 @@ def _domain_cause(key: Key, wanted: ValueSet, domains: list[int]) -> str:
 
 
 def _value_cause(key: Key, wanted: ValueSet) -> str:
-    """Returns the cause for a value of a domain of which the set holds other values."""
     shown = _shown(key)
     if key[0] == TEXT:
         near = _near_text(key[1].decode(errors="replace"), wanted)  # type: ignore[union-attr]

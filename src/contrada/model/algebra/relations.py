@@ -239,7 +239,6 @@ def _pairs(p: _Thing, q: _Thing) -> Iterator[tuple[Product, Product]]:
 
 
 def _areas(p: Product, q: Product, but_not: _Thing | None) -> Iterator[_Area]:
-    """Yields the boxes of p and q, less another thing, lazily."""
     spend(_COMMON_WORK)
     common = dict(common_sets(p, q))
     default = p.default & q.default

@@ -347,6 +347,5 @@ def answer_exhausted(exhausted: Exhausted, question: str, *, answer: bool) -> bo
 
 
 def _safe(question: str, answer: bool) -> bool:
-    """Returns the safe answer to a question that could not be decided, counted."""
     decision.safe_answers.add(question)
     return answer

@@ -335,7 +335,6 @@ def _integers_above(number: int | float) -> tuple[int, ...]:
 
 
 def _inside(a: Cuts, piece: HalfOpen) -> bool:
-    """Whether one interval lies within one interval of the set."""
     start, end = piece
     after = bisect_right(a, start)
     if not after & 1:

@@ -365,7 +365,6 @@ def _renumber(
 
 
 def _pack_rows(rows: Sequence[Sequence[int]]) -> tuple[NextStates, ...]:
-    """Converts rows to bytes if all states fit into a byte."""
     if len(rows) <= 256:
         return tuple(bytes(list(row)) for row in rows)
     return tuple(array("H", row) for row in rows)
@@ -405,7 +404,6 @@ def _interval_row(prefix: bytes, state_of: Mapping[bytes, int], ends: list[bytes
 
 
 def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
-    """Returns the bytes of possible changes, each with its next state."""
     row, turns = automaton.rows[state], automaton.turns[state]
     return [(b, to) for b, to in enumerate(row) if b in turns or automaton.fates[to] == OPEN]
 

@@ -139,7 +139,6 @@ def automaton_for(language: Language) -> Automaton:
 
 
 def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Decision:
-    """As `find`, with a truth value for each opaque atom."""
     regular = _with(language, case)
     with work:
         answer = _decide_quickly(regular)
@@ -159,7 +158,6 @@ def _find_in_case(language: Language, case: dict[Atom, bool], work: Work) -> Dec
 
 
 def _test_work(language: Language, text: bytes) -> int:
-    """Returns about the steps of a membership test."""
     return size_of(language) * (1 + len(text) // 100)
 
 
@@ -275,7 +273,6 @@ def _building_work(language: Language) -> int:
 
 
 def _examples(language: Language) -> Iterator[bytes]:
-    """Yields the example texts of the expression's operators."""
     for atom in atoms_of(language):
         try:
             examples: tuple[object, ...] = registry.get(atom.operator).examples(atom.constant)
@@ -307,7 +304,6 @@ def make_readable(language: Language, text: bytes) -> bytes:
 
 
 def _explore(automata: Sequence[Automaton], value: Callable[[_Vector], int]) -> Decision:
-    """Explores the product of the automata breadth first."""
     all_fates = [a.fates for a in automata]
     all_accepting = [a.accepting for a in automata]
     all_rows = [a.rows for a in automata]
@@ -417,7 +413,6 @@ def _points(language: Language) -> list[bytes] | None:
 
 
 def _contradicts(case: dict[Atom, bool]) -> bool:
-    """Whether the operators themselves exclude the case."""
     for (a, a_holds), (b, b_holds) in combinations(case.items(), 2):
         if a_holds and b_holds:
             if _ask("intersects", a, b) is False or _ask("intersects", b, a) is False:

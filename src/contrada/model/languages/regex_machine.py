@@ -128,7 +128,6 @@ class Relation:
         self._stars = [*stars.items(), *((1 << first, mask) for first, mask in fans_out.items())]
 
     def __len__(self) -> int:
-        """The number of shifts and stars."""
         return len(self._ups) + len(self._downs) + len(self._stars)
 
     def of(self, states: int) -> int:
@@ -176,7 +175,6 @@ class Closure:
         self._relations = self._fewer(powers, reached)
 
     def __len__(self) -> int:
-        """The number of shifts and stars."""
         return sum(map(len, self._relations))
 
     def of(self, states: int) -> int:

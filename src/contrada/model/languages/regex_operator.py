@@ -234,7 +234,6 @@ def _may_be_empty(tree: regex_syntax.Tree) -> bool:
 
 
 def _texts(classes: list[Ranges]) -> Iterator[tuple[str, bool]]:
-    """Yields the texts, each with whether case does not matter in it."""
     codes = [_few(ranges) for ranges in classes]
     # One text represents all spellings by case only if every character allows all that
     # fold like it; `[aA]b` does not, and becomes two texts.
@@ -247,7 +246,6 @@ def _texts(classes: list[Ranges]) -> Iterator[tuple[str, bool]]:
 
 
 def _few(ranges: Ranges) -> list[int]:
-    """Returns the code points of a small class."""
     codes: list[int] = []
     for first, last in ranges:
         if last - first + len(codes) >= _FEW:
@@ -260,7 +258,6 @@ def _few(ranges: Ranges) -> list[int]:
 
 @lru_cache(maxsize=ALIKE_CACHED_MAX)
 def _alike(code: int) -> Ranges:
-    """Returns all characters that fold like this one."""
     return characters.fold_ranges(((code, code),))
 
 

@@ -134,7 +134,6 @@ def character(code: int, *, nocase: bool = False) -> Chars:
 
 
 def _literal_text(each: str) -> str:
-    """Returns a character, escaped if needed."""
     if each < " " or each == "\x7f":
         return f"\\x{ord(each):02x}"
     return each if each.isalnum() or each in "_/" or each > "\x7f" else f"\\{each}"
@@ -384,7 +383,6 @@ class _RegexReader:
 
 
 def _largest_repeat(tree: Tree) -> int:
-    """Returns the largest product of nested counts."""
     if isinstance(tree, Repeat):
         return max(tree.most or tree.least, 1) * _largest_repeat(tree.part)
     if isinstance(tree, Sequence | Alternation):

@@ -129,7 +129,6 @@ def tokens_of(constant: str | bytes) -> list[str]:
 
 @lru_cache(maxsize=SHAPES_CACHED_MAX)
 def _segments(constant: bytes) -> Segments | None:
-    """Returns the texts between the stars; None if there is a question mark."""
     tokens = tokens_of(constant)
     if "?" in tokens:
         return None
@@ -137,7 +136,6 @@ def _segments(constant: bytes) -> Segments | None:
 
 
 def _texts_between(marks: str, tokens: list[str]) -> tuple[bytes, ...]:
-    """Returns the texts between the tokens that are marks."""
     texts = [bytearray()]
     for token in tokens:
         if token in marks:

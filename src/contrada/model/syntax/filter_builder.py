@@ -255,7 +255,6 @@ def _name(token: Token) -> str:
 def _build_set(
     operator: Token, build: Callable[..., ValueSet], *constants: Token, nocase: Token | None = None
 ) -> ValueSet:
-    """Returns the set of an operator; errors have the place."""
     values: list[Value] = []
     for constant in constants:
         if constant.type == "REGEX":  # `/…/i`: the expression and its flags
@@ -275,7 +274,6 @@ def _build_set(
 
 
 def _value(token: Token) -> Value:
-    """Returns the value of a literal."""
     kind = token.type
     if kind == "NUMBER":
         return _number(token)

@@ -55,7 +55,6 @@ _WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
 def _group() -> str:
-    """Returns a regular expression of a parenthesized part."""
     inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX})*+"
     for _ in range(PLAIN_DEPTH_MAX):
         inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX}|\({inside}\))*+"
@@ -198,7 +197,6 @@ class _SetReader:
         return ~self.set() if self._has("~") else self.set()
 
     def _has(self, sign: str) -> bool:
-        """Whether a sign is next; then it is read."""
         found = _match_sign(self._text, self.position)
         if found is None or found[1] != sign:
             return False

@@ -111,19 +111,16 @@ def _phrases(of: ValueSet) -> Iterator[str]:
 
 
 def _as_one(of: ValueSet) -> str:
-    """Returns the set as one phrase, in parentheses if it has several."""
     text = set_text(of)
     return text if _is_phrase(text) else f"({text})"
 
 
 def _is_phrase(text: str) -> bool:
-    """Whether the text of a set is one operator with its constants."""
     bare = _QUOTED.sub("", text)
     return bool(bare) and bare[0] not in "(~" and " | " not in bare and " & " not in bare
 
 
 def _alternatives(of: ValueSet) -> Iterator[str]:
-    """Yields phrases with the set as their union."""
     if of.text is not None:
         yield _language_text(of.text)
     if of.line:
@@ -200,7 +197,6 @@ def _by_domain(cuts: Cuts) -> list[str]:
 
 
 def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
-    """Yields the set's pieces; null, bool and NaN value by value."""
     if tag == NUMBER:
         nan = line.intersection(inside, line.point(values.NAN_KEY))
         if nan:
@@ -215,7 +211,6 @@ def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
 
 
 def _bounds(tag: int, piece: HalfOpen) -> list[str]:
-    """Returns the one or two phrases of an interval of several values."""
     start, end = piece
     if tag == TEXT and len(start) == 2:
         prefix: bytes = start[1]  # type: ignore[assignment]
@@ -273,7 +268,6 @@ def _language_text(of: Language, *, inner: bool = False) -> str:
 
 
 def _expression_text(constant: bytes) -> str:
-    """Returns a regular expression between slashes, its flags behind."""
     pattern = regex_syntax.normal(constant.decode())
     flags = _FLAGS.match(pattern)
     body = pattern[flags.end() :] if flags else pattern

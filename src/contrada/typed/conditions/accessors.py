@@ -137,7 +137,7 @@ class Stage(Accessor):
         self.depth = 1 + max(each.depth for each in self.operands())
         if self.depth > STAGES_MAX:
             reason = f"an accessor of more than STAGES_MAX = {STAGES_MAX} stages"
-            raise InvalidObventError(_name(cls), reason)
+            raise InvalidObventError(class_name(cls), reason)
         if cls is not None:
             self.check(cls)
 
@@ -201,7 +201,7 @@ class Access(Stage):
         if isinstance(nested, str):
             if names is not None:
                 reason = f"fields {nested!r}, {names!r}: join them by dots"
-                raise InvalidObventError(_name(cls), reason)
+                raise InvalidObventError(class_name(cls), reason)
             names, nested = nested, WHOLE
         *before, last = _checked_names(names, cls)
         for name in before:
@@ -248,7 +248,7 @@ class Invoke(Stage):
         methods: Any = nested
         if isinstance(nested, Accessor):
             if not given:
-                raise InvalidObventError(_name(cls), f"no method of {nested} is named")
+                raise InvalidObventError(class_name(cls), f"no method of {nested} is named")
             methods, *arguments = given
         else:
             nested, arguments = WHOLE, list(given)
@@ -256,7 +256,7 @@ class Invoke(Stage):
         arguments = arguments or [()] * (len(before) + 1)
         if len(arguments) != len(before) + 1 or not all(type(it) is tuple for it in arguments):
             expected = f"expected a tuple of arguments for each of {len(before) + 1} methods"
-            raise InvalidObventError(_name(cls), f"{methods!r} with {arguments!r}: {expected}")
+            raise InvalidObventError(class_name(cls), f"{methods!r} with {arguments!r}: {expected}")
         for method, each in zip(before, arguments[:-1], strict=True):
             nested = Invoke(nested, [method], each)
         self.function = None if isinstance(last, str) else last
@@ -356,14 +356,15 @@ def _default_key(default: Any) -> Hashable:
     return None if default is NO_VALUE else constant_key(default)
 
 
-def _name(cls: type[Any] | None) -> str:
+def class_name(cls: type[Any] | None) -> str:
+    """Returns the name of a class in errors; "any" without one."""
     return "any" if cls is None else cls.__qualname__
 
 
 def _parts(names: object, cls: type[Any] | None) -> list[str]:
     if not isinstance(names, str):
         reason = f"{names!r} names nothing: expected text, as 'market.name'"
-        raise InvalidObventError(_name(cls), reason)
+        raise InvalidObventError(class_name(cls), reason)
     return names.split(".")
 
 
@@ -372,7 +373,7 @@ def _checked_names(names: object, cls: type[Any] | None) -> list[str]:
     for each in parts:
         if not each.isidentifier() or keyword.iskeyword(each):
             reason = f"{each!r} in {names!r} is no name of a field or method"
-            raise InvalidObventError(_name(cls), reason)
+            raise InvalidObventError(class_name(cls), reason)
     return parts
 
 
@@ -388,14 +389,13 @@ def _checked_methods(given: Any, cls: type[Any] | None) -> list[Any]:
             found.append(each)
         else:
             reason = f"{each!r} is no method: expected a name, or a function of a class"
-            raise InvalidObventError(_name(cls), reason)
+            raise InvalidObventError(class_name(cls), reason)
     if not found:
-        raise InvalidObventError(_name(cls), f"no method is named: {given!r}")
+        raise InvalidObventError(class_name(cls), f"no method is named: {given!r}")
     return found
 
 
 def _require_method(function: Any, found: Any) -> Any:
-    """Returns an object of a class that has a function. Raises TypeError for others."""
     if not has_method(function, type(found)):
         raise TypeError(f"{function.__qualname__} is no method of {type(found).__name__}")
     return found

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 from warnings import warn
 
 from contrada.errors import InvalidObventError
+from contrada.typed.conditions.accessors import class_name
 from contrada.typed.conditions.conditions import Condition
 from contrada.typed.conditions.indexed_conditions import IndexedForm
 from contrada.typed.conditions.invocation_tree import ConditionGroup, InvocationTree
@@ -52,7 +53,7 @@ class ConditionSet(Generic[K]):
     ) -> None:
         if form not in (None, *get_args(FormName)):
             expected = "expected 'tree', 'static', 'indexed' or None"
-            raise InvalidObventError(_name(cls), f"form = {form!r}: {expected}")
+            raise InvalidObventError(class_name(cls), f"form = {form!r}: {expected}")
         if form == "indexed" and cls is None:
             raise InvalidObventError("any", "the indexed form needs a class, whose fields it reads")
         self._cls = cls
@@ -81,7 +82,7 @@ class ConditionSet(Generic[K]):
         """
         hash(key)
         if not isinstance(condition, Condition):
-            raise InvalidObventError(_name(self._cls), f"{condition!r}: expected a condition")
+            raise InvalidObventError(class_name(self._cls), f"{condition!r}: expected a condition")
         if self._cls is not None:
             condition.check(self._cls)
         self.remove(key)
@@ -205,7 +206,3 @@ class ConditionSet(Generic[K]):
         if found is None:
             return self._static.matching(obvent)
         return found + self._rest.matching(obvent) if len(self._rest) else found
-
-
-def _name(cls: type[Any] | None) -> str:
-    return "any" if cls is None else cls.__qualname__

@@ -41,7 +41,6 @@ class IndexedForm:
         self._read: Callable[[Any], dict[str, Any]] | None = None
 
     def __len__(self) -> int:
-        """The number of groups."""
         return len(self._lifted)
 
     @property

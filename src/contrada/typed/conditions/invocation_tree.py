@@ -48,7 +48,6 @@ class InvocationTree:
             self._release(each)
 
     def __len__(self) -> int:
-        """The number of nodes."""
         return len(self._nodes)
 
     def matching(self, obvent: Any) -> list[Any]:
@@ -64,7 +63,6 @@ class InvocationTree:
         return found
 
     def _share(self, accessor: Accessor) -> Accessor:
-        """Returns the node of an accessor, with one use more."""
         if accessor is WHOLE:
             return accessor
         key = accessor.key

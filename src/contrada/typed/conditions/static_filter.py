@@ -222,7 +222,6 @@ class _SharedSource(ConditionSource):
 
 
 def _parts(accessor: Accessor) -> Iterator[Accessor]:
-    """An accessor and all its operands."""
     if accessor is not WHOLE:
         yield accessor
         for each in accessor.operands():

@@ -95,7 +95,6 @@ class ObjectValue(Recorded):
         return value
 
     def _contrada_member(self, name: str) -> Any:
-        """Returns a method or property, run like the predicate."""
         cls = self._contrada_shape.cls
         member = inspect.getattr_static(cls, name, None)
         is_property = isinstance(member, property)
@@ -282,7 +281,6 @@ def _object_choices(of: ObjectValue, declared: Field, whole: str) -> Iterator[Ch
 
 
 def _is_sure(of: Field) -> bool:
-    """Whether each object of the class has an attribute for a field."""
     kinds = {each.kind for each in of.alternatives}
     plain = of.is_flat and kinds <= _KNOWN - {FieldKind.OBJECT, FieldKind.DECIMAL}
     return plain and of.is_required and not of.aliases

@@ -154,14 +154,12 @@ class ScalarValue(Recorded):
         return split(ordered, without(self._contrada_whole, ordered))
 
     def _contrada_equal(self, others: Iterable[Any]) -> ValueSet:
-        """Returns the values that equal one of some constants."""
         raise NotImplementedError
 
     def _contrada_is_ordered_with(self, other: Any) -> bool:
         return isinstance(other, self._contrada_class)
 
     def _contrada_ordered(self, order: str, other: Any) -> ValueSet:
-        """Returns the values in an order to a comparable constant."""
         raise NotImplementedError
 
     def __bool__(self) -> bool:
