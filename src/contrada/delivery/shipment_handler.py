@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 
 from contrada.delivery import delivery_messages as messages
@@ -13,21 +14,16 @@ from contrada.delivery.owned_logs import OwnedLogs
 from contrada.errors import CannotPublishError, ContradaError, LimitError, StoreError
 
 
+@dataclass(eq=False)
 class ShipmentHandler:
     """The handler of one server. `refused` counts invalid shipments."""
 
-    def __init__(
-        self,
-        name: str,
-        logs: OwnedLogs,
-        access: AccessPoint,
-        causality: Causality,
-        consumers: Consumers,
-    ) -> None:
-        self.name = name
-        self.refused = 0
-        self._logs, self._access = logs, access
-        self._causality, self._consumers = causality, consumers
+    name: str
+    _logs: OwnedLogs
+    _access: AccessPoint
+    _causality: Causality
+    _consumers: Consumers
+    refused: int = 0
 
     def use(self, source: str, turn: Sequence[ArrivedShipment], now_us: int) -> int:
         """Handles shipments in order. Returns the number that could be handled now."""

@@ -9,6 +9,7 @@ Source: EPFL 2503 §6.4.2 (gossip pull), §6.1.2 (anti-entropy).
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from contrada.errors import EncodingError
@@ -34,6 +35,7 @@ UPDATE_LINES_BYTES_MAX: Final = 524_288
 _LINE_BYTES: Final = 64
 
 
+@dataclass(eq=False)
 class LineExchange:
     """Digests, lines and stamps of one view.
 
@@ -41,24 +43,16 @@ class LineExchange:
     contacts in lines of the own subsystem that are not known there. `refused` counts by reason.
     """
 
-    def __init__(
-        self,
-        view: View,
-        contact: Contact,
-        redundancy: int,
-        silence: list[int],
-        limits: GossipLimits = GossipLimits(),
-    ) -> None:
-        self._limits = limits
-        self.echoes: dict[int, int] = {}
-        self.strangers: dict[str, Contact] = {}
-        self.refused: Counter[str] = Counter()
-        self._view = view
-        self._contact = contact
-        self._redundancy = redundancy
-        self._silence = silence
-        self._votes: dict[str, bool] = {}
-        self._verdict: bool | None = None
+    _view: View
+    _contact: Contact
+    _redundancy: int
+    _silence: list[int]
+    _limits: GossipLimits = GossipLimits()
+    echoes: dict[int, int] = field(default_factory=dict)
+    strangers: dict[str, Contact] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    _votes: dict[str, bool] = field(default_factory=dict)
+    _verdict: bool | None = None
 
     @property
     def doubts(self) -> bool:

@@ -135,13 +135,7 @@ class Gateway:
         self._is_stopping = False
         self._arrivals = arrivals
         self._pushes = Pushes(
-            self._accesses,
-            Sinks(limits, sinks),
-            self.counts,
-            subscriptions,
-            limits=limits,
-            is_durable=durable,
-            users=users,
+            self._accesses, Sinks(limits, sinks), self.counts, subscriptions, limits, durable, users
         )
         self._port = HttpPort(self._app(), host, port, self._context, limits=limits)
 

@@ -210,29 +210,19 @@ class Push:
         return {"id": self.id, **self.stored.wanted, "status": status}
 
 
+@dataclass(eq=False)
 class Pushes:
     """The subscriptions to sinks of a gateway."""
 
-    def __init__(
-        self,
-        accesses: TokenServices,
-        sinks: Sinks,
-        counts: GatewayCounts,
-        path: Path | None,
-        *,
-        limits: GatewayLimits,
-        is_durable: bool,
-        users: Broker | None = None,
-    ) -> None:
-        self.sinks = sinks
-        self._users = users
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._accesses = accesses
-        self._counts = counts
-        self._path = path
-        self._limits = limits
-        self._is_durable = is_durable
-        self._pushes: dict[str, Push] = {}
+    _accesses: TokenServices
+    sinks: Sinks
+    _counts: GatewayCounts
+    _path: Path | None
+    _limits: GatewayLimits
+    _is_durable: bool
+    _users: Broker | None
+    _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary)
+    _pushes: dict[str, Push] = field(default_factory=dict)
 
     def load(self) -> None:
         """Reads the stored subscriptions. Raises InputError for a damaged file."""

@@ -8,6 +8,7 @@ stays open.
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Literal
@@ -127,22 +128,16 @@ def _notification_of(of: Notification) -> msgspec.Raw:
     return msgspec.Raw(notification_json(of))
 
 
+@dataclass(eq=False)
 class Conversation:
     """One WebSocket, with its subscriptions."""
 
-    def __init__(
-        self,
-        websocket: WebSocket,
-        access: TokenService,
-        counts: GatewayCounts,
-        limits: GatewayLimits,
-    ) -> None:
-        self._websocket = websocket
-        self._access = access
-        self._counts = counts
-        self._limits = limits
-        self._open: dict[str, _OpenSubscription] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+    _websocket: WebSocket
+    _access: TokenService
+    _counts: GatewayCounts
+    _limits: GatewayLimits
+    _open: dict[str, _OpenSubscription] = field(default_factory=dict)
+    _tasks: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Executes the client's messages until one side ends the conversation."""
