@@ -25,14 +25,17 @@ from contrada.errors import (
     ServiceClosedError,
     ServiceError,
 )
+from contrada.model import Filter, FilterSet
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.embedded_broker import EmbeddedBroker
 from contrada.net.broker.neighbours import Membership
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.service import ConnectionState, Service
 from contrada.service.dispatch_routes import LINK_DOWN
+from contrada.service.service_limits import CoreLimits
 from contrada.service.stores.sqlite_store import SqliteStore
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.homes import CERTIFIED, MARKER, numbers, rest
@@ -84,6 +87,20 @@ async def test_subscriptions_of_the_network_are_known_once_it_is_open() -> None:
             async with joined(brokers[0], f"s{each}") as service:
                 await service.publish({"a": each})
             assert (await events.next(10))["a"] == each
+
+
+@on_loop
+async def test_subscriptions_of_later_turns_are_known_once_it_is_open() -> None:
+    """Those of a large network would miss the first publications."""
+    limits = CoreLimits(router=RouterLimits(rerouted_per_turn=1))
+    filters = FilterSet([Filter({"a": each}) for each in range(50)])
+    async with (
+        Broker(port=0, network=Membership("a"), core_limits=limits) as broker,
+        connect(broker.address) as owner,
+        owner.subscribe(filters),
+        joined(broker) as service,
+    ):
+        assert filters_at(service) == 50
 
 
 @on_loop

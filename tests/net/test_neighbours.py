@@ -25,6 +25,7 @@ from contrada.net.wire.address import parse_address
 from contrada.net.wire.frames import Failure, Hello, Hop, Reply
 from contrada.net.wire.message_codec import decode_hop, encode_message
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     LinkUp,
     Neighbour,
@@ -36,6 +37,7 @@ from contrada.routing.router_messages import (
 )
 from contrada.service.backoff import BackoffLimits
 from contrada.service.dispatch_routes import LINK_DOWN
+from contrada.service.service_limits import CoreLimits
 from tests.asynchronous import on_loop, until
 from tests.net.networks import Links, are_linked, network
 from tests.net.requests import publish
@@ -338,6 +340,34 @@ async def test_a_stranger_that_does_not_fit_ends_no_link(said: dict[str, Any], r
         assert reason in heard.reason
         assert list(brokers[0].neighbours) == [it]
         await raw.leave()
+
+
+@on_loop
+async def test_a_link_is_withdrawn_before_a_newer_one_begins() -> None:
+    """All registrations would be routed anew in one turn, which would hold the broker."""
+    limits = CoreLimits(router=RouterLimits(rerouted_per_turn=1))
+    filters = FilterSet([Filter({"a": each}) for each in range(50)])
+    async with (
+        Broker(port=0, network=Membership("a"), core_limits=limits) as broker,
+        connect(broker.address) as owner,
+        owner.subscribe(filters),
+    ):
+        router = broker.dispatcher.router
+        raw = [await RawClient.to(broker, stranger(broker), greeting())]
+        await until(lambda: router.statistics().links_used == 1 and not router.is_rerouting)
+        for instance in "xy":  # The second one comes when the first link is withdrawn.
+            raw.append(await RawClient.to(broker, stranger(broker, instance=instance)))
+            assert isinstance(await raw[-1].hears(), Hello)
+            await until(lambda: not router.is_rerouting)
+        heard = await raw[1].hears()
+        assert isinstance(heard, Failure)
+        assert (heard.code, heard.reason) == (
+            "busy",
+            "'a' withdraws its former link; connect again",
+        )
+        assert [each.name for each in broker.neighbours] == ["b"]
+        for each in raw:
+            await each.leave()
 
 
 @on_loop

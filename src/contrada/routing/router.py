@@ -235,7 +235,8 @@ class Router:
         | messages.LinkDown
         | messages.ClientGone
         | messages.TimePassed
-        | messages.DeadlinePassed,
+        | messages.DeadlinePassed
+        | messages.TurnPassed,
         now_us: int,
     ) -> list[messages.Effect]:
         match event:
@@ -263,6 +264,8 @@ class Router:
                 return self._perform(self._assembler.pass_time(time_us))
             case messages.DeadlinePassed():
                 return self._queries.expire(now_us)
+            case messages.TurnPassed():
+                return self._forwarding.continue_rerouting()
 
     def _handle_query(
         self, origin: Origin, message: messages.QuestionMessage, now_us: int
@@ -329,7 +332,7 @@ class Router:
         if self._topology.has_changed:
             effects += self._forwarding.reroute()
             effects += self._perform(self._assembler.replan())
-        return effects
+        return effects + self._forwarding.acknowledge(origin)
 
     # --- patterns -----------------------------------------------------------------------------
 
@@ -409,6 +412,15 @@ class Router:
         """The time after which waiting patterns continue; None if no pattern waits."""
         due_us = self._assembler.due_us
         return None if due_us is None else due_us + self._slack_us
+
+    @property
+    def is_rerouting(self) -> bool:
+        """Whether registrations wait for `TurnPassed` to be routed anew, after links changed."""
+        return self._forwarding.is_rerouting
+
+    def is_withdrawing(self, neighbour: Neighbour) -> bool:
+        """Whether `LinkUp` of a neighbour would first route all registrations, in one turn."""
+        return self._forwarding.is_withdrawing(neighbour)
 
     @property
     def question_due_us(self) -> int | None:

@@ -38,6 +38,10 @@ class RouterLimits:
     filters_max: int = 2_000_000
     """Filters of all subscriptions, once per subscription. Beyond it: as of `registrations_max`."""
 
+    rerouted_per_turn: int = 500
+    """Subscriptions, advertisements and descriptions that are routed anew at once after links have
+    changed; each takes some 20 µs. Beyond it: in later turns, and the link is in use after them."""
+
     # Notifications
     remembered_max: int = 65_536
     """The fewest notifications recognised as duplicates; at most twice as many. Beyond it: a later

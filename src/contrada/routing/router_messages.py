@@ -348,7 +348,7 @@ class AnnounceLinks(RouterMessage, frozen=True, tag="tell links"):
 
 
 class AckLinks(RouterMessage, frozen=True, tag="took links"):
-    """The sender has processed an `AnnounceLinks` and is ready for another."""
+    """The sender has processed an `AnnounceLinks`, sent what it changes, and takes more."""
 
     version: int = VERSION
 
@@ -396,13 +396,19 @@ class DeadlinePassed(msgspec.Struct, frozen=True):
     """The deadline of some query has passed; see `Router.question_due_us`."""
 
 
+class TurnPassed(msgspec.Struct, frozen=True):
+    """The program has done something else meanwhile; see `Router.is_rerouting`."""
+
+
 class TimePassed(msgspec.Struct, frozen=True):
     """Later notifications are at most a slack older. Refused if it decreases or is far ahead."""
 
     time_us: int
 
 
-Event: TypeAlias = Received | LinkUp | LinkDown | ClientGone | TimePassed | DeadlinePassed
+Event: TypeAlias = (
+    Received | LinkUp | LinkDown | ClientGone | TimePassed | DeadlinePassed | TurnPassed
+)
 
 
 class Reason(StrEnum):

@@ -98,6 +98,7 @@ class Dispatcher:
         self._published = self._since_upkeep = self._matched = 0
         self._dropped: Counter[str] = Counter()
         self._slow: dict[messages.Client, None] = {}
+        self._is_turn_due = False
         self.on_due: Callable[[int], None] | None = None
         """Called with `due_us` when patterns wait for a time to pass."""
         self._listeners: dict[str, Listener] = {}
@@ -193,14 +194,6 @@ class Dispatcher:
             del known[name]
         route.names, draft.names = draft.names, route.names
         known.update(dict.fromkeys(route.names, route))
-
-    def update(self, route: Route[Any], request: messages.Subscribe) -> None:
-        """Replaces the filters of a subscription. Raises as `enter`, without a change."""
-        draft = route.draft()
-        self.enter(draft, request)
-        self.replace(route, draft)
-        while self.withdraw(draft):
-            pass
 
     def begin(self, route: Route[Any]) -> None:
         """Puts a route in force, once all its parts are entered."""
@@ -328,7 +321,7 @@ class Dispatcher:
             elif isinstance(effect, messages.Refused):
                 refused.append(effect)
             elif isinstance(effect, messages.OfferChanged):
-                self._report(effect)
+                _report(effect, self.on_offer, self.followers)
             else:
                 self._listeners[effect.client.name](effect)
         if self._patterns and self.on_due is not None and (due_us := self.due_us) is not None:
@@ -378,6 +371,7 @@ class Dispatcher:
                 del self._links[event.neighbour]
                 raise _error_of(each)
             refuse(each)  # A link that closes a loop is kept, unused.
+        self._reroute()
         return link
 
     def link_down(self, link: LinkRoute) -> None:
@@ -388,6 +382,18 @@ class Dispatcher:
             effects = self._events.handle(messages.LinkDown(link.neighbour), wall_clock_us())
             del self._links[link.neighbour]
             _count_lost(self._carry_out(effects)[0])
+            self._reroute()
+
+    def _reroute(self) -> None:
+        """Has the router route registrations anew, some in each turn of the loop."""
+        if self.router.is_rerouting and not self._is_turn_due:
+            self._is_turn_due = True
+            asyncio.get_running_loop().call_soon(self._pass_turn)
+
+    def _pass_turn(self) -> None:
+        self._is_turn_due = False
+        self._carry_out(self._events.handle(messages.TurnPassed(), wall_clock_us()))
+        self._reroute()
 
     def receive(self, link: LinkRoute, message: messages.Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches without room."""
@@ -396,6 +402,7 @@ class Dispatcher:
         )
         self.router.maintain(UPKEEP_UNITS)
         pending, refused = self._carry_out(effects)
+        self._reroute()
         if isinstance(message, messages.Ask):
             self._deadlines.look()
         for each in refused:
@@ -433,15 +440,6 @@ class Dispatcher:
     def _expire_questions(self) -> None:
         self._carry_out(self.router.handle(messages.DeadlinePassed(), monotonic_us()))
 
-    def _report(self, change: messages.OfferChanged) -> None:
-        form = form_of(change.offer)
-        if change.is_on_offer:
-            self.on_offer[form] = change.offer
-        else:
-            del self.on_offer[form]
-        for follow in list(self.followers):
-            follow(change.offer, change.is_on_offer)
-
     async def wait(
         self, unfinished: Sequence[Pending[Any] | Turn], wait_s: float, until_s: float = inf
     ) -> int:
@@ -476,6 +474,20 @@ class Dispatcher:
         dropped[EXPIRED_ON_ARRIVAL] = self.router.expired
         counts = self._published, self._subscriptions, self._matched
         return ServiceStatistics(*counts, dict(+dropped), dict(safe_answers), dict(failures))
+
+
+def _report(
+    change: messages.OfferChanged,
+    on_offer: dict[Hashable, messages.Offer],
+    followers: Iterable[Callable[[messages.Offer, bool], None]],
+) -> None:
+    form = form_of(change.offer)
+    if change.is_on_offer:
+        on_offer[form] = change.offer
+    else:
+        del on_offer[form]
+    for follow in list(followers):
+        follow(change.offer, change.is_on_offer)
 
 
 def _end_pattern(route: Route[Any] | None) -> None:

@@ -420,7 +420,11 @@ class EmbeddedSubscription(QueuedSubscription[T]):
         assert self._route is not None, "it was put in force"
         assert self._next is not None, "it is updated"
         self._service.require_open()
-        self._service.dispatcher.update(self._route, Subscribe("", self._next))
+        dispatcher, draft = self._service.dispatcher, self._route.draft()
+        dispatcher.enter(draft, Subscribe("", self._next))
+        dispatcher.replace(self._route, draft)
+        while dispatcher.withdraw(draft):
+            pass
 
     def cut_off(self) -> None:
         """Ends the subscription, whose queue is full."""

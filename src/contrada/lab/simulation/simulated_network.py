@@ -62,10 +62,14 @@ from contrada.routing.router_messages import (
     Send,
     Subscribe,
     TimePassed,
+    TurnPassed,
     Unadvertise,
     Unsubscribe,
 )
 from contrada.service.transition_log import covered_filters
+
+TURN_US: Final = 200
+"""Microseconds of a turn in which a server routes registrations anew."""
 
 MAINTAIN_EVERY: Final = 16
 """Events after which a server does maintenance, and with `validates` is checked."""
@@ -143,6 +147,7 @@ class SimulatedNetwork:
         self._order = 0
         self._open = 0
         self._settled = 0
+        self._rerouting: set[Router] = set()  # with a turn to come
         self.delivery: SimulatedDelivery | None = None
         if kind.standby:
             self.delivery = SimulatedStandby(
@@ -377,6 +382,10 @@ class SimulatedNetwork:
                     self.history.matched.append(Matched(self._order, client.name, broker, match))
                 case Refused():
                     self.history.refused.append((broker, effect))
+        if router.is_rerouting and router not in self._rerouting:
+            self._rerouting.add(router)
+            cause.in_flight += 1
+            self.schedule.after(TURN_US, partial(self._pass_turn, broker, router, cause))
         if self._order % MAINTAIN_EVERY == 0:
             router.maintain()
             if self._validates:
@@ -385,6 +394,12 @@ class SimulatedNetwork:
                     self.delivery.check()
         if self.delivery is not None:
             self.delivery.change_routes(broker, router.routes())
+
+    def _pass_turn(self, broker: int, router: Router, cause: Cause) -> None:
+        self._rerouting.remove(router)
+        if self.routers[broker] is router:  # It has not crashed.
+            self._handle(broker, TurnPassed(), cause)
+        self._end_one(cause)
 
     def _note_delivered(self, broker: int, effect: Deliver) -> None:
         name = effect.client.name

@@ -29,6 +29,7 @@ from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.relations import covers
 from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router, Strategy
+from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Advertise,
     LinkDown,
@@ -45,6 +46,9 @@ from contrada.service.story_reader import StoryReader
 
 VALIDATED_BROKERS_MAX: Final = 12
 """Servers of a network with checked invariants. Beyond it: only their messages are checked."""
+
+REROUTED: Final = (500, 1, 3)
+"""Registrations that are routed anew in one turn, in different worlds."""
 
 PROBES_MAX: Final = 12
 """Notifications published again after the repairs. Beyond it: the last ones."""
@@ -95,6 +99,7 @@ def network_of(script: steps.Script) -> SimulatedNetwork:
         records=True,
         validates=script.brokers <= VALIDATED_BROKERS_MAX,
         storeless=script.storeless,
+        router_limits=RouterLimits(rerouted_per_turn=REROUTED[script.seed % len(REROUTED)]),
     )
 
 

@@ -266,7 +266,7 @@ class Neighbours:
 
     def handler_for(self, connection: ServerConnection, hello: Hello) -> Link:
         """Returns the link for a broker's hello. Raises FrameError where it does not fit."""
-        capabilities = hello.capabilities
+        network, capabilities = self.network, hello.capabilities
         name, instance = self._check(capabilities)
         made = self._outgoing.get(connection)
         is_ours = made is not None
@@ -280,6 +280,8 @@ class Neighbours:
         if role is Role.PARENT and not is_ours:
             raise FrameError("options", "a broker chooses its parent itself, by --parent")
         self._replace(name, instance, is_ours=is_ours)
+        if self._broker.dispatcher.router.is_withdrawing(Neighbour(name)):
+            raise FrameError("busy", f"{network.name!r} withdraws its former link; connect again")
         event = LinkUp(Neighbour(name), role, cost)
         try:
             link = Link(connection, event, self._on_synchronized, self._on_ended)

@@ -54,7 +54,6 @@ from contrada.routing.links.shortest_paths import (
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     LABEL_CHARS_MAX,
-    AckLinks,
     Adjacency,
     AnnounceLinks,
     Client,
@@ -154,7 +153,10 @@ class Topology:
     def learn(
         self, origin: Neighbour, states: Iterable[LinkState]
     ) -> tuple[list[Send], list[RefusedError]]:
-        """Takes link states of a neighbour. Returns messages and refusals. Raises RefusedError."""
+        """Takes link states of a neighbour. Returns messages and refusals. Raises RefusedError.
+
+        They are to be acknowledged.
+        """
         if self._states is None:
             raise RefusedError(Reason.WRONG_LINK_STATE)
         passed_on: list[LinkState] = []
@@ -174,8 +176,7 @@ class Topology:
                 passed_on.append(news)
             elif news is not None:
                 replies.append(news)
-        sends = [Send(origin, AckLinks())]
-        return sends + self._flood(passed_on, but=origin) + self._flood(replies), refused
+        return self._flood(passed_on, but=origin) + self._flood(replies), refused
 
     def continue_announcing(self, neighbour: Neighbour) -> list[Send]:
         """Returns the next link states for one that acknowledged some. Raises RefusedError."""

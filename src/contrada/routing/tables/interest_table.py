@@ -12,7 +12,7 @@ leaving (see `poset`).
 Source: PODC 2000 §4 (a poset of subscriptions, one of advertisements).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -285,10 +285,10 @@ class InterestTable(Generic[P]):
         is_waiting = self._covering is not None and self._covering.maintain(units)
         return self.index.maintain(units) or is_waiting
 
-    def validate(self) -> None:
-        """Checks the invariants; AssertionError names the broken one. Cost: all tables."""
+    def validate(self, due: Container[Node[P]] = ()) -> None:
+        """Checks the invariants; AssertionError names the broken one. See `Poset.validate`."""
         self.registrations.validate()
-        self.poset.validate()
+        self.poset.validate(due)
         self.index.validate()
         assert len(self.index) == len(self.poset), "the index holds other products"
         assert all(node.number in self.index for node in self.poset), "a product is not found"

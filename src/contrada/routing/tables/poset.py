@@ -29,7 +29,7 @@ limits of the algebra, and if the covering index is full, more is forwarded than
 Source: PODC 2000 §4 (the poset, fwds, cases 1 to 3).
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -201,6 +201,10 @@ class Poset(Generic[P]):
     def node(self, number: int) -> Node[P]:
         """Returns the node of a number. Raises KeyError."""
         return self._by_number[number]
+
+    def holds(self, node: Node[P]) -> bool:
+        """Whether a node has not been removed."""
+        return self._by_number.get(node.number) is node
 
     def since(self, number: int, count: int) -> tuple[range, Iterator[Node[P]]]:
         """Returns a range of numbers, up to the last one, and lazily the nodes with these."""
@@ -377,13 +381,16 @@ class Poset(Generic[P]):
         forwarded = sum(bool(node.forwarded) for node in self)
         return PosetStatistics(len(self), forwarded, len(self._unfiled))
 
-    def validate(self) -> None:
-        """Checks the invariants; AssertionError names the broken one. Cost: all nodes."""
+    def validate(self, due: Container[Node[P]] = ()) -> None:
+        """Checks the invariants; AssertionError names the broken one. Cost: all nodes.
+
+        Nodes that are `due` for an update may be without subscribers.
+        """
         assert len(self._nodes) == len(self._by_number), "a node is held twice"
         asked = sum(len(each) for node in self for each in node.subscribers.values())
         assert asked == self.registration_count, "the count is wrong"
         for node in self:
-            is_known = node.is_deserted == (node in self.leaving)
+            is_known = node in due or node.is_deserted == (node in self.leaving)
             assert is_known, f"{node.product} has no subscribers, or is leaving with some"
             assert not node.forwarded & node.above.keys(), f"{node.product} is covered, and sent"
             for next_hop, above in node.above.items():
