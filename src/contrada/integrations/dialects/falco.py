@@ -187,9 +187,6 @@ class _FalcoReader(dialect_grammar.FormulaReader):
     def among_list(self, field: Token, how: Token, name: Token) -> Formula:
         return _listed(field, how, self._known.items(str(name)))
 
-    def value(self, token: Token) -> Token:
-        return token
-
 
 def _listed(field: Token, how: Token, texts: Iterable[str]) -> Formula:
     texts = dict.fromkeys(texts)

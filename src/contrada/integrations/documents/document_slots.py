@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from lxml import etree
 
-from contrada.errors import InvalidNotificationError, LimitError
+from contrada.errors import InvalidNotificationError, LimitError, ParseError
 from contrada.integrations.documents import element_tree as trees
 from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.element_tree import XmlNode
@@ -166,7 +166,7 @@ def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementConte
         elif tag is etree.PI:
             run.append(child)
         elif tag is not etree.Comment:
-            raise trees.entity_error(child)
+            raise ParseError(child.sourceline or 1, 1, f"the entity {child.text}", "plain text")
         if child.tail:
             run.append(child.tail)
     if run:

@@ -156,11 +156,6 @@ def element_name(node: XmlNode) -> str:
     return f"{node.prefix}:{local}" if node.prefix else local
 
 
-def entity_error(node: XmlNode) -> ParseError:
-    """Returns the error for an entity of the document's own."""
-    return ParseError(node.sourceline or 1, 1, f"the entity {node.text}", "plain text")
-
-
 def attributes_of(node: XmlNode) -> dict[str, str]:
     """Returns the attributes by their written names, in document order. Raises LimitError."""
     if len(node.attrib) > ATTRIBUTES_MAX:  # Reading them costs the square of their number.

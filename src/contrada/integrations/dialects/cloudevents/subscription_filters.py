@@ -58,16 +58,12 @@ _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]+", re.ASCII)
 _INTEGER_CHARACTERS: Final = 11
 _BOOLS: Final = (("false", False), ("true", True))
-_COMPARISONS: Final[dict[str, Callable[[str, str], bool]]] = {
-    "exact": operator.eq,
-    "prefix": str.startswith,
-    "suffix": str.endswith,
+_ON_TEXT: Final[dict[str, tuple[Callable[[str, str], bool], Callable[[str], ValueSet]]]] = {
+    "exact": (operator.eq, sets.eq),
+    "prefix": (str.startswith, sets.prefix),
+    "suffix": (str.endswith, sets.suffix),
 }
-_ON_TEXT: Final[dict[str, Callable[[str], ValueSet]]] = {
-    "exact": sets.eq,
-    "prefix": sets.prefix,
-    "suffix": sets.suffix,
-}
+"""How a dialect compares a text, and the texts that it accepts."""
 INTEGERS: Final = sets.between(INTEGER_FIRST, INTEGER_LAST)
 
 
@@ -156,7 +152,7 @@ class FiltersResidue:
                 return not self._is_true(inner, notification)
             case "sql":
                 return self.expressions[inner].matches(notification)
-        compare = _COMPARISONS[dialect]
+        compare, _ = _ON_TEXT[dialect]
         texts = ((text_of(notification, name), wanted) for name, wanted in inner.items())
         return all(text is not None and compare(text, wanted) for text, wanted in texts)
 
@@ -225,7 +221,9 @@ def accepted_sets(name: str, dialect: str, text: str) -> tuple[ValueSet, ValueSe
     may accept; the same object if exact.
     """
     integers = _with_beginning(text) if dialect == "prefix" else (_integer(text),)
-    surely = union((_ON_TEXT[dialect](text), _bools(dialect, text), *integers))
+    compare, accept = _ON_TEXT[dialect]
+    bools = (sets.eq(value) for shown, value in _BOOLS if compare(shown, text))
+    surely = union((accept(text), *bools, *integers))
     if name in TEXTS:
         surely &= sets.prefix("")
     # Only digits end many integers; with a sign before them the text is one whole integer.
@@ -263,11 +261,6 @@ def _expression(inner: object, place: str) -> kleene.Truth:
     if rule.residue_holds is None:
         return kleene.certain(true)
     return kleene.Truth(true.loose(), kleene.ALWAYS.loose(), kleene.ALWAYS)
-
-
-def _bools(dialect: str, text: str) -> ValueSet:
-    compare = _COMPARISONS[dialect]
-    return union(sets.eq(value) for shown, value in _BOOLS if compare(shown, text))
 
 
 def _integer(text: str) -> ValueSet:

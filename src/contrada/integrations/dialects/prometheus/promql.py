@@ -143,13 +143,36 @@ class _QueryReader(Transformer[Token, Any]):
         return Read(And((*metric, *values, *selected.labels)), (selected.metric,))
 
     def calculated(self, left: float, sign: Token, right: float) -> float:
-        return _calculate(str(sign), left, right)
+        """Returns the double that Prometheus calculates from constants, where Python raises: the
+        quotient by 0 is infinite, the remainder by 0 or of infinity is NaN, a power overflows.
+        """
+        try:
+            return _OPERATIONS[sign](left, right)
+        except (OverflowError, ValueError, ZeroDivisionError):
+            is_odd_power = sign == "^" and right % 2 == 1
+            if sign == "%" or (sign == "/" and (not left or left != left)):
+                return math.nan
+            if sign == "^" and left < 0 and right % 1:
+                return math.nan
+            is_negative = math.copysign(1, left) < 0 and (sign == "/" or is_odd_power)
+            is_negative ^= sign == "/" and math.copysign(1, right) < 0
+            return -math.inf if is_negative else math.inf
 
     def signed(self, sign: Token, value: float) -> float:
         return -value if sign == "-" else value
 
     def number(self, token: Token) -> float:
-        return _number(token)
+        """Returns the double that Prometheus reads; refuses unusual forms, and octal digits."""
+        digits = token.lower()
+        value = math.inf
+        if hexadecimal := _HEXADECIMAL.fullmatch(digits):
+            whole = int(hexadecimal[1].replace("_", ""), 16)
+            value = float(whole) if whole <= INT_MAX else math.inf
+        elif digits == "nan" or (_DECIMAL.fullmatch(digits) and not _OCTAL.fullmatch(digits)):
+            value = float(digits.replace("_", ""))
+        if value == math.inf and digits != "inf":
+            raise _refused(NUMBER, str(token))
+        return value
 
     def duration(self, token: Token) -> float:
         parts = _DURATION.findall(token)
@@ -161,17 +184,13 @@ class _QueryReader(Transformer[Token, Any]):
 
     def selector(self, *parts: Any) -> Selected:
         """Returns the metric and the matchers; the name may be before or among them."""
-        held = [each for part in parts for each in (part if isinstance(part, list) else [part])]
-        names = [str(each) for each in held if isinstance(each, str)]
-        labels = tuple(each for each in held if isinstance(each, Member))
+        names = [str(each) for each in parts if isinstance(each, str)]
+        labels = tuple(each for each in parts if isinstance(each, Member))
         if len(names) > 1 or (names and any(each.name == NAME for each in labels)):
             raise _refused(NAME_TWICE, " ".join(names))
         if not names and all(each.values.contains("") for each in labels):
             raise _refused(ANY_SERIES)
         return Selected(names[0] if names else None, labels)
-
-    def matchers(self, *parts: Member | str) -> list[Member | str]:
-        return list(parts)
 
     def metric(self, name: Token) -> str:
         return text_of(name)
@@ -249,23 +268,6 @@ def _compare(how: str, value: float) -> ValueSet:
     return sets.OPERATORS[how](value)
 
 
-def _calculate(sign: str, left: float, right: float) -> float:
-    """Returns the double that Prometheus calculates from constants, where Python raises: the
-    quotient by 0 is infinite, the remainder by 0 or of infinity is NaN, a power overflows.
-    """
-    try:
-        return _OPERATIONS[sign](left, right)
-    except (OverflowError, ValueError, ZeroDivisionError):
-        is_odd_power = sign == "^" and right % 2 == 1
-        if sign == "%" or (sign == "/" and (not left or left != left)):
-            return math.nan
-        if sign == "^" and left < 0 and right % 1:
-            return math.nan
-        is_negative = math.copysign(1, left) < 0 and (sign == "/" or is_odd_power)
-        is_negative ^= sign == "/" and math.copysign(1, right) < 0
-        return -math.inf if is_negative else math.inf
-
-
 _OPERATIONS: Final[Mapping[str, Callable[[float, float], float]]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -292,20 +294,6 @@ _DIGITS: Final = "[0-9]+(?:_[0-9]+)*"
 _HEXADECIMAL: Final = re.compile("0x((?:_?[0-9a-f])+)")
 _OCTAL: Final = re.compile("0[0-9_]+")
 _DECIMAL: Final = re.compile(rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+-]?[0-9]+)?")
-
-
-def _number(token: Token) -> float:
-    """Returns the double that Prometheus reads; unusual forms, and octal digits, are refused."""
-    digits = token.lower()
-    value = math.inf
-    if hexadecimal := _HEXADECIMAL.fullmatch(digits):
-        whole = int(hexadecimal[1].replace("_", ""), 16)
-        value = float(whole) if whole <= INT_MAX else math.inf
-    elif digits == "nan" or (_DECIMAL.fullmatch(digits) and not _OCTAL.fullmatch(digits)):
-        value = float(digits.replace("_", ""))
-    if value == math.inf and digits != "inf":
-        raise _refused(NUMBER, str(token))
-    return value
 
 
 def label_of(name: str) -> str:

@@ -19,7 +19,7 @@ from contrada.integrations.dialects.sigma.sigma_refusals import shorten
 from contrada.integrations.dialects.yaml_documents import Document
 from contrada.model.rule import Note
 
-FIELDS: Final[Mapping[str, str]] = {"Provider_Name": "SourceName"}
+FIELDS: Final[Mapping[str | None, str]] = {"Provider_Name": "SourceName"}
 """Fields of Windows rules that events have under another name."""
 
 UNKNOWN: Final = "a log source that constrains nothing"
@@ -98,9 +98,4 @@ class LogSource:
 
     def attribute(self, field: str) -> str:
         """Returns the attribute of a rule's field."""
-        return (renamed(field) or field) if self.is_windows else field
-
-
-def renamed(field: str | None) -> str | None:
-    """Returns the other name of a field of Windows, None if it has none."""
-    return None if field is None else FIELDS.get(field)
+        return FIELDS.get(field, field) if self.is_windows else field

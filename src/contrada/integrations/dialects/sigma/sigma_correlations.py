@@ -90,13 +90,13 @@ def read_correlation(
         condition = given.get("condition")
         if condition is not None and _least(condition, len(filters)) != len(filters):
             raise refusal(refusals.COUNT, condition, "correlation.condition")
-        if kind == "temporal" and len(filters) > CORRELATED_RULES_MAX:
-            raise LimitError("CORRELATED_RULES_MAX", CORRELATED_RULES_MAX, len(filters))
+        parts = [[*filters.values()]]
         if kind == "temporal":
+            if len(filters) > CORRELATED_RULES_MAX:
+                raise LimitError("CORRELATED_RULES_MAX", CORRELATED_RULES_MAX, len(filters))
             sizes = (max(1, len(each)) for each in filters.values())
             _check_number(factorial(len(filters)) * prod(sizes))
-        orders = _orders([*filters.values()]) if kind == "temporal" else [[*filters.values()]]
-        parts = list(orders)
+            parts = list(_orders(parts[0]))
     else:
         raise refusal(refusals.CORRELATION_TYPE, _REASONS.get(str(kind), kind), "correlation.type")
     _check_number(sum(prod(len(part) for part in each) for each in parts))

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from contrada.errors import InputError, LimitError, RefusedRuleError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
-from contrada.integrations.dialects.sigma.log_sources import renamed
+from contrada.integrations.dialects.sigma.log_sources import FIELDS
 from contrada.integrations.dialects.sigma.sigma_items import RuleState, SelectionReader
 from contrada.integrations.dialects.sigma.sigma_refusals import DIALECT, refusal, shorten
 from contrada.integrations.dialects.sigma.sigma_step_conditions import (
@@ -183,7 +183,9 @@ _PLACE: Final = "pipeline 'windows'"
 WINDOWS: Final = ProcessingPipeline(
     "windows",
     (
-        PipelineStep(_PLACE, "", Conditions({"": _is_windows}), _FREE, _FREE, map_fields, renamed),
+        PipelineStep(
+            _PLACE, "", Conditions({"": _is_windows}), _FREE, _FREE, map_fields, FIELDS.get
+        ),
         PipelineStep(_PLACE, "", _FREE, _FREE, _FREE, _constrain_source),
     ),
 )

@@ -102,10 +102,10 @@ def parse_filters(text: str, first_line: int, reader: type["TruthReader"]) -> Fi
     tokens = (match[0] for match in TOKENS.finditer(text))
     dialect_grammar.check_nesting(tokens, "CONDITION_NESTING_MAX", CONDITION_NESTING_MAX)
     try:
-        read: Truth = dialect_grammar.parse_text(_parser(reader), text)
+        read = dialect_grammar.parse_text(_parser(reader), text)
     except UnexpectedInput as error:
         raise _unreadable(text, first_line, dialect_grammar.end_of(text, error)) from None
-    return filter_set(read.true.condition)
+    return filter_set(_truth(read).true.condition)
 
 
 def parse_as(dialect: str, text: str, first_line: int, reader: type["TruthReader"]) -> FilterSet:
@@ -138,10 +138,6 @@ class TruthReader(Transformer[Token, Any]):
     def others(self, accepted: ValueSet, domain: ValueSet) -> ValueSet:
         """Returns the values for which a test is false and not unknown."""
         return domain - accepted
-
-    def start(self, read: Any) -> Truth:
-        """Returns the truth of the whole condition."""
-        return _truth(read)
 
     def any_of(self, *parts: Any) -> Truth:
         """Returns the truth of OR."""
