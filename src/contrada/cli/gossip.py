@@ -337,7 +337,7 @@ async def _console(node: GossipNode, port: int | None) -> AsyncIterator[None]:
 
 async def _publish_lines(node: GossipNode, *, stays: bool) -> None:
     """Publishes standard input. Raises InputError for a bad line, after the lines before it."""
-    recording = LineRecords("standard input", notification_of_shown, None, ReadOptions())
+    recording = LineRecords("standard input", notification_of_shown, ReadOptions())
     try:
         async for block in arriving(sys.stdin.buffer):
             for record in recording.records(block):

@@ -43,7 +43,8 @@ class Processes:
         self._ending: asyncio.Future[int] = loop.create_future()
         for number in _STATUS:
             loop.add_signal_handler(number, self._end, number)
-        loop.add_signal_handler(signal.SIGHUP, self._read_again)
+        # Only ready processes: SIGHUP would end the others, which read the file now.
+        loop.add_signal_handler(signal.SIGHUP, self._signal, signal.SIGHUP, self.ready)
         try:
             for name, command in commands:
                 await self.start(name, command)
@@ -104,10 +105,6 @@ class Processes:
             self._ending.set_result(_STATUS[number])
         elif number is signal.SIGINT:
             self._signal(signal.SIGKILL, self._processes)
-
-    def _read_again(self) -> None:
-        """Signals the ready processes: SIGHUP would end the others, which read the file now."""
-        self._signal(signal.SIGHUP, self.ready)
 
     def _signal(self, number: signal.Signals, names: Iterable[str]) -> None:
         for name in names:

@@ -1,19 +1,19 @@
 """`contrada pub`: publish from the command line."""
 
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 
 from contrada.cli import read_flags
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
-from contrada.cli.publication_source import LineRecords, RowRecords, Timed, arriving, size_of_stream
+from contrada.cli.publication_source import LineRecords, RowRecords, arriving, size_of_stream
 from contrada.cli.table_output import progress_of_bytes
 from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import ConnectionFailedError
@@ -34,6 +34,9 @@ from contrada.model import Notification
 from contrada.service import Service, ServiceStatistics, with_delivery, with_transmission
 from contrada.service.requests import PRIORITY_MAX, TTL_S_MAX
 from contrada.service.security.signatures import Signer
+
+Timed: TypeAlias = Callable[[Notification], Notification] | None
+"""Sets time to live, priority and delivery of a notification, where the options have them."""
 
 EVENTS_AT_ONCE: Final = 256
 """Events of an event log that are published together. Beyond it: the next follow."""
@@ -163,11 +166,11 @@ def _publish_file(
         plain_format(EVTX, reading)
         path = Path("/dev/stdin" if source == STANDARD_INPUT else source)
         return _publish_events(service, read_event_log(path, named, reading), timed)
-    recording: LineRecords | RowRecords = RowRecords(named, reading, timed)
+    recording: LineRecords | RowRecords = RowRecords(named, reading)
     if format_name != "csv":
         make = _maker(reading, format_name, keep=keep)
-        recording = LineRecords(named, make, timed, reading)
-    return _publish_records(service, source, recording)
+        recording = LineRecords(named, make, reading)
+    return _publish_records(service, source, recording, timed)
 
 
 def _maker(reading: ReadOptions, format_name: str, *, keep: bool) -> Make:
@@ -189,12 +192,13 @@ async def _publish_one(service: Service, notification: Notification) -> ServiceS
 
 
 async def _publish_records(
-    service: Service, source: str, recording: LineRecords | RowRecords
+    service: Service, source: str, recording: LineRecords | RowRecords, timed: Timed
 ) -> ServiceStatistics:
     size, blocks = _opened(source)
     publish = partial(
         _publish_some,
         service,
+        timed=timed,
         is_live=source == STANDARD_INPUT and size is None,
         has_objects=isinstance(recording, LineRecords),
     )
@@ -235,7 +239,7 @@ async def _publish_events(
     async with service:
         try:
             while some := list(islice(each, EVENTS_AT_ONCE)):
-                await _publish_some(service, some, timed)
+                await _publish_some(service, some, timed=timed)
         finally:
             click.echo(f"published {service.statistics().published}")
         return service.statistics()
@@ -260,8 +264,8 @@ async def _publish_batch(service: Service, left: list[Notification], *, is_live:
 async def _publish_some(
     service: Service,
     records: Iterable[Record | BadRecord],
-    timed: Timed = None,
     *,
+    timed: Timed,
     is_live: bool = False,
     has_objects: bool = False,
 ) -> None:

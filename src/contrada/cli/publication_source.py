@@ -3,23 +3,15 @@
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO
 
 from contrada.errors import ContradaError
 from contrada.integrations.files import BadRecord, FileLimits, ReadOptions, Record
 from contrada.integrations.files.csv_rows import RowJoiner, is_blank
 from contrada.integrations.files.lines import Block, LineCutter, check_text, readable
 from contrada.integrations.files.record import Make, bad_record, record_of
-from contrada.model import Notification
-
-Timed: TypeAlias = Callable[[Notification], Notification] | None
-"""Sets time to live and priority of a notification, where the options have them."""
-
-
-def _timed(make: Make, timed: Timed) -> Make:
-    return make if timed is None else lambda text: timed(make(text))
 
 
 class _SoughtNames:
@@ -44,11 +36,10 @@ class _SoughtNames:
 class LineRecords(_SoughtNames):
     """Each line is a record."""
 
-    def __init__(self, source: str, make: Make, timed: Timed, options: ReadOptions) -> None:
+    def __init__(self, source: str, make: Make, options: ReadOptions) -> None:
         """`make` reads a line with the options."""
         super().__init__(options)
-        self._source = source
-        self._make = _timed(make, timed)
+        self._source, self._make = source, make
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
         """Returns the lines of a block, without blank ones; None is the end of the input."""
@@ -67,10 +58,9 @@ class LineRecords(_SoughtNames):
 class RowRecords(_SoughtNames):
     """Each row is a record; the first names the columns."""
 
-    def __init__(self, source: str, options: ReadOptions, timed: Timed) -> None:
+    def __init__(self, source: str, options: ReadOptions) -> None:
         super().__init__(options)
         self._source = source
-        self._timed = timed
         self._joiner = RowJoiner(options)
 
     def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
@@ -81,11 +71,10 @@ class RowRecords(_SoughtNames):
                 return
             assert rows is not None, "the header precedes all rows"
             self._note(rows.columns)
-            make = _timed(rows.notification, self._timed)
             for position in range(len(joined)):
                 number, text = joined.numbered(position)
                 if not rows.is_blank(text):
-                    yield record_of(make, self._source, number, text)
+                    yield record_of(rows.notification, self._source, number, text)
         except ContradaError as error:
             yield bad_record(self._source, error, 1)
 

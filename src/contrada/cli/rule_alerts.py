@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from contrada.cli import shared_options as options
-from contrada.cli.notification_output import Found, item_of, parts_of
+from contrada.cli.notification_output import parts_of
 from contrada.errors import InputError
 from contrada.integrations.dialects.correlation_matcher import CorrelationMatcher
 from contrada.integrations.files import plain_time
@@ -100,10 +100,6 @@ class RuleAlerts:
         asked = [rule.filters for rule in self._rules.values()]
         asked += [rule.asked for rule in self._correlations.values()]
         self.filters = FilterSet(asked)
-
-    def text(self, found: Found, *, as_json: bool) -> str:
-        """Returns the lines of all alerts, or ""."""
-        return "\n".join(self.lines(item_of(found), as_json=as_json))
 
     def lines(self, notification: Notification, *, as_json: bool) -> Iterator[str]:
         """Yields a line for each rule that the notification matches, in the order of the rules,

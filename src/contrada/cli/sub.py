@@ -114,7 +114,7 @@ def sub(
     if end:
         run(_end(service, str(durable)))
         return
-    show: Show = partial(as_json_line if as_json else _line, envelope=envelope)
+    show: Show = partial(as_json_line if as_json else as_plain_line, envelope=envelope)
     named = {} if durable is None else {"durable": durable}
     subject, show = _asked(filter_text, dialect, rules, verify, show, as_json=as_json)
     printing = partial(print_each, left=count, timeout_s=checked_timeout(timeout), show=show)
@@ -135,7 +135,7 @@ def _asked(
     """Returns the subject of the subscription, and the function that shows a notification."""
     if dialect is not None:
         alerts = RuleAlerts(Path(filter_text or ""), dialect, **rules)
-        return alerts.filters, partial(alerts.text, as_json=as_json)
+        return alerts.filters, lambda it: "\n".join(alerts.lines(item_of(it), as_json=as_json))
     if verify is not None:
         return Verifier.of_file(verify).only(filter_text or ""), show
     return filter_text, show
@@ -190,6 +190,7 @@ def as_json_line(found: Found, *, envelope: bool) -> str:
     return json_line(found, ENVELOPE if envelope else ())
 
 
-def _line(found: Found, *, envelope: bool) -> str:
+def as_plain_line(found: Found, *, envelope: bool = False) -> str:
+    """Returns the line for a notification or a record without `--json`."""
     named = ("@id", "@publisher") if envelope else ()
     return "  ".join((plain_time(item_of(found)) or "", *parts_of(found, named)))

@@ -110,19 +110,14 @@ def add(
     expires = None if given["expires"] is None else time_of("--expires", given["expires"])
     settings = UserSettings(
         token=record,
-        certificate=given["certificate"],
-        jwt=given["jwt"],
         groups=[*given["groups"]],
         publish=everything or [*given["publish"]],
         subscribe=everything or [*given["subscribe"]],
         publishers=[*given["publishers"]] or None,
         durable=[*given["durable"]] or None,
-        narrow=given["narrow"],
-        link=given["link"],
-        inspect=given["inspect"],
-        sinks=given["sinks"],
         block=not given["no_block"],
         expires=expires,
+        **{key: given[key] for key in ("certificate", "jwt", "narrow", "link", "inspect", "sinks")},
     )
     with changing(Path(path)) as file:
         document, known = (

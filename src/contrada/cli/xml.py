@@ -14,9 +14,9 @@ from contrada.cli.broker_settings import MEMORY
 from contrada.cli.client_command import Approach, approach_options, connect, lost, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.log_output import escape_controls, log
-from contrada.cli.notification_output import json_line, parts_of
+from contrada.cli.notification_output import json_line
 from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
-from contrada.cli.sub import print_losses
+from contrada.cli.sub import as_plain_line, print_losses
 from contrada.cli.table_output import print_records, table
 from contrada.errors import InputError, ServiceClosedError
 from contrada.integrations.documents import document_of
@@ -26,7 +26,7 @@ from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.fetcher import Fetcher, is_address, shown_source
 from contrada.integrations.feeds.name_client import NAMES_WAIT_S, Names
 from contrada.integrations.feeds.naming_service import NamingService
-from contrada.integrations.files import Record, Renderer, plain_time
+from contrada.integrations.files import Record, Renderer
 from contrada.integrations.files.lines import unpacked_name
 from contrada.model import Filter, Notification
 from contrada.service.loop_guards import checked_timeout, first_of
@@ -237,7 +237,7 @@ def receive(
         names=asked if names else None,
         patterns=(known or asked) if patterns else None,
     )
-    show = _document if document else (json_line if as_json else _line)
+    show = _document if document else (json_line if as_json else as_plain_line)
     timeout, seconds = checked_timeout(timeout), checked_timeout(seconds, "seconds")
 
     async def work() -> None:
@@ -265,10 +265,6 @@ async def _receive(
         sys.stdout.write(f"{show(found)}\n")
         sys.stdout.flush()
         left = None if left is None else left - 1
-
-
-def _line(found: Notification) -> str:
-    return "  ".join((plain_time(found) or "", *parts_of(found)))
 
 
 def _document(found: Notification) -> str:
