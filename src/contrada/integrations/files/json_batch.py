@@ -254,7 +254,7 @@ class JsonBatchReader:
         return self._tokens[name]
 
     def _convert_values(self, name: str, values: list[Any]) -> list[Any]:
-        text_value, kinds = self._text_value(name), set(map(type, values))
+        text_value = self._text_value(name)
         if text_value is not None and self._options.takes_numbers(name):
             # Numbers become times here, too; lists are left to the plain reader.
             kept = (Missing, bool, type(None))
@@ -262,10 +262,7 @@ class JsonBatchReader:
                 each if type(each) in kept else REFUSED if type(each) is list else text_value(each)
                 for each in values
             ]
-        elif text_value is not None and kinds <= {str, Missing}:
-            made = {each: MISSING if each is MISSING else text_value(each) for each in set(values)}
-            values = list(map(made.__getitem__, values))
-        elif text_value is not None and not kinds.isdisjoint((str, list)):
+        elif text_value is not None and not {str, list}.isdisjoint(map(type, values)):
             values = [
                 text_value(each) if type(each) is str else REFUSED if type(each) is list else each
                 for each in values

@@ -132,13 +132,10 @@ class Column:
 
     def largest(self, is_asked: Any) -> Any:
         """Returns the largest value of some rows, all of the same type, at least one."""
-        values = self._values
-        if is_asked.all():  # Every value occurs in a row, except the last, which marks absence.
-            return max(values[:-1] if values[-1] is MISSING else values)
         held = is_asked
         if self._codes is not None:
-            held = np.bincount(self._codes[is_asked], minlength=len(values)) > 0
-        return max(compress(values, held.tolist()))
+            held = np.bincount(self._codes[is_asked], minlength=len(self._values)) > 0
+        return max(compress(self._values, held.tolist()))
 
 
 class ArrowColumn(Column):
