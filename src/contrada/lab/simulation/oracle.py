@@ -40,7 +40,7 @@ from contrada.lab.simulation.run_records import (
 )
 from contrada.lab.simulation.simulated_network import name_of
 from contrada.lab.simulation.simulated_readers import end_us
-from contrada.lab.simulation.sites import SiteGraph, distances
+from contrada.lab.simulation.sites import SiteGraph, distances, graph_of
 from contrada.routing.links.shortest_paths import rank_of, tree_of
 from contrada.routing.router import Strategy
 from contrada.routing.router_messages import Role, Subscribe
@@ -201,11 +201,8 @@ def _unchanged_paths(network: ObservedNetwork, lines: _LinesBetween) -> PathChec
 
     @cache
     def graph(begin: int, end: int) -> SiteGraph:
-        found: dict[int, dict[int, float]] = defaultdict(dict)
-        for line in lines(begin, end)[0]:
-            a, b = network.ends[line]
-            found[a][b] = found[b][a] = network.costs[line]
-        return found
+        counting, _ = lines(begin, end)
+        return graph_of((*network.ends[line], network.costs[line]) for line in counting)
 
     @cache
     def links_from(start: int, begin: int, end: int) -> dict[int, float]:
@@ -227,14 +224,14 @@ class _UpLines:
 
     def __init__(self, network: ObservedNetwork, lines: list[int]) -> None:
         self._parents: dict[int, int] = {}
-        mesh: dict[int, dict[int, float]] = defaultdict(dict)
+        mesh: list[tuple[int, int, float]] = []
         for line in lines:
             a, b = network.ends[line]
             if network.role(a, b) is Role.PEER:
-                mesh[a][b] = mesh[b][a] = network.costs[line]
+                mesh.append((a, b, network.costs[line]))
             else:
                 self._parents[b] = a
-        self._mesh: SiteGraph = mesh
+        self._mesh = graph_of(mesh)
         self.chain = cache(self._chain)
         self._places = cache(self._find_places)
 

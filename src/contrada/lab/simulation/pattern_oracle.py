@@ -31,7 +31,7 @@ from contrada.lab.simulation.run_records import (
     PublishedRecord,
 )
 from contrada.lab.simulation.simulated_network import SLACK_US
-from contrada.lab.simulation.sites import distances
+from contrada.lab.simulation.sites import distances, graph_of
 from contrada.model import Pattern
 from contrada.model.domains.values import key_of
 from contrada.patterns import Match
@@ -201,7 +201,7 @@ def _streams(
     place = bisect_right(relevant, span.begin, key=lambda each: each.order)
     if place == len(relevant) or relevant[place].order > span.end:
         return
-    reached = _reached(network, lines, held.broker)
+    reached = distances(graph_of((*network.ends[line], 1) for line in lines), held.broker)
     ends = (each.cause.ended for each in relevant[:place])
     is_clean = pattern.every or all(it is not None and it < held.begun for it in ends)
     # Publications of the same moment may precede it in order.
@@ -223,14 +223,6 @@ def _streams(
                 stream.append(each)
         last_us = time_us
     yield stream
-
-
-def _reached(network: ObservedNetwork, lines: frozenset[int], broker: int) -> dict[int, float]:
-    graph: dict[int, dict[int, float]] = defaultdict(dict)
-    for line in lines:
-        a, b = network.ends[line]
-        graph[a][b] = graph[b][a] = 1
-    return distances(graph, broker)
 
 
 def _time_us(published: PublishedRecord) -> int:

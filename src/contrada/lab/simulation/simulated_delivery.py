@@ -245,9 +245,7 @@ class SimulatedDelivery(DeliveryHistory):
 
     def move(self, client: str, broker: int) -> None:
         """Connects a client to a server: it repeats unanswered publications, and reads."""
-        before = self._clients.get(client)
-        if before is not None:
-            self.leave(client)
+        self.leave(client)
         self._clients[client] = broker
         self._connected[client] += 1
         server = self.servers[broker]
@@ -334,8 +332,7 @@ class SimulatedDelivery(DeliveryHistory):
         server = None if broker is None else self.servers[broker]
         if broker is None or server is None or name in self.subscriptions:
             return
-        if is_durable and server.store is None:
-            is_durable = False
+        is_durable = is_durable and server.store is not None
         now_us = self._now_us(broker)
         try:
             effects = server.machine.create_subscription(

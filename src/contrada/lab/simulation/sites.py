@@ -7,6 +7,7 @@ several links, with the rest as their children (hybrid). The cost of a link is i
 
 import importlib.resources
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -33,6 +34,14 @@ SiteGraph: TypeAlias = Mapping[int, Mapping[int, float]]
 """The neighbours of each site, or server, with the distances."""
 
 
+def graph_of(links: Iterable[tuple[int, int, float]]) -> SiteGraph:
+    """Returns the graph of links: two sites, or servers, and their distance."""
+    graph: dict[int, dict[int, float]] = defaultdict(dict)
+    for a, b, length in links:
+        graph[a][b] = graph[b][a] = length
+    return graph
+
+
 def distances(graph: SiteGraph, start: int) -> dict[int, float]:
     """Returns the distances of all reachable sites, along the shortest paths."""
     found: dict[int, float] = {}
@@ -55,10 +64,7 @@ class Sites:
 
     def distances(self, start: int) -> dict[int, float]:
         """Returns the distances of all sites from one."""
-        neighbours: dict[int, dict[int, float]] = {each: {} for each in range(self.count)}
-        for (a, b), length in self.lengths.items():
-            neighbours[a][b] = neighbours[b][a] = length
-        return distances(neighbours, start)
+        return distances(graph_of((a, b, far) for (a, b), far in self.lengths.items()), start)
 
     def middle(self) -> int:
         """Returns the site with the least sum of distances."""
@@ -168,9 +174,8 @@ def _real(key: str) -> Sites:
 
 
 def _largest(nodes: Iterable[int], lengths: Lengths, key: str) -> Sites:
-    graph: dict[int, dict[int, float]] = {node: {} for node in nodes}
-    for (a, b), far in lengths.items():
-        graph[a][b] = graph[b][a] = far
+    linked = graph_of((a, b, far) for (a, b), far in lengths.items())
+    graph = {node: linked.get(node, {}) for node in nodes}
     largest: list[int] = []
     while graph:
         part = distances(graph, min(graph))
