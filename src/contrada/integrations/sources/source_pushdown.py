@@ -226,8 +226,6 @@ def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: 
 
 def _texts(name: str, texts: ValueSet, *, collation: str, sqlite: bool) -> Clause:
     """Returns intervals of text, by the model's order; single values in the column's collation."""
-    if texts.is_empty:
-        return FALSE
     cuts = texts.line
     if all(line.single(cuts[at : at + 2]) for at in range(0, len(cuts), 2)):
         collation = ""
