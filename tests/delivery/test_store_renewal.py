@@ -7,8 +7,7 @@ import pytest
 from contrada.delivery.durable_log import OUT_MAX, DurableLog
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.retention import Retention
-from contrada.delivery.store import LogRecord
-from contrada.delivery.store_renewal import RESTORED_GAP, records_between, renew
+from contrada.delivery.store import RESTORED_GAP, LogRecord, records_between, renew
 from tests.delivery.network import DeliveryNetwork, notice
 
 

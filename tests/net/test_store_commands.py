@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contrada import connect_sync
-from contrada.delivery.store_renewal import RESTORED_GAP
+from contrada.delivery.store import RESTORED_GAP
 from contrada.errors import ConnectionFailedError, ContradaError
 from tests.net.processes import contrada, serving
 

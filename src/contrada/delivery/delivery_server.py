@@ -37,8 +37,7 @@ from contrada.delivery.orders import Causality, Sequences
 from contrada.delivery.outbox import Outbox
 from contrada.delivery.retention import OnFull, Retention
 from contrada.delivery.shipment_handler import ShipmentHandler
-from contrada.delivery.store import Store
-from contrada.delivery.store_renewal import RESTORED_GAP
+from contrada.delivery.store import RESTORED_GAP, Store
 from contrada.delivery.transit import SendMessage, Transit
 from contrada.errors import DeliveryError, InvalidValueError, LimitError, ProtocolError
 from contrada.model import FilterSet, Notification, Selection

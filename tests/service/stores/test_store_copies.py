@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.delivery.store import Damaged, LogRecord
-from contrada.delivery.store_renewal import RESTORED_GAP
+from contrada.delivery.store import RESTORED_GAP, Damaged, LogRecord
 from contrada.errors import ServiceError, StoreError
 from contrada.service.stores.store_copies import back_up, look_at, restore
 from contrada.service.stores.store_location import open_sound, open_store

@@ -19,7 +19,7 @@ from starlette.requests import Request
 
 from contrada import errors
 from contrada.delivery.retention import Retention
-from contrada.delivery.store_renewal import records_between
+from contrada.delivery.store import records_between
 from contrada.integrations.http.event_translation import event_json, notification_json
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.http_responses import parameters_of

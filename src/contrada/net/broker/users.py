@@ -12,10 +12,12 @@ token or certificate is the user `anonymous`, where there is one.
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from ipaddress import ip_address
 from itertools import chain
 from pathlib import Path
@@ -24,12 +26,11 @@ from typing import Any, Final, NamedTuple, Self
 
 from msgspec import Struct, structs
 
-from contrada.errors import ContradaError, FrameError, InputError
+from contrada.errors import ContradaError, FrameError, InputError, ParseError
 from contrada.model import FilterSet
 from contrada.model.domains.values import time_us_of
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.jwt_verifier import JwtIdentity, JwtVerifier
-from contrada.net.broker.user_templates import fill_names, fill_templates
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.frames import Hello
 from contrada.net.wire.tokens import TokenCheck, is_jwt, name_in, record_parts
@@ -482,3 +483,59 @@ def _is_expired(principal: Principal) -> bool:
 
 def _refusal(reason: str) -> FrameError:
     return FrameError(NOT_PERMITTED, reason)
+
+
+USER: Final = "{user}"
+
+TEMPLATES_KEPT_MAX: Final = 256
+"""Templates that are known to be good. Beyond it: the least recently used is parsed again."""
+
+_STAND_IN: Final = "271828"
+"""A value in place of `{user}`, as long as it: so places in the text are those in the template."""
+
+
+def fill_templates(filters: bool | str | list[str], user: str) -> bool | str | list[str]:
+    """Returns filters of a group for one user: `{user}` becomes the user's name.
+
+        publish = "device = {user} and kind in ('state', {user})"     # a filter: a whole value
+        durable = ["{user}", "alarms/{user}"]                         # a name: a part of it
+
+    In a filter, `{user}` is replaced by a text, and only behind `=`, `!=` and in a list: there a
+    text is an exact value, whatever characters a name has. Behind other operators a name would be a
+    pattern, or the beginning of other names. In a name it is replaced as it is: names of users have
+    no `/` and `*`. Raises InputError.
+    """
+    if isinstance(filters, bool):
+        return filters
+    if isinstance(filters, str):
+        return _fill(filters, user)
+    return [_fill(each, user) for each in filters]
+
+
+def fill_names(names: list[str] | None, user: str) -> list[str] | None:
+    """Returns names with `{user}` replaced."""
+    return None if names is None else [each.replace(USER, user) for each in names]
+
+
+def _fill(template: str, user: str) -> str:
+    if USER in template:
+        _check(template)
+    # In hexadecimal: no character of a name is ever read as a part of the filter.
+    return template.replace(USER, f'x"{user.encode().hex()}"')
+
+
+@lru_cache(TEMPLATES_KEPT_MAX)
+def _check(template: str) -> None:
+    """Raises InputError unless each `{user}` is an exact value."""
+    from contrada.model.syntax.filter_builder import exact_values  # lark takes its time
+
+    expected = f"expected {USER} as a value behind =, != or in a list, without quotes or nocase"
+    try:
+        values = [*exact_values(template.replace(USER, _STAND_IN))]
+    except ParseError as error:
+        is_user = template.split("\n")[error.line - 1].startswith(USER, error.column - 1)
+        reason = expected if is_user else str(error)
+        raise InputError("filter", f"{template!r}: {reason}") from None
+    exact = {value.start_pos for value in values if value == _STAND_IN}
+    if any(found.start() not in exact for found in re.finditer(re.escape(USER), template)):
+        raise InputError("filter", f"{template!r}: {expected}")

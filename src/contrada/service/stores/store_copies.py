@@ -19,8 +19,7 @@ from typing import Final
 
 import msgspec
 
-from contrada.delivery.store import Damaged, StoredRow, check_sum, entries_of
-from contrada.delivery.store_renewal import renew
+from contrada.delivery.store import Damaged, StoredRow, check_sum, entries_of, renew
 from contrada.errors import StoreDamagedError, StoreError
 from contrada.service.stores.sqlite_store import SqliteStore, read_sqlite, write_sqlite
 from contrada.service.stores.store_location import check_sound, check_store, is_url
@@ -79,7 +78,7 @@ def back_up(place: str | Path, file: Path) -> StoreShown:
 def restore(file: Path, place: str | Path) -> StoreShown:
     """Creates a store from a copy, and returns its content.
 
-    Its numbers begin far behind those of the copy: see `delivery.store_renewal`. After the copy was
+    Its numbers begin far behind those of the copy: see `delivery.store.renew`. After the copy was
     made, no broker may have run on the original store again. Raises StoreError for an existing
     store, or an invalid or damaged file.
     """
