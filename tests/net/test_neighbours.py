@@ -35,6 +35,7 @@ from contrada.routing.router_messages import (
     Send,
     Subscribe,
 )
+from contrada.routing.tables import poset
 from contrada.service.backoff import BackoffLimits
 from contrada.service.dispatch_routes import LINK_DOWN
 from contrada.service.service_limits import CoreLimits
@@ -368,6 +369,24 @@ async def test_a_link_is_withdrawn_before_a_newer_one_begins() -> None:
         assert [each.name for each in broker.neighbours] == ["b"]
         for each in raw:
             await each.leave()
+
+
+@on_loop
+async def test_a_wide_filter_is_replaced_soon_after_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A neighbour would send all that it matches until other subscriptions change."""
+    monkeypatch.setattr(poset, "COVERING_WORK_MAX", 100)
+    filters = FilterSet([Filter({"a": each}) for each in range(30)])
+    async with (
+        network(2, [(0, 1)]) as brokers,
+        connect(brokers[1].address) as owner,
+        owner.subscribe("a any") as wide,
+        owner.subscribe(filters),
+    ):
+        await until(lambda: know(brokers[:1], 1) and know(brokers[1:], 31))
+        await wide.aclose()
+        await until(lambda: know(brokers, 30))
 
 
 @on_loop

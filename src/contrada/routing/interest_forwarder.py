@@ -409,17 +409,20 @@ class InterestForwarder:
 
     @property
     def is_rerouting(self) -> bool:
-        """Whether nodes wait for `continue_rerouting`."""
-        return bool(self._due)
+        """Whether nodes are due or leaving, so that `continue_rerouting` has work."""
+        return bool(self._due) or any(each.poset.leaving for each in self.tables)
 
     def is_withdrawing(self, neighbour: Neighbour) -> bool:
         """Whether nodes that are due may be forwarded over a former link to a neighbour."""
         return neighbour in self._due.lost
 
     def continue_rerouting(self) -> list[messages.Effect]:
-        """Routes `rerouted_per_turn` of the nodes that are due."""
+        """Routes `rerouted_per_turn` of the nodes that are due, and parts of those that leave."""
         due = self._due
-        offers, described, filters = due.take(self._rerouted_per_turn)
+        offers, described, filters = (
+            taken or [*table.poset.leaving]
+            for taken, table in zip(due.take(self._rerouted_per_turn), due.tables, strict=True)
+        )
         effects = self._route_offers(offers)
         effects += self._route_descriptions(described)
         effects += self._route_filters(filters, due.before)

@@ -415,7 +415,7 @@ class Router:
 
     @property
     def is_rerouting(self) -> bool:
-        """Whether registrations wait for `TurnPassed` to be routed anew, after links changed."""
+        """Whether registrations wait for `TurnPassed`, after links changed or a wide one ended."""
         return self._forwarding.is_rerouting
 
     def is_withdrawing(self, neighbour: Neighbour) -> bool:

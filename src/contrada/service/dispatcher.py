@@ -121,6 +121,7 @@ class Dispatcher:
         del self.routes[client.name]
         if self._listeners.pop(client.name, None) is not None and self.router.knows(client):
             self._carry_out(self._events.handle(messages.ClientGone(client), wall_clock_us()))
+            self._reroute()
 
     def subscribe(
         self,
@@ -417,6 +418,7 @@ class Dispatcher:
         """
         effects = self._events.handle(messages.Received(client, message), _now_us_for(message))
         pending, refused = self._carry_out(effects)
+        self._reroute()
         if pending:
             _count_lost(pending)
         if refused:
