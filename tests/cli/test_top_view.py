@@ -5,8 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from contrada.cli.terminal_keys import CLOSED
-from contrada.cli.top_view import ORDERS, TopView
+from contrada.cli.top_view import CLOSED, ORDERS, TopView
 
 
 def picture(address: str, published: float, *links: tuple[str, int]) -> dict[str, Any]:

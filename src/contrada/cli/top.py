@@ -1,10 +1,14 @@
 """`contrada top`: the rates of brokers, refreshed; at a terminal, keys change the view."""
 
 import asyncio
+import os
+import re
 import sys
+import termios
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+import tty
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
 import click
@@ -17,8 +21,7 @@ from contrada.cli.client_command import Approach, approach_options, run
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
 from contrada.cli.stats import answered
 from contrada.cli.table_output import output
-from contrada.cli.terminal_keys import CLOSED, terminal_keys
-from contrada.cli.top_view import TopView
+from contrada.cli.top_view import CLOSED, TopView
 from contrada.errors import ServiceError
 from contrada.net.client.tcp_service import TcpService
 
@@ -206,3 +209,41 @@ async def _interact(
 
 async def _pictures(watched: Sequence[_Watched]) -> list[dict[str, Any]]:
     return await asyncio.gather(*(each.picture() for each in watched))
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+_KEY_BYTES_MAX: Final = 1024
+_KEY_SEQUENCE: Final = re.compile(r"\x1b[\[O][0-?]*[ -/]*[@-~]")
+"""The characters of one key, such as an arrow: those that ECMA-48 calls a control sequence."""
+
+
+@contextmanager
+def terminal_keys(on_key: Callable[[str], None]) -> Iterator[None]:
+    """Calls a function for each key, without waiting for Enter, in the running event loop.
+
+    The key is its character. Keys that send several, such as arrows, are left out. Ctrl-C remains a
+    signal. Standard input has to be a terminal; it is as before afterwards.
+    """
+    loop = asyncio.get_running_loop()
+    number = sys.stdin.fileno()
+
+    def read() -> None:
+        try:
+            pressed = os.read(number, _KEY_BYTES_MAX).decode(errors="replace")
+        except OSError:  # Its other side is gone.
+            pressed = ""
+        if not pressed:
+            loop.remove_reader(number)
+            on_key(CLOSED)
+        for each in _KEY_SEQUENCE.sub("", pressed):
+            on_key(each)
+
+    before = termios.tcgetattr(number)
+    tty.setcbreak(number)
+    loop.add_reader(number, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(number)
+        termios.tcsetattr(number, termios.TCSADRAIN, before)

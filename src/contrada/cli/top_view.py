@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from contrada.cli.table_output import table
-from contrada.cli.terminal_keys import CLOSED
 from contrada.model.domains.values import datetime_of
 
 TABLES: Final = {
@@ -21,6 +20,9 @@ TABLES: Final = {
     "queue": ("unread", "handed", "readers", "dead", "oldest"),
 }
 """The headings of each table, after its name."""
+
+CLOSED: Final = ""
+"""The key of a terminal that was closed."""
 
 AS_GIVEN: Final = "as given"
 

@@ -113,20 +113,15 @@ def _shown(found: Selector | ContradaError) -> dict[str, Any]:
         return {"error": found.what, "line": found.line, "column": found.column}
     if isinstance(found, ContradaError):
         return {"error": str(found)}
-    if _is_long(found):
+    filters = _filters_of(found)  # Those of a pattern are as long as its own text.
+    sizes = accumulate(len(str(each)) for each in filters.filters) if filters is not None else ()
+    if any(size > TRIAL_TEXT_CHARACTERS_MAX for size in sizes):
         error = LimitError("TRIAL_TEXT_CHARACTERS_MAX", TRIAL_TEXT_CHARACTERS_MAX)
         return {"error": f"it is read, but too long to be shown: {error}"}
     if isinstance(found, Rule):
         shown = {"text": str(found.filters), "name": found.name, "notes": list(found.notes)}
         return shown | ({"residue": found.residue} if found.residue else {})
     return {"text": str(found)} | ({"is_pattern": True} if isinstance(found, Pattern) else {})
-
-
-def _is_long(found: Selector) -> bool:
-    """Whether the text of filters would be too long; those of a pattern are as long as its own."""
-    filters = _filters_of(found)
-    sizes = accumulate(len(str(each)) for each in filters.filters) if filters is not None else ()
-    return any(size > TRIAL_TEXT_CHARACTERS_MAX for size in sizes)
 
 
 def _filters_of(found: Selector) -> FilterSet | None:

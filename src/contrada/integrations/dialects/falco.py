@@ -9,7 +9,7 @@ Source: Falco documentation, "Condition Syntax", "Rules", "Using the pmatch Oper
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -333,13 +333,9 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
 
 def _rule(name: str, of: dict[Any, Any], known: _Definitions) -> Rule:
     notes = (Note(DISABLED, name),) if str(of.get("enabled")).lower() in _FALSE else ()
-    return Rule(name, filter_set(known.rule_condition(of)), notes=notes, about=_about(name, of))
-
-
-def _about(name: str, of: dict[Any, Any]) -> Mapping[str, str | list[str]]:
     about: dict[str, str | list[str]] = {"title": name}
     if isinstance(of.get("priority"), str):
         about["level"] = of["priority"]
     if isinstance(of.get("tags"), list):
         about["tags"] = [str(each) for each in of["tags"]]
-    return about
+    return Rule(name, filter_set(known.rule_condition(of)), notes=notes, about=about)
