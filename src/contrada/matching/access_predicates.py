@@ -140,7 +140,6 @@ def _best_other(
 
 
 def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> AccessChoice:
-    """Returns the choice of the attribute's tree, if it can have one, else of its presence."""
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return AccessChoice(presence, attr, ())

@@ -131,7 +131,6 @@ class Assignment:
             first += 1
 
     def _assign_at_values(self, number: int) -> None:
-        """Assigns filters from a number on to their cheapest values, where these are settled."""
         arrays, used, memory = self.arrays, self.arrays.used, self.arrays.memory
         first, end, more = number, used["filters"], Rows.zeros(_FILTERS, used["buckets"] + 1)
         filter_reader.count_constants(first, end, memory)
@@ -313,7 +312,6 @@ class Assignment:
             self.has_crowded_pool |= any(self._crowds(tree, ends) for tree in pooled)
 
     def _crowds(self, tree: int, ends: list[End]) -> bool:
-        """Whether there is a tree with too many of the ends of ranges in one bin."""
         some = sorted(set(ends))[::CROWDED_STEP]
         if tree < 0 or len(some) <= schema.PIVOTS:
             return False

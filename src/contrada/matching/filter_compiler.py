@@ -433,7 +433,6 @@ def _put_interval(attr: int, cuts: Cuts, words: list[int]) -> bool | None:
 
 
 def _key_at(tag: int, comparable: int) -> values.Key:
-    """Returns the key of the model for a key of the index."""
     if tag == values.BOOL:
         return (tag, bool(comparable))
     if tag != values.NUMBER:
@@ -520,7 +519,6 @@ def _text_of(cut: line.Cut) -> bytes:
 
 
 def _has_nocase(of: Language) -> bool:
-    """Whether folded text is looked up or compared, also by an implied operator."""
     if isinstance(of, Literal):
         atom = of.atom if of.atom.operator in ATOM_KINDS else implied_atom(of.atom)
         return atom is not None and atom.operator.endswith(" nocase")

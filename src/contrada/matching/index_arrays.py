@@ -558,7 +558,6 @@ class Chains:
             row = self._arrays.links.next[row]
 
     def _before(self, value: int, head: int) -> int:
-        """Returns the head of a chain with one more row before its first."""
         row = self._row()
         links = self._arrays.links
         links.value[row], links.before[row] = value, NO_ROW

@@ -87,7 +87,6 @@ class KeyTable(Generic[K]):
         return self.used - len(self.free)
 
     def __iter__(self) -> Iterator[int]:
-        """Iterates over the slots of all keys."""
         free = set(self.free)
         return (slot for slot in range(self.used) if slot not in free)
 

@@ -153,7 +153,6 @@ class IndexSegment:
             self.arrays.take("owned", slots - self.arrays.used["owned"])
 
     def _assign(self, number: int, of: Filter, program: Program) -> None:
-        """Assigns a new filter, and keeps the properties that its program lacks."""
         verify = bool(program.opaque) or program.is_inexact
         if verify:
             marks = VERIFY | WIDER if program.is_inexact else VERIFY

@@ -150,7 +150,6 @@ class ArrayRuns:
     # --- taking in ----------------------------------------------------------------------------
 
     def _add_rows(self, rows: StepRows) -> "_HeldRows":
-        """Returns the held rows and a batch after them, with the numbers of its groups."""
         late = rows.times < self.watermark_us
         if late.any():
             self.dropped[LATE] += int(late.sum())
@@ -169,7 +168,6 @@ class ArrayRuns:
         )
 
     def _force(self, held: "_HeldRows") -> None:
-        """Raises the watermark if more rows wait than the limit."""
         waiting = held.times[held.waits & (held.times >= self.watermark_us)]
         excess = len(waiting) - self._limits.pending_max
         if excess > 0:

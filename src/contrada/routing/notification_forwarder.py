@@ -244,7 +244,6 @@ def _identities(notifications: Notifications) -> Iterable[tuple[str, str]]:
 
 
 def _drop_expired(notifications: Notifications, now_us: int) -> Notifications:
-    """Returns the notifications whose time to live is not over."""
     if type(notifications) is Bundle:
         return notifications
     for each in notifications:

@@ -263,7 +263,6 @@ class QueryRouter:
         return self._advance(question)
 
     def _combine_partial(self, question: _OpenQuery, message: Answer) -> Iterable[SourceReport]:
-        """Combines a partial result. Returns the reports, as failed if it is invalid."""
         if question.partial is None or not message.partial:
             return message.reports
         assert question.request.combination is not None, "there is nothing to combine"
@@ -355,7 +354,6 @@ class QueryRouter:
     def _give_up(
         self, question: _OpenQuery, origin: Origin, state: SourceState, reason: str = ""
     ) -> None:
-        """Ends a branch, with reports of its sources, and of the server itself."""
         for name in question.branches[origin].sources.elements():
             question.pending.append((origin, SourceReport(name, state, reason=reason)))
         if isinstance(origin, Neighbour):
@@ -411,7 +409,6 @@ class QueryRouter:
         *,
         is_last: bool = False,
     ) -> list[Effect]:
-        """Sends an answer upstream; the last one ends the query here."""
         partial = b""
         if question.partial is not None:  # It contains the sources that are reported as ended.
             question.final_reports += [it for it in reports if it.state is not SourceState.ASKED]

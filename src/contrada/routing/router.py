@@ -484,5 +484,4 @@ class Router:
 
 
 def _size(message: messages.Message) -> int:
-    """The weight of a message in the counters: its notifications, or 1."""
     return len(message.notifications) if isinstance(message, messages.Publish) else 1

@@ -235,9 +235,7 @@ def _filters_of(shape: Shape) -> Filter:
         for field in shape.fields
         if field.is_flat and all(it.kind is not FieldKind.OBJECT for it in field.alternatives)
     }
-    found = Filter.of_sets(sets)
-    assert isinstance(found, Filter)
-    return found
+    return Filter.of_sets(sets)
 
 
 def _is_within(held: TypeOption, required: tuple[TypeOption, ...]) -> bool:

@@ -183,7 +183,6 @@ def _check_long(span: bytes) -> None:
 
 
 def _kind_of(packed: bytes) -> str:
-    """Returns "map", "list" or "" by the first byte."""
     first = packed[0]
     if 0x80 <= first <= 0x8F or first in (0xDE, 0xDF):
         return "map"

@@ -186,7 +186,6 @@ def _result(
     failing: Mapping[str, str],
     known: Iterable[str],
 ) -> ConstraintResult:
-    """Explains one constraint; `known` are the names that may be similar to its own."""
     constraint = _short(str(Filter.of_sets({name: wanted})))
     if name not in failing:
         return ConstraintResult(name, constraint, True)
@@ -209,7 +208,6 @@ def _result(
 
 
 def _domain_cause(key: Key, wanted: ValueSet, domains: list[int]) -> str:
-    """Returns the cause for a value of another domain, with the conversion that would match."""
     noun = "" if key[0] in (NULL, NAN) else f" is {DOMAIN_NOUNS[key[0]]}"
     cause = f"{_shown(key)}{noun}, expected {domain_nouns(domains)}"
     if key[0] == TEXT:

@@ -262,7 +262,6 @@ def _search(language: Language, work: Work) -> Decision:
 
 
 def _building_work(language: Language) -> int:
-    """Returns about the least steps to build the automata of an expression."""
     if isinstance(language, Every | Some):
         return sum(map(_building_work, language.parts))
     if isinstance(language, Pieces):
@@ -343,7 +342,6 @@ def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> 
 
 
 def _prepare(language: Language) -> tuple[list[Automaton], Callable[[_Vector], int]]:
-    """Returns the automata of the distinct leaves, and the expression as a function of values."""
     numbers: dict[_Leaf, int] = {}
     value = _to_function(language, numbers)
     automata = []
@@ -393,7 +391,6 @@ def _is_opaque(atom: Atom) -> bool:
 
 
 def _with(language: Language, case: dict[Atom, bool]) -> Language:
-    """Returns the language with the atoms of a case replaced by all text or none."""
     if isinstance(language, Literal):
         if language.atom not in case:
             return language

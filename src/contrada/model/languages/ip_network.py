@@ -129,7 +129,6 @@ def _decimal(bits: str) -> str:
 
 
 def _ipv6(bits: str) -> str:
-    """Returns the spellings without `::`, and with it at every place."""
     groups = [_hexadecimal(bits[at : at + 16]) for at in range(0, 128, 16)]
     dotted = _dotted(bits[96:])
     rest = ""
@@ -142,7 +141,6 @@ def _ipv6(bits: str) -> str:
 
 
 def _gap(groups: list[str], dotted: str, bits: str, read: int) -> Iterator[str]:
-    """Returns the continuations with `::` after some groups."""
     for last in range(8 - read):
         if "1" in bits[16 * read : 128 - 16 * last]:
             continue

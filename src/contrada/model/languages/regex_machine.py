@@ -444,7 +444,6 @@ class Machine:
         return row
 
     def _closed(self, states: int, holding: int) -> int:
-        """Returns the states and those reached without a byte at such places."""
         return self._closures[holding & self._program.required_places].of(states)
 
 
@@ -475,13 +474,11 @@ def _holding(before: int, byte: int | None) -> int:
 
 @cache
 def _holdings() -> frozenset[int]:
-    """Returns the combinations of kinds that one place can have."""
     befores = (_AFTER_START, _AFTER_LINE, _AFTER_WORD, _AFTER_OTHER, *_WITHIN)
     return frozenset(_holding(before, byte) for before in befores for byte in (None, *range(256)))
 
 
 def _after(before: int, byte: int, asks_inside: bool) -> int:
-    """Returns the context of the next place, after this byte."""
     if byte == 0x0A:
         return _AFTER_LINE
     if byte in _WORD_BYTES:
@@ -504,7 +501,6 @@ def utf8_spans(first: int, last: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _spans(low: int, high: int, length: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """As `utf8_spans`, of characters of one length in bytes."""
     for ending in range(1, length):
         mask = (1 << 6 * ending) - 1
         if low & ~mask != high & ~mask:

@@ -175,7 +175,6 @@ class _NotPlainError(Exception):
 
 
 def _expand(tree: regex_syntax.Tree) -> list[_Items]:
-    """Yields alternatives as sequences of characters, places and unbounded repetitions."""
     if isinstance(tree, regex_syntax.Alternation):
         found = list(chain.from_iterable(map(_expand, tree.parts)))
     elif isinstance(tree, regex_syntax.Sequence):
@@ -225,7 +224,6 @@ def _inner(items: Items[regex_syntax.Tree]) -> tuple[list[Ranges], bool, bool]:
 
 
 def _may_be_empty(tree: regex_syntax.Tree) -> bool:
-    """Whether the empty text, at any place, is one of the tree's."""
     if isinstance(tree, regex_syntax.Repeat):
         return tree.least == 0 or _may_be_empty(tree.part)
     if isinstance(tree, regex_syntax.Sequence):

@@ -141,7 +141,6 @@ def _cuts_text(cuts: Cuts) -> list[str]:
 
 
 def _complement_text(words: str, left_out: Cuts) -> list[str]:
-    """Returns `any but (…)` or `none of (…)`, if the excluded values are single ones."""
     if not left_out:
         return ["any"] if words == "any but" else ["any", "absent"]
     points = _points(left_out)

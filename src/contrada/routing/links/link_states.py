@@ -142,7 +142,6 @@ class LinkStates:
         return edges
 
     def _reachable(self) -> Mapping[str, None]:
-        """Returns the reachable servers: this one, then each after a neighbour."""
         found, waiting = {self.name: None}, [self.name]
         while waiting:
             for edge in self._edges_of(waiting.pop()):

@@ -437,7 +437,6 @@ def _attach(node: Node[P], above: Node[P], next_hop: NextHop) -> None:
 
 
 def _check_path_to_root(node: Node[P], next_hop: NextHop) -> None:
-    """Checks that a node's parents end at a root."""
     seen = {node}
     while next_hop in node.above:
         node = node.above[next_hop]

@@ -120,7 +120,6 @@ class ConditionSet(Generic[K]):
         return key in self._of
 
     def __getitem__(self, key: K) -> Condition:
-        """The condition of a key, or an equal one. KeyError for an unknown key."""
         return self._of[key].condition
 
     def _put(self, group: ConditionGroup) -> None:

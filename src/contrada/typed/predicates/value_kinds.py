@@ -252,7 +252,6 @@ def _utf8(text: str | bytes) -> bytes:
 
 
 def _split_texts(build: Callable[[Any], ValueSet], texts: Iterable[str | bytes]) -> Verdict:
-    """Returns the texts that satisfy one of some operators, and the other texts."""
     known = []
     for each in texts:
         encoded = _utf8(each)
