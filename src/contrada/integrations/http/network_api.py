@@ -38,7 +38,7 @@ from contrada.integrations.http.request_slots import RequestSlots, Trials
 from contrada.integrations.http.sink_rules import PUBLIC, AllowedPlace, address_in, parse_allowed
 from contrada.integrations.http.token_services import TokenService, TokenServices
 from contrada.net.client.network_inspection import NetworkInspection, NotificationHop
-from contrada.net.client.tcp_service import TcpService
+from contrada.net.client.tcp_service import TcpService, reach_with
 from contrada.net.wire.address import Address, is_loopback
 from contrada.net.wire.endpoint import ConnectOptions
 from contrada.net.wire.tls import Tls
@@ -85,7 +85,9 @@ class NetworkServices:
         if pool is None:
             self._make_room()
             pool = self._pools[address] = TokenServices(
-                lambda token, **_: self._service(token, address), self._limits, lambda *_: None
+                lambda token, **_: reach_with(ConnectOptions(self._context, token))(address),
+                self._limits,
+                lambda *_: None,
             )
         async with pool.use(token, "") as access:
             yield access.service
@@ -96,11 +98,6 @@ class NetworkServices:
             del self._pools[address]
         if len(self._pools) >= most:
             raise LimitError("network_addresses_max", most)
-
-    def _service(self, token: str, address: Address) -> TcpService:
-        tls = self._context if address.is_tls else None
-        options = ConnectOptions(tls=tls, token=token)
-        return TcpService(address, reconnect=False, options=options)
 
     async def aclose(self) -> None:
         """Closes all connections."""

@@ -38,7 +38,6 @@ from contrada.net.wire.payload_codec import notifications_from, published_bundle
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router_messages import (
     Ask,
-    Client,
     Describe,
     Notifications,
     Publish,
@@ -50,7 +49,6 @@ from contrada.service.queued_subscription import TOO_SLOW
 from contrada.service.security.permits import Permit
 from contrada.service.security.principals import NOT_PERMITTED, OVER_QUOTA
 from contrada.service.subscription_queue import ENTRY_BYTES, Passed
-from contrada.service.transition_log import TransitionLog
 
 
 class ClientSession:
@@ -233,7 +231,9 @@ class ClientSession:
         permit, count = self.connection.permit, len(given.notifications)
         if permit is not None and permit.publishes_nothing and count:
             with request_work():  # The others are not worth the work.
-                first = _first_of(given)
+                if isinstance(given, PackedPublish):
+                    given = given.with_decoded(notifications_from(given.notifications[:1]))
+                first = given.notifications[0]
             raise self._refusal(permit, first, [*range(count)])
         if isinstance(given, PackedPublish):
             read_in_parts = published_in_parts(given.notifications, request_work)
@@ -416,7 +416,9 @@ class ClientSession:
         if not refused:
             return message
         error = self._refusal(permit, message.notifications[refused[0]], refused)
-        _note_refused(self._dispatcher.transitions, self._client, error, message.notifications)
+        if (transitions := self._dispatcher.transitions) is not None:
+            found = [message.notifications[at] for at in error.refused]
+            transitions.refuse(self._client, str(error), found)
         if len(refused) == len(message.notifications):
             raise error
         self._refusals[number] = error
@@ -451,17 +453,6 @@ class ClientSession:
         self.connection.send(frames.Reply(number, 0, code, reason, 0, refused, later_s))
 
 
-def _note_refused(
-    transitions: TransitionLog | None,
-    client: Client,
-    error: NotPermittedError,
-    notifications: Notifications,
-) -> None:
-    """Records refused notifications for stories."""
-    if transitions is not None:
-        transitions.refuse(client, str(error), [notifications[at] for at in error.refused])
-
-
 def _not_in_force(identity: str) -> FrameError:
     return FrameError("unknown", f"subscription {identity} is not in force")
 
@@ -474,10 +465,3 @@ def _check_best_effort(notifications: Notifications) -> None:
         if (delivery := each.envelope.delivery) != BEST_EFFORT:
             reason = f"a Request publishes at {BEST_EFFORT}; {delivery!r} wants a LogRequest"
             raise FrameError("unsupported", reason)
-
-
-def _first_of(given: Publish | PackedPublish) -> Notification:
-    """Returns the first notification of a publication. Raises as `notifications_from`."""
-    if isinstance(given, Publish):
-        return given.notifications[0]
-    return notifications_from(given.notifications[:1])[0]

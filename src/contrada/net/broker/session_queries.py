@@ -54,10 +54,9 @@ class SessionQueries:
                         permit.check_publisher(message.identity, "answer")
                         offers = tuple(map(permit.allow_offer, message.offers))
                         message = replace(message, offers=offers)
-                    if message.identity not in self._sources:
-                        _check_limit(
-                            "sources_per_client_max", limits.sources_per_client_max, self._sources
-                        )
+                    is_new = message.identity not in self._sources
+                    if is_new and len(self._sources) >= (most := limits.sources_per_client_max):
+                        raise LimitError("sources_per_client_max", most)
                     self._dispatcher.request(self._client, message)
                     self._sources.add(message.identity)
                 case messages.Undescribe():
@@ -76,7 +75,8 @@ class SessionQueries:
             handle = self._connection.permit.allow_query(question.alternatives)
             question = replace(question, alternatives=handle)
         most = self._connection.broker.limits.questions_per_client_max
-        _check_limit("questions_per_client_max", most, self._asked)
+        if len(self._asked) >= most:
+            raise LimitError("questions_per_client_max", most)
         key = (question.asker, question.identity)
         is_new = key not in self._asked
         self._asked.add(key)
@@ -217,8 +217,3 @@ class _QueryQueue:
 def _size_of(frame: QuestionDelivery | AboutQuestions) -> int:
     messages = [frame.message] if isinstance(frame, QuestionDelivery) else frame.messages
     return ENTRY_BYTES + sum(map(len, messages))
-
-
-def _check_limit(name: str, maximum: int, held: set[str] | set[tuple[str, str]]) -> None:
-    if len(held) >= maximum:
-        raise LimitError(name, maximum)

@@ -49,7 +49,7 @@ from contrada.net.wire.payload_codec import (
     encode_content,
     encoding_of,
 )
-from contrada.net.wire.tokens import TokenSource, present_token, publisher_under
+from contrada.net.wire.tokens import present_token, publisher_under
 from contrada.service import (
     ConnectionState,
     Item,
@@ -257,7 +257,10 @@ class TcpService(BaseService):
         self.limits = limits
         self._states = ConnectionStates(on_connection)
         give_up_after_s = checked_timeout(reconnect_wait_s, "reconnect_wait_s") if reconnect else 0
-        self._stamp = _envelopes_of(publisher, options.token)
+        # Without `publisher`, the name is that of the token.
+        name = publisher or publisher_under(present_token(options.token))
+        self._stamp = EnvelopeFactory(name)
+        self._stamp.stays = bool(publisher)
         self.reconnection = Reconnection(
             *(parse_addresses(address), self, self._states, give_up_after_s, options),
             self._stamp.go_below,
@@ -550,13 +553,6 @@ def _refusal_of(frame: Reply, address: Address) -> ServiceError:
     if frame.code == QuotaError.__name__:
         return QuotaError(refused, frame.retry_in_s)
     return ServiceError(refused)
-
-
-def _envelopes_of(publisher: str | Signer | None, token: TokenSource) -> EnvelopeFactory:
-    """Returns the envelope factory; without `publisher`, the name is that of the token."""
-    stamp = EnvelopeFactory(publisher or publisher_under(present_token(token)))
-    stamp.stays = bool(publisher)
-    return stamp
 
 
 def _is_reliable(notification: Notification) -> bool:

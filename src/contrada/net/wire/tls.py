@@ -168,11 +168,12 @@ class Tls:
                 except ssl.SSLError as error:
                     self._failure = error
                     fail(describe_tls_error(error))
-                    if not _is_certificate_error(error):
+                    is_wrong = isinstance(error, ssl.SSLCertVerificationError)
+                    if not (is_wrong or error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"):
                         raise
-                    # After a fault the loop sends nothing more. So it has to continue: then it
-                    # sends the alert, and the other side hangs up. It is cut where it sends
-                    # anything else, and in TLS_WAIT_S.
+                    # It has TLS, but no acceptable certificate. After a fault the loop sends
+                    # nothing more. So it has to continue: then it sends the alert, and the other
+                    # side hangs up. It is cut where it sends anything else, and in TLS_WAIT_S.
                     raise ssl.SSLWantReadError from None
 
         context.sslobject_class = Handshake
@@ -258,12 +259,6 @@ class Tls:
 
     def _files(self) -> str:
         return f"{self.certificate}, {self.key}" if self.key else str(self.certificate)
-
-
-def _is_certificate_error(error: ssl.SSLError) -> bool:
-    """Returns whether the other side has TLS, but no acceptable certificate."""
-    is_wrong = isinstance(error, ssl.SSLCertVerificationError)
-    return is_wrong or error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:
