@@ -49,7 +49,7 @@ class EventStream(SentEvents):
         self, events: Any, opened: AsyncExitStack, counts: GatewayCounts, limits: GatewayLimits
     ) -> None:
         super().__init__(opened, counts, limits)
-        self._events = events
+        self.events = events
         self._lost: dict[str, int] = {}
         self.write_item: Callable[[Notification], bytes] = event_json
         """Encodes a notification."""
@@ -64,7 +64,7 @@ class EventStream(SentEvents):
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         """Queued events, a report of lost ones, or a comment in silence."""
-        events = self._events
+        events = self.events
         while True:
             try:
                 async with asyncio.timeout(self._limits.stream_quiet_s):
@@ -103,16 +103,8 @@ class EventStream(SentEvents):
         self.position = None
         return b"%bid: %d\ndata: %b\n\n" % (gap, position, self.write_item(found.item))
 
-    async def acknowledge(self, position: int) -> None:
-        """Acknowledges the records up to a position. Raises ContradaError."""
-        await self._events.acknowledge(up_to=position)
-
-    async def nack(self, position: int) -> None:
-        """Gives a record back, for any reader. Raises InvalidValueError for one not written."""
-        await self._events.nack(position)
-
     def _report_losses(self) -> bytes:
-        new = self._counts.add_lost(self._lost, self._events.statistics().dropped)
+        new = self._counts.add_lost(self._lost, self.events.statistics().dropped)
         return sent_event("dropped", new) if new else b""
 
 

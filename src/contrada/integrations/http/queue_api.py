@@ -66,20 +66,20 @@ async def _acknowledge(request: Request, access: TokenService) -> Response:
     """Acknowledges records, up to a position, that streams of this token have written and that
     their clients acknowledge.
     """
-    position = await _at_streams(request, access, lambda it, position: it.acknowledge(position))
+    position = await _at_streams(request, access, lambda it, place: it.acknowledge(up_to=place))
     return json_answer({"acknowledged": position})
 
 
 async def _nack(request: Request, access: TokenService) -> Response:
     """Has one such record delivered again, to any reader, after the delay of the retention."""
-    position = await _at_streams(request, access, lambda it, position: it.nack(position))
+    position = await _at_streams(request, access, lambda it, place: it.nack(place))
     return json_answer({"nacked": position})
 
 
 async def _at_streams(
     request: Request, access: TokenService, act: Callable[[Any, int], Awaitable[None]]
 ) -> int:
-    """Does something about the record of a request at each stream that has written it."""
+    """Does something about the record of a request in each stream that has written it."""
     query = parameters_of(request, ("name", "position"))
     name, position = _name(query), _number(query.get("position", ""))
     refusal: ContradaError = RefusedRequestError(
@@ -88,7 +88,7 @@ async def _at_streams(
     is_done = False
     for each in [it for it in access.streams if it.is_manual and it.durable == name]:
         try:
-            await act(each, position)
+            await act(each.events, position)
             is_done = True
         except InvalidValueError as error:  # Another stream may have written this record.
             refusal = error
