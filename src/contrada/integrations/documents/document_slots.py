@@ -176,9 +176,6 @@ def content_of(node: XmlNode, until: XmlNode | None = None) -> list[ElementConte
 
 def text_of_run(run: list[str | XmlNode]) -> str:
     """Returns the text between two elements, without the blanks around it."""
-    first = run[0]
-    if len(run) == 1 and isinstance(first, str):
-        return first.strip(trees.XML_BLANKS)
     return "".join(each for each in run if isinstance(each, str)).strip(trees.XML_BLANKS)
 
 

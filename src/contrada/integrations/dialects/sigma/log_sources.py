@@ -85,16 +85,12 @@ class LogSource:
 
     def notes(self) -> tuple[Note, ...]:
         """Returns notes on the parts of a log source that constrain nothing."""
-        is_known = self.is_windows and bool(self.category or self.service)
-        idle = {
-            "product": "" if is_known else self.product,
-            "category": "" if is_known and self.category in windows().categories else self.category,
-            "service": "" if is_known and self.service in windows().services else self.service,
-        }
-        parts = [f"{name} {part}" for name, part in idle.items() if part]
-        if is_known and not parts:
-            return ()
-        return (Note(UNKNOWN, ", ".join(parts) or "none is named"),)
+        if not self.is_windows or not (self.category or self.service):
+            return (Note(UNKNOWN, self.shown() or "none is named"),)
+        tables = (("category", windows().categories), ("service", windows().services))
+        parts = ((name, getattr(self, name), table) for name, table in tables)
+        idle = [f"{name} {part}" for name, part, table in parts if part and part not in table]
+        return (Note(UNKNOWN, ", ".join(idle)),) if idle else ()
 
     def attribute(self, field: str) -> str:
         """Returns the attribute of a rule's field."""

@@ -163,10 +163,9 @@ def read(
     pipelines: Sequence[ProcessingPipeline] = (WINDOWS,),
 ) -> Rule:
     """Returns the rule of YAML with one, or of a map. Raises RefusedRuleError, and LimitError."""
-    if not isinstance(given, str):
-        return _rule(given, placeholders, keywords, pipelines)
-    document = only_document(DIALECT, given, refusals.NO_RULE)
-    return _rule(document, placeholders, keywords, pipelines)
+    if isinstance(given, str):
+        given = only_document(DIALECT, given, refusals.NO_RULE)
+    return _rule(given, placeholders, keywords, pipelines)
 
 
 def filters(

@@ -8,7 +8,7 @@ Source: pySigma 2.0.1, documentation of processing pipelines, section on conditi
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from contrada.errors import InvalidFilterError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
@@ -35,20 +35,14 @@ RuleTest: TypeAlias = Callable[[RuleState], bool]
 ItemTest: TypeAlias = Callable[[SelectionItem, RuleState], bool]
 
 
-class FieldTest(NamedTuple):
-    """A test of a field's name, None for keywords."""
+FieldTest: TypeAlias = Callable[[str | None, RuleState], bool]
+"""A test of a field's name, None for keywords."""
 
-    holds: Callable[[str | None, RuleState], bool]
 
-    def of_item(self, item: SelectionItem, state: RuleState) -> bool:
-        """Whether it holds for the field of an item, or for one that its values refer to."""
-        references = (
-            each.field
-            for value in item.values
-            for each in value
-            if isinstance(each, FieldReference)
-        )
-        return self.holds(item.field, state) or any(self.holds(each, state) for each in references)
+def fields_of(item: SelectionItem) -> list[str | None]:
+    """Returns the field of an item, and those that its values refer to."""
+    values = (each for value in item.values for each in value)
+    return [item.field, *(each.field for each in values if isinstance(each, FieldReference))]
 
 
 class StepParameters:
@@ -361,18 +355,16 @@ def _fields(given: StepParameters, *, included: bool) -> FieldTest:
         raise refusal(refusals.PARAMETER, mode, f"{given.place}.mode")
     if mode == "plain":
         listed = frozenset(names)
-        return FieldTest(lambda field, _: (field in listed) is included)
+        return lambda field, _: (field in listed) is included
     patterns = [read_expression(given, "fields", each) for each in names]
-    return FieldTest(
-        lambda field, _: (
-            any(each.contains(field) for each in patterns if field is not None) is included
-        )
+    return lambda field, _: (
+        any(each.contains(field) for each in patterns if field is not None) is included
     )
 
 
 def _field_state(given: StepParameters) -> FieldTest:
     holds = _state(given)
-    return FieldTest(lambda _, state: holds(state))
+    return lambda _, state: holds(state)
 
 
 FIELD_TESTS: Final[Mapping[str, Callable[[StepParameters], FieldTest]]] = {

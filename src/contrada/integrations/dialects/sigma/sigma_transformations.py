@@ -33,6 +33,7 @@ from contrada.integrations.dialects.sigma.sigma_step_conditions import (
     RuleTest,
     StepParameters,
     check_texts,
+    fields_of,
     take_source,
 )
 from contrada.integrations.dialects.sigma.sigma_values import (
@@ -90,7 +91,7 @@ class PipelineStep:
 
     def has_field(self, field: str | None, state: RuleState) -> bool:
         """Whether the conditions on names hold."""
-        return self.fields.hold(lambda test: test.holds(field, state))
+        return self.fields.hold(lambda test: test(field, state))
 
     def change(
         self, state: RuleState, change: Callable[[SelectionItem], SigmaSelection | None]
@@ -100,7 +101,8 @@ class PipelineStep:
         def changed(item: SelectionItem) -> SigmaSelection | None:
             if not self.items.hold(lambda test: test(item, state)):
                 return item
-            if not self.fields.hold(lambda test: test.of_item(item, state)):
+            named = fields_of(item)
+            if not self.fields.hold(lambda test: any(test(each, state) for each in named)):
                 return item
             found = change(item)
             return found if found is None or found is item else self.mark(found, state)
