@@ -87,6 +87,34 @@ async def test_unacknowledged_entries_are_received_first(
 @pytest.mark.parametrize("kind", [needs(RedisStreams)])
 @pytest.mark.slow
 @on_loop
+async def test_an_entry_that_was_deleted_is_left_out(
+    kind: type[RedisStreams], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty notification would be published for it after a crash of the bridge."""
+    async with running(kind, tmp_path) as system:
+        assert isinstance(system, RedisStreams)
+        limits = BridgeLimits(bridge_batch_max=2)
+        settings = PeerSettings(system.form.parse(system.address), "b", [IN], limits=limits)
+        for n in range(7):
+            await system.publish(b'{"n": %d}' % n, {})
+        first, again = system.peer(settings), system.peer(settings)
+        await first.open()
+        places = [each.token[1] for _ in range(3) for each in await first.receive()]
+        await first.aclose()
+        await system.client.xdel(IN, *places[:3], places[5])  # A batch, and half of two others.
+        await again.open()
+        found = [each.token[1] for _ in range(3) for each in await again.receive()]
+        assert found[:2] == [places[3], places[4]]
+        assert len(found) == 3
+        pending = await system.client.xpending(IN, "b")
+        assert pending["pending"] == 3
+        assert "2 entries of 'in' were deleted before" in caplog.text.replace(repr(IN), "'in'")
+        await again.aclose()
+
+
+@pytest.mark.parametrize("kind", [needs(RedisStreams)])
+@pytest.mark.slow
+@on_loop
 async def test_a_key_that_is_no_stream_does_not_block_others(
     kind: type[RedisStreams], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ commands XREADGROUP with an id, XACK).
     body, content type  -> the fields `contrada.body`, `contrada.content_type`
 """
 
+import logging
 import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -38,6 +39,8 @@ from contrada.integrations.files.read_options import untyped_value
 from contrada.model.algebra.nested_objects import JSON_TYPE
 
 T = TypeVar("T")
+
+_LOG: Final = logging.getLogger(__name__)
 
 REDIS_ADDRESS: Final = AddressForm(("redis", "rediss"), (6379, 6379), has_path=True)
 
@@ -115,6 +118,22 @@ class RedisPeer(BridgePeer):
                 return found
 
     async def _read(self, streams: dict[str, str]) -> list[PeerRecord]:
+        while True:
+            records, deleted = await self._read_some(streams)
+            if deleted:  # Those before the next ones would come again and again.
+                await self.acknowledge(deleted)
+                fields = {"count": len(deleted), "stream": deleted[0].topic}
+                _LOG.warning(
+                    "%(count)d entries of %(stream)r were deleted before the bridge had sent them",
+                    fields,
+                )
+            if records or not deleted:
+                return records
+
+    async def _read_some(
+        self, streams: dict[str, str]
+    ) -> tuple[list[PeerRecord], list[PeerRecord]]:
+        """Returns entries, and those of which only the numbers are left."""
         assert self._client is not None
         name, most = self.settings.name, self.settings.limits.bridge_batch_max
         names: dict[Any, Any] = dict(streams)
@@ -122,13 +141,16 @@ class RedisPeer(BridgePeer):
             self._client.xreadgroup(name, name, names, count=most, block=_POLL_MS)
         )
         parts = answer.items() if isinstance(answer, dict) else answer or ()
-        records = []
+        records: list[PeerRecord] = []
+        deleted: list[PeerRecord] = []
         for stream, entries in parts:
             # RESP3 answers with one more list around the entries of a stream.
             flat = entries[0] if isinstance(answer, dict) and entries else entries
             for place, fields in flat:
-                records.append(_record(stream.decode(), place.decode(), fields or {}))
-        return records
+                # An entry has a field.
+                found = records if fields else deleted
+                found.append(_record(stream.decode(), place.decode(), fields or {}))
+        return records, deleted
 
     async def acknowledge(self, records: Sequence[PeerRecord]) -> None:
         assert self._client is not None
