@@ -72,7 +72,7 @@ class Fetcher:
             limits = FileLimits(document_bytes_max=self._limits.feed_bytes_max)
             return Fetched(open_document(Path(source), limits))
         if (left_s := self._busy_until_s.get(source, 0.0) - self._now_s()) > 0:
-            reason = f"not asked, as its server is busy and header so for {left_s:.0f} s more"
+            reason = f"not asked: its server is busy, and asks to wait {left_s:.0f} s more"
             raise InputError(shown_source(source), reason)
         self._busy_until_s.pop(source, None)
         most_s = self._limits.fetch_s_max
