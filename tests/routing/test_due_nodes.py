@@ -1,8 +1,12 @@
 """`DueNodes`: what links change is routed in turns, and acknowledged when all of it is sent."""
 
+from unittest.mock import Mock
+
 import pytest
 
-from contrada.model import Advertisement, Envelope, Filter, Notification
+from contrada.errors import LimitError
+from contrada.matching.index import Index
+from contrada.model import Advertisement, Envelope, Filter, FilterSet, Notification
 from contrada.routing.router import Router, Strategy
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
@@ -19,10 +23,12 @@ from contrada.routing.router_messages import (
     Neighbour,
     Publish,
     Received,
+    Refused,
     Role,
     Send,
     Subscribe,
     TurnPassed,
+    Unadvertise,
     Unsubscribe,
 )
 
@@ -31,9 +37,9 @@ L, M = Neighbour("L"), Neighbour("M")
 ALL = {Filter({"a": number}) for number in range(5)}
 
 
-def announced(neighbour: Neighbour, number: int = 1) -> Received:
-    """The link states that put the link of router `me` to a neighbour in use."""
-    links = (Adjacency("me", Role.PEER),)
+def announced(neighbour: Neighbour, number: int = 1, *, is_used: bool = True) -> Received:
+    """The link states that put the link of router `me` to a neighbour in use, or out of use."""
+    links = (Adjacency("me", Role.PEER),) if is_used else ()
     return Received(neighbour, AnnounceLinks((LinkState(neighbour.name, number, links),)))
 
 
@@ -176,6 +182,51 @@ def test_advertisements_of_meanwhile_decide(is_first: bool, has_more: bool) -> N
     effects += rest(router)
     assert filters(said(effects)) == ALL
     assert filters(said(effects, M)) == set()
+
+
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("change", [None, Advertise("2", Advertisement("a any")), Unadvertise("1")])
+def test_a_link_that_is_used_again_has_the_filters_that_meet(
+    change: Message | None, turns: int
+) -> None:
+    """Filters that its other state has taken from it, or kept from it, would stay so."""
+    router = crowded(Strategy.ADVERTISEMENTS)
+    router.handle(LinkUp(L, Role.PEER), 0)
+    if not isinstance(change, Advertise):
+        router.handle(Received(L, Advertise("1", Advertisement("a any"))), 0)
+    effects = router.handle(announced(L), 0) + rest(router)
+    effects += router.handle(announced(L, 2, is_used=False), 0)
+    for _ in range(turns):
+        effects += router.handle(TurnPassed(), 0)
+    effects += [] if change is None else router.handle(Received(L, change), 0)
+    effects += router.handle(announced(L, 3), 0) + rest(router)
+    known: set[str] = set()
+    for each in said(effects):
+        if isinstance(each, Subscribe | Unsubscribe):
+            known ^= {each.identity}
+    assert len(known) == (0 if isinstance(change, Unadvertise) else 5)
+
+
+def test_a_refused_subscription_leaves_due_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that its only party has lost would count as forwarded for ever."""
+    router = crowded()
+    for each in (L, M):
+        router.handle(LinkUp(each, Role.PEER), 0)
+        router.handle(announced(each), 0)
+        rest(router)
+    lost = [Filter({"b": number}) for number in range(5)]
+    for number, product in enumerate(lost):
+        router.handle(Received(M, Subscribe(str(number), product)), 0)
+    effects = router.handle(LinkDown(M), 0)
+    with monkeypatch.context() as context:
+        context.setattr(Index, "add", Mock(side_effect=LimitError("ATTRS_MAX", 0)))
+        # The nodes of the last filters are due, those of the first are removed.
+        (refused,) = router.handle(Received(BOB, Subscribe("1", FilterSet(lost[::-1]))), 0)
+    assert isinstance(refused, Refused)
+    router.validate()
+    effects += rest(router)
+    assert len([each for each in said(effects) if isinstance(each, Unsubscribe)]) == 5
+    assert router.statistics().filters.nodes == 5
 
 
 def test_advertisements_and_subscriptions_share_a_turn() -> None:

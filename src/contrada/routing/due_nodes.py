@@ -14,7 +14,7 @@ Source: PODC 2000 §4 (general peer-to-peer), in pieces.
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from contrada.model import Product
 from contrada.routing.links.topology import Topology
@@ -24,18 +24,20 @@ from contrada.routing.tables.poset import Node
 
 P = TypeVar("P", bound=Product)
 
+DueSince: TypeAlias = dict[Node[Any], Topology | None]
+"""The links before the change that made a node due; None after several changes, between which an
+advertisement may have changed over a link that was not used."""
+
 
 class DueNodes:
     """The due nodes of each table."""
 
     def __init__(self, tables: Sequence[InterestTable[Any]]) -> None:
         """The nodes of the first table are routed first."""
-        self._due: dict[InterestTable[Any], dict[Node[Any], None]] = {each: {} for each in tables}
+        self._due: dict[InterestTable[Any], DueSince] = {each: {} for each in tables}
         self._replies: list[Send] = []
         self.lost: set[Neighbour] = set()
         """The former neighbours to which due nodes may be forwarded."""
-        self.before: Topology | None = None
-        """The links when nothing was due."""
 
     def __bool__(self) -> bool:
         return any(self._due.values())
@@ -50,20 +52,20 @@ class DueNodes:
 
     def add(self, table: InterestTable[P], nodes: Iterable[Node[P]], before: Topology) -> None:
         """Adds nodes of a table, after a change of the links `before`."""
-        if self.before is None:
-            self.before = before
-        self._due[table].update(dict.fromkeys(nodes))
+        due = self._due[table]
+        for node in nodes:
+            if due.setdefault(node, before) is not before:
+                due[node] = None
 
-    def take(self, count: int) -> list[list[Node[Any]]]:
+    def take(self, count: int) -> list[DueSince]:
         """Removes and returns nodes of each table, so many in all."""
-        taken: list[list[Node[Any]]] = []
+        taken: list[DueSince] = []
         for table, due in self._due.items():
             some = [*islice(due, count)]
             count -= len(some)
-            for each in some:
-                del due[each]
+            since = {each: due.pop(each) for each in some}
             # A subscription of the same filter may have ended the node since.
-            taken.append([each for each in some if table.poset.holds(each)])
+            taken.append({node: it for node, it in since.items() if table.poset.holds(node)})
         return taken
 
     def lose(self, neighbour: Neighbour) -> None:
@@ -84,5 +86,4 @@ class DueNodes:
             return []
         replies, self._replies = self._replies, []
         self.lost.clear()
-        self.before = None
         return replies

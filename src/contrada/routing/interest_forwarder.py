@@ -21,6 +21,7 @@ from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from contrada.errors import UnsatisfiableFilterError
@@ -64,6 +65,8 @@ _IMPLIED: Final = ""
 """The identity of a parent's implied registrations: it receives and may publish everything."""
 
 _NONE: Final[frozenset[NextHop]] = frozenset()
+
+_NO_CHANGE: Final[Mapping[Node[Filter], Topology]] = MappingProxyType({})
 
 P = TypeVar("P", bound=Product)
 
@@ -168,11 +171,13 @@ class InterestForwarder:
         return self._route_filters(self.subscriptions.withdraw(party, identity))
 
     def _route_filters(
-        self, nodes: Iterable[Node[Filter]], before: Topology | None = None
+        self,
+        nodes: Iterable[Node[Filter]],
+        before: Mapping[Node[Filter], Topology | None] = _NO_CHANGE,
     ) -> list[messages.Effect]:
-        """Routes nodes. The advertisements over the next hops of `before` have not changed."""
+        """Routes nodes. Over the next hops `before`, a node is forwarded as advertised."""
         with Work("REROUTING_WORK_MAX", REROUTING_WORK_MAX) as work:
-            wanted = {node: self._next_hops(node, before) for node in nodes}
+            wanted = {node: self._next_hops(node, before.get(node)) for node in nodes}
             self._has_guessed |= not work.steps_left()
         return self._forward_filters(wanted)
 
@@ -425,7 +430,7 @@ class InterestForwarder:
         )
         effects = self._route_offers(offers)
         effects += self._route_descriptions(described)
-        effects += self._route_filters(filters, due.before)
+        effects += self._route_filters(filters, filters)
         return [*effects, *due.finish()]
 
     def acknowledge(self, neighbour: Neighbour) -> list[messages.Send]:

@@ -220,9 +220,8 @@ class InterestTable(Generic[P]):
         except LimitError as error:
             for node, (identity, _) in zip(nodes, entries, strict=False):
                 self.poset.remove_subscriber(node, party, identity)
-            # Only new, empty nodes are removed: the next hops of the others stay, so there are no
-            # changes to forward. Those of leaving nodes would be lost here.
-            self._update({node: node.wanted for node in nodes})
+            # Only new nodes are removed. Those of others stay, also if they are leaving or due.
+            self._update({node: node.wanted for node in nodes if not node.wanted})
             raise RefusedError(Reason.FULL, error) from None
         return nodes
 
