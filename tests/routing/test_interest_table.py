@@ -11,6 +11,7 @@ from contrada.routing.router import Router
 from contrada.routing.router_limits import RouterLimits
 from contrada.routing.router_messages import (
     Client,
+    Describe,
     LinkUp,
     Neighbour,
     NextHop,
@@ -20,6 +21,7 @@ from contrada.routing.router_messages import (
     Role,
     Send,
     Subscribe,
+    Undescribe,
     Unsubscribe,
 )
 from contrada.routing.tables import covering_index, interest_table
@@ -92,6 +94,26 @@ def test_a_full_index_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) 
     assert refused.reason == Reason.FULL
     assert router.statistics().filters.nodes == 1
     assert isinstance(effects_of(router, BOB, Unsubscribe("1"))[0], Send)
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_descriptions_remain_where_others_do_not_fit(
+    monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    """A refused change would take the descriptions of a source, here but not at neighbours."""
+    for module in (covering_index, interest_table):
+        monkeypatch.setattr(module, "Index", NarrowIndex)
+    router = Router()
+    if linked:
+        router.handle(LinkUp(L, Role.PEER), 0)
+    effects_of(router, ANN, Describe("1", (WIDE, NARROW)))
+    (refused,) = effects_of(router, ANN, Describe("1", (NARROW, Filter("z = 1"))))
+    assert isinstance(refused, Refused)
+    assert set(router.forwarding.descriptions.products_of(ANN)) == {WIDE, NARROW}
+    router.validate()
+    withdrawn = effects_of(router, ANN, Undescribe("1"))
+    assert len(withdrawn) == linked  # A neighbour knows the wider one.
+    assert router.statistics().sources.nodes == 0
 
 
 def test_a_shared_filter_remains_until_all_withdraw() -> None:

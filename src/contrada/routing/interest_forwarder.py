@@ -339,7 +339,12 @@ class InterestForwarder:
         self.descriptions.check_room(len(described))
         is_known = self.descriptions.nodes_of(party, identity) is not None
         before = self.descriptions.withdraw(party, identity) if is_known else ()
-        nodes = self.descriptions.register(party, identity, described.values())
+        try:
+            nodes = self.descriptions.register(party, identity, described.values())
+        except RefusedError:
+            if before:  # They are in the index, so it is not too full for them.
+                self.descriptions.register(party, identity, [each.product for each in before])
+            raise
         return self._route_descriptions(dict.fromkeys((*nodes, *before)))
 
     def undescribe(self, party: Party, identity: str) -> list[messages.Effect]:
