@@ -140,6 +140,7 @@ def _best_other(
 
 
 def _ranged(presence: float, attr: int, value_set: ValueSet, arrays: Arrays) -> AccessChoice:
+    """Returns the choice of the attribute's tree, if it can have one, else of its presence."""
     bins = _bins(attr, value_set, arrays)
     if bins is None:
         return AccessChoice(presence, attr, ())
@@ -329,6 +330,7 @@ def _cuts(attr: int, arrays: Arrays) -> int:
 
 
 def _bins(attr: int, value_set: ValueSet, arrays: Arrays) -> tuple[int, int] | None:
+    """Returns the first and the last bin of a set's hull, if the attribute has bins."""
     tree = _cuts(attr, arrays)
     if tree < 0 or value_set.text is not None or not value_set.line:
         return None
@@ -567,10 +569,12 @@ class Pools:
         pools.words[pool], pools.alive[pool], pools.filters[pool] = words, alive, filters
 
     def _reserve(self, words: int) -> None:
+        """Makes room in the scratch for the bits of `words` words."""
         self._arrays.reserve("conjunction", words)
         self._arrays.reserve("pending", 2 * words * schema.WORD_BITS)
 
     def _bins(self, tree: int, of: CompiledConstraint) -> tuple[int, int]:
+        """Returns the first and the last bin that a range touches."""
         low, high = of.operands
         return (
             self._arrays.bin_at(tree, (of.domain, low)),

@@ -254,13 +254,16 @@ class ArrayEngine(Generic[K]):
         return found
 
     def _improve(self) -> None:
+        """Moves some filters to better places, where that is due."""
         with Uncollected(), Unbounded():
             self._drift.improve(self._segment.assignment)
 
     def _exactly(self, given: packed.Given | bytes, envelope: Envelope) -> Notification:
+        """Returns the full notification, for filters that need the model."""
         return packed.to_notification(given, envelope, self._segment.compiler.attrs)
 
     def _message(self, given: packed.Given | bytes, envelope: Envelope) -> bytes:
+        """Returns the attributes as msgpack, with those of the envelope that filters ask for."""
         if isinstance(given, bytes):
             message = given
         elif type(given) is dict or not isinstance(given, Notification):  # An abstract class: slow.
@@ -484,6 +487,7 @@ _SEVERAL: Final = frozenset((list, tuple))
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
+    """Whether the encoder knows the types of values; others it would encode as text."""
     return all(
         type(each) in _PLAIN or (type(each) in _SEVERAL and _PLAIN.issuperset(map(type, each)))
         for each in values

@@ -312,6 +312,7 @@ class Assignment:
             self.has_crowded_pool |= any(self._crowds(tree, ends) for tree in pooled)
 
     def _crowds(self, tree: int, ends: list[End]) -> bool:
+        """Whether there is a tree with too many of the ends of ranges in one bin."""
         some = sorted(set(ends))[::CROWDED_STEP]
         if tree < 0 or len(some) <= schema.PIVOTS:
             return False
@@ -319,6 +320,7 @@ class Assignment:
         return max(bins.values()) > CROWDED_SHARE * len(some)
 
     def _known_ends(self, attr: int) -> list[End]:
+        """Returns the known ends of an attribute's ranges, in this or the former segment."""
         before = self.statistics.ends_of(attr) if self.statistics else []
         return max(before, self.arrays.ends_of(attr), key=len)
 
@@ -381,6 +383,7 @@ class Assignment:
         return self.arrays.entries.filter[entry] if length else -1
 
     def _tree_buckets(self, attr: int, tree: int) -> int:
+        """Returns the first bucket of the nodes of an attribute's newest tree."""
         trees, attrs = self.arrays.trees, self.arrays.attrs
         if trees.first_bucket[tree] == 0:  # Bucket 0 is that of filters everywhere.
             trees.first_bucket[tree] = self.arrays.take_buckets(_NODES)

@@ -519,6 +519,7 @@ def _text_of(cut: line.Cut) -> bytes:
 
 
 def _has_nocase(of: Language) -> bool:
+    """Whether folded text is looked up or compared, also by an implied operator."""
     if isinstance(of, Literal):
         atom = of.atom if of.atom.operator in ATOM_KINDS else implied_atom(of.atom)
         return atom is not None and atom.operator.endswith(" nocase")

@@ -275,6 +275,7 @@ class IndexSegment:
         return number, True
 
     def _note_sets(self, number: int, of: Filter) -> None:
+        """Stores a filter's requirements of its attributes, and whether it may be empty."""
         for attr in self.compiler.marks_nocase(of):
             self.arrays.attrs.nocase[attr] = 1
         if any(map(_may_be_empty, of.sets.values())):

@@ -150,6 +150,7 @@ class ArrayRuns:
     # --- taking in ----------------------------------------------------------------------------
 
     def _add_rows(self, rows: StepRows) -> "_HeldRows":
+        """Returns the held rows and a batch after them, with the numbers of its groups."""
         late = rows.times < self.watermark_us
         if late.any():
             self.dropped[LATE] += int(late.sum())
@@ -168,6 +169,7 @@ class ArrayRuns:
         )
 
     def _force(self, held: "_HeldRows") -> None:
+        """Raises the watermark if more rows wait than the limit."""
         waiting = held.times[held.waits & (held.times >= self.watermark_us)]
         excess = len(waiting) - self._limits.pending_max
         if excess > 0:
@@ -205,6 +207,7 @@ class ArrayRuns:
     # --- stepping the runs ----------------------------------------------------------------------
 
     def _follow(self, held: "_HeldRows", order: Any) -> tuple[Any, Any]:
+        """Steps the runs through sorted rows; returns the open runs, and the matches."""
         begins, places = expand_items(held.begins, order)
         rows = np.repeat(order, np.diff(begins))
         patterns, steps = held.steps[places, 0], held.steps[places, 1].copy()

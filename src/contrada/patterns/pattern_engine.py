@@ -219,6 +219,7 @@ class PatternEngine:
         return matches
 
     def _steps(self) -> Iterator[tuple[Runs, Group, list[int], Run]]:
+        """Yields the steps of the notifications below the watermark, in order."""
         last: Order | None = None
         since = 0
         for order, (notification, filters, before) in self.waiting.release():

@@ -64,6 +64,7 @@ class ReorderBuffer(Generic[T]):
         return len(self._heap)
 
     def __iter__(self) -> Iterator[T]:
+        """Iterates over the held items, unordered."""
         return (item for *_, item in self._heap)
 
     def is_late(self, time_us: int) -> bool:

@@ -441,6 +441,7 @@ class Runs:
             groups.setdefault(group, {})[self.number, -stage] = self
 
     def _clear_stage(self, group: Group, stages: Stages, stage: int) -> list[Run]:
+        """Removes all runs of a stage, which no longer wait for a filter."""
         if self.filters:
             waiting, by = self.filters[stage].waiting, self.pattern.by
             groups = waiting[by]

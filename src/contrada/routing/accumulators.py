@@ -387,6 +387,7 @@ def _bytes_of(number: int) -> bytes:
 
 @cache
 def _datasketches() -> Any:
+    """Returns the library of sketches, loaded with the first distinct count."""
     try:
         import datasketches
     except ImportError:

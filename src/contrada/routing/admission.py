@@ -127,6 +127,7 @@ class Admission:
             raise RefusedError(Reason.UNKNOWN_CLIENT)
 
     def _check_label(self, origin: Origin, label: str, check: Callable[[str], None]) -> None:
+        """Refuses an owner, or the source of a notification, that does not fit the link."""
         if isinstance(origin, Neighbour) and self._topology.is_in_mesh(origin):
             check(label)
         elif label:

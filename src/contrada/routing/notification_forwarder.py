@@ -178,6 +178,7 @@ class NotificationForwarder:
     def _find_unadvertised(
         self, publisher: Client, notifications: Notifications
     ) -> dict[int, RefusedError]:
+        """Returns refusals of notifications outside the publisher's advertisements, by number."""
         offers = [node.product for node in self._forwarding.offers.nodes(publisher)]
         spend(_COVER_WORK * len(offers) * len(notifications))
         return {

@@ -354,6 +354,7 @@ class QueryRouter:
     def _give_up(
         self, question: _OpenQuery, origin: Origin, state: SourceState, reason: str = ""
     ) -> None:
+        """Ends a branch, with reports of its sources, and of the server itself."""
         for name in question.branches[origin].sources.elements():
             question.pending.append((origin, SourceReport(name, state, reason=reason)))
         if isinstance(origin, Neighbour):
@@ -367,6 +368,7 @@ class QueryRouter:
     # --- upstream -----------------------------------------------------------------------------
 
     def _advance(self, question: _OpenQuery) -> list[Effect]:
+        """Sends the ready part upstream, and grants branches more."""
         items, reports = self._take_ready(question)
         is_done = question.request.limit > 0 and not question.items_left
         if is_done and (question.branches or question.pending):
@@ -409,6 +411,7 @@ class QueryRouter:
         *,
         is_last: bool = False,
     ) -> list[Effect]:
+        """Sends an answer upstream; the last one ends the query here."""
         partial = b""
         if question.partial is not None:  # It contains the sources that are reported as ended.
             question.final_reports += [it for it in reports if it.state is not SourceState.ASKED]

@@ -371,6 +371,7 @@ def _split_nested(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
 
 
 def _read_nested(declared: type[Any], parts: Parts) -> Any:
+    """Returns a nested object from the parts under its path. Raises InvalidObventError."""
     cls, type_name = declared, parts.attributes.get(IS)
     if isinstance(type_name, str):
         known = class_named(type_name)
@@ -383,6 +384,7 @@ def _read_nested(declared: type[Any], parts: Parts) -> Any:
 
 
 def _make_nested(declared: Any, parts: Parts) -> Any:
+    """Returns a nested object with its unknown parts. Raises InvalidObventError."""
     codec, cls = codec_of(declared), get_origin(declared) or declared
     values, rest = codec.read(parts)
     return codec.make(cls, values, None if rest is None else Rest((), rest))

@@ -97,6 +97,7 @@ def qos_of(cls: type[Any]) -> Qos:
 
 
 def _sequence_of(cls: type[Any]) -> str:
+    """Returns the name of the total order that a class shares with its related types."""
     ordered = [it for it in ancestors_of(cls) if _is_ordered(it)]
     roots = [it for it in ordered if not any(_is_ordered(above) for above in ancestors_of(it)[1:])]
     name = names_of(roots[0])[-1]

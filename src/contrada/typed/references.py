@@ -231,6 +231,7 @@ class Proxy(Generic[S]):
             self._end()
 
     def _end(self) -> None:
+        """Ends all waiting calls: no more answers arrive."""
         self._is_read = False
         for waiting in self._waiting.values():
             if not waiting.done():

@@ -395,6 +395,7 @@ class _ShapeReader:
 
 
 def _hints_of(cls: type[Any]) -> dict[str, Any]:
+    """Returns the resolved annotations of a class, which may name a class of a function."""
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError:

@@ -129,6 +129,7 @@ class _ProtocolType:
 
     @cached_property
     def _record(self) -> type[Any]:
+        """The class of objects of unknown classes."""
         return make_dataclass(f"{self.name}…", [(each.name, Any) for each in self.shape.fields])
 
     @cached_property

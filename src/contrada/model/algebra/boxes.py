@@ -242,6 +242,7 @@ def _touching_parts(box: Box, parts: Iterable[Box], asking: BoxRelations) -> lis
 
 
 def _merge_along(name: str, members: list[Box]) -> list[Box]:
+    """Unites the sides of one attribute where all other sides agree."""
     groups: dict[Form, list[Box]] = {}
     kept: list[Box] = []
     spend(_SIDE_WORK * len(members))

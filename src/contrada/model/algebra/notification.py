@@ -411,6 +411,7 @@ class Notification(Product, Mapping[str, Values]):
         return html_table(("attribute", "value"), ((each, repr(self[each])) for each in self))
 
     def __repr__(self) -> str:
+        """Shows all parts: type marks too, the body and the envelope if there are any."""
         shown = [repr(self._read())]
         shown += [f"body={self.body!r}"] if self.body else []
         shown += [f"content_type={self.content_type!r}"] if self.content_type else []

@@ -404,6 +404,7 @@ def _interval_row(prefix: bytes, state_of: Mapping[bytes, int], ends: list[bytes
 
 
 def _steps(automaton: Automaton, state: int) -> list[tuple[int, int]]:
+    """Returns the bytes of possible changes, each with its next state."""
     row, turns = automaton.rows[state], automaton.turns[state]
     return [(b, to) for b, to in enumerate(row) if b in turns or automaton.fates[to] == OPEN]
 

@@ -75,4 +75,5 @@ def fold_ranges(ranges: Ranges) -> Ranges:
 
 @cache
 def _with_case() -> list[int]:
+    """Returns the characters of which some fold alike, in order."""
     return sorted({*casefold.TABLE, *casefold.TABLE.values()})

@@ -262,6 +262,7 @@ def _search(language: Language, work: Work) -> Decision:
 
 
 def _building_work(language: Language) -> int:
+    """Returns about the least steps to build the automata of an expression."""
     if isinstance(language, Every | Some):
         return sum(map(_building_work, language.parts))
     if isinstance(language, Pieces):
@@ -272,6 +273,7 @@ def _building_work(language: Language) -> int:
 
 
 def _examples(language: Language) -> Iterator[bytes]:
+    """Yields the example texts of the expression's operators."""
     for atom in atoms_of(language):
         try:
             examples: tuple[object, ...] = registry.get(atom.operator).examples(atom.constant)
@@ -342,6 +344,7 @@ def _path(came_from: dict[_State, tuple[_State, int] | None], state: _State) -> 
 
 
 def _prepare(language: Language) -> tuple[list[Automaton], Callable[[_Vector], int]]:
+    """Returns the automata of the distinct leaves, and the expression as a function of values."""
     numbers: dict[_Leaf, int] = {}
     value = _to_function(language, numbers)
     automata = []

@@ -118,6 +118,7 @@ def _bits(network: Network) -> str:
 
 
 def _dotted(bits: str) -> str:
+    """Returns four decimal numbers of eight bits each."""
     return "\\.".join(_decimal(bits[at : at + 8]) for at in range(0, 32, 8))
 
 

@@ -444,6 +444,7 @@ class Machine:
         return row
 
     def _closed(self, states: int, holding: int) -> int:
+        """Returns the states and those reached without a byte at such places."""
         return self._closures[holding & self._program.required_places].of(states)
 
 

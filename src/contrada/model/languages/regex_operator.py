@@ -175,6 +175,7 @@ class _NotPlainError(Exception):
 
 
 def _expand(tree: regex_syntax.Tree) -> list[_Items]:
+    """Yields alternatives as sequences of characters, places and unbounded repetitions."""
     if isinstance(tree, regex_syntax.Alternation):
         found = list(chain.from_iterable(map(_expand, tree.parts)))
     elif isinstance(tree, regex_syntax.Sequence):
@@ -244,6 +245,7 @@ def _texts(classes: list[Ranges]) -> Iterator[tuple[str, bool]]:
 
 
 def _few(ranges: Ranges) -> list[int]:
+    """Returns the code points of a small class."""
     codes: list[int] = []
     for first, last in ranges:
         if last - first + len(codes) >= _FEW:

@@ -129,6 +129,7 @@ def tokens_of(constant: str | bytes) -> list[str]:
 
 @lru_cache(maxsize=SHAPES_CACHED_MAX)
 def _segments(constant: bytes) -> Segments | None:
+    """Returns the texts between the stars; None if there is a question mark."""
     tokens = tokens_of(constant)
     if "?" in tokens:
         return None

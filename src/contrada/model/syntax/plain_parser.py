@@ -55,6 +55,7 @@ _WORDS: Final[dict[str, Value]] = {"true": True, "false": False, "null": None}
 
 
 def _group() -> str:
+    """Returns a regular expression of a parenthesized part."""
     inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX})*+"
     for _ in range(PLAIN_DEPTH_MAX):
         inside = rf"(?:[^\"'`/()]++|{_STRING}|{_REGEX}|\({inside}\))*+"

@@ -141,6 +141,7 @@ def _cuts_text(cuts: Cuts) -> list[str]:
 
 
 def _complement_text(words: str, left_out: Cuts) -> list[str]:
+    """Returns `any but (…)` or `none of (…)`, if the excluded values are single ones."""
     if not left_out:
         return ["any"] if words == "any but" else ["any", "absent"]
     points = _points(left_out)
@@ -196,6 +197,7 @@ def _by_domain(cuts: Cuts) -> list[str]:
 
 
 def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
+    """Yields the set's pieces; null, bool and NaN value by value."""
     if tag == NUMBER:
         nan = line.intersection(inside, line.point(values.NAN_KEY))
         if nan:
@@ -210,6 +212,7 @@ def _within_domain(tag: int, inside: Cuts) -> Iterator[Cuts]:
 
 
 def _bounds(tag: int, piece: HalfOpen) -> list[str]:
+    """Returns the one or two phrases of an interval of several values."""
     start, end = piece
     if tag == TEXT and len(start) == 2:
         prefix: bytes = start[1]  # type: ignore[assignment]
@@ -267,6 +270,7 @@ def _language_text(of: Language, *, inner: bool = False) -> str:
 
 
 def _expression_text(constant: bytes) -> str:
+    """Returns a regular expression between slashes, its flags behind."""
     pattern = regex_syntax.normal(constant.decode())
     flags = _FLAGS.match(pattern)
     body = pattern[flags.end() :] if flags else pattern

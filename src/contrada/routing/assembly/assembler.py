@@ -164,6 +164,7 @@ class Assembler(HeldPatterns):
     def _accept_delegation(
         self, neighbour: Neighbour, message: delegation.SubscribePattern
     ) -> list[Action]:
+        """Adds a neighbour's pattern, or hands it back at once."""
         identity, pattern = message.identity, message.pattern
         if self.knows(neighbour, identity) or pattern.is_empty:
             raise RefusedError(Reason.WRONG_PATTERN)
@@ -233,6 +234,7 @@ class Assembler(HeldPatterns):
                 return [*actions, *self._replan(split), *self._advance(split)]
 
     def _learn_watermark(self, watermark_us: int) -> list[Action]:
+        """Learns the timestamp behind a neighbour's watermark."""
         if watermark_us <= TIME_MIN_US:
             return []
         return self.learn(watermark_us + self._slack_us)
@@ -278,6 +280,7 @@ class Assembler(HeldPatterns):
         return [*self._subscribe_segments(split), *self._segments.recall(segment)]
 
     def _return_pattern(self, split: SplitPattern) -> list[Action]:
+        """Returns a recalled pattern to its requester, once it has no segments."""
         if split.segments:
             return []
         neighbour = split.requester

@@ -350,6 +350,7 @@ class HeldPatterns:
                 yield PatternEnded(client, identity)
 
     def _schedule(self, split: SplitPattern) -> None:
+        """Schedules a pattern for the time when it need not wait for this server."""
         waits_us = split.waits_us
         if waits_us is None or waits_us < self._own_us:
             return  # Nothing waits, or only delegates: their reports wake it.
@@ -358,6 +359,7 @@ class HeldPatterns:
             heapq.heappush(self._due, (waits_us, split.number))
 
     def _advance(self, split: SplitPattern) -> list[Action]:
+        """Advances a pattern. Returns its matches, reports and questions to delegates."""
         if split.gathers:
             return []
         matches = split.take_matches(self._own_us)
@@ -373,6 +375,7 @@ class HeldPatterns:
     def _report(
         self, split: SplitPattern, asker: Neighbour, matches: list[Match[str]]
     ) -> list[Action]:
+        """Reports matches, a requested watermark, or that pieces wait."""
         is_answer = TIME_MIN_US < split.asked_us <= split.watermark_us
         if is_answer:
             split.asked_us = TIME_MIN_US

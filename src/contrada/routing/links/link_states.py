@@ -90,6 +90,7 @@ class LinkStates:
                 raise RefusedError(Reason.FULL, error)
 
     def _limit_exceeded_by(self, state: LinkState) -> LimitError | None:
+        """Returns the limit that another server's state would exceed."""
         servers = len(self._links) + (state.origin not in self._links)
         limits = self._limits
         if servers > limits.servers_max:

@@ -246,6 +246,7 @@ def used_edges(
 
 
 def _sorted_links(edges: Iterable[ConfirmedLink]) -> list[ConfirmedLink]:
+    """Links between peers first, the cheaper first, then by name."""
     ordered = sorted(edges, key=_COST_AND_NAMES)
     ordered.sort(key=lambda edge: edge.role is not Role.PEER)
     return ordered

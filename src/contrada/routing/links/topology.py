@@ -248,6 +248,7 @@ class Topology:
 
     @property
     def _version(self) -> tuple[int, int]:
+        """The versions of the links and link states on which the next hops depend."""
         return 0 if self._states is None else self._states.changes, len(self.adjacencies)
 
     @property
@@ -276,6 +277,7 @@ class Topology:
         return changed | {self.name} if is_moved else changed
 
     def _choose_links(self, states: LinkStates) -> None:
+        """Chooses the used links, and the next hops of each tree of a mesh."""
         graph = states.graph
         used = graph.used
         self._refusals = {}

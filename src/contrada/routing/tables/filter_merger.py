@@ -206,6 +206,7 @@ class _Groups:
         group.sizes_by_key = keys
 
     def _find_partner(self, keys: Mapping[_MergeKey, int]) -> tuple[str, _MergedRoots] | None:
+        """Returns the largest group with room, and the attribute to merge along."""
         found: list[tuple[int, str, int]] = []
         for key, size in keys.items():
             file = self._files.get(key, [])

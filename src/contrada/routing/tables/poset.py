@@ -367,6 +367,7 @@ class Poset(Generic[P]):
         return self._work_left < 0
 
     def _remove_root(self, node: Node[P]) -> None:
+        """Removes a node from the covering index once it is forwarded nowhere."""
         if node.forwarded or self._covering is None:
             return
         if node.number in self._unfiled:

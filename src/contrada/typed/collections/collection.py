@@ -336,6 +336,7 @@ class Collection(AsyncResource, Generic[T]):
         return self._consumer(self._membership(where, name), last_first)
 
     async def __aiter__(self) -> AsyncIterator[T]:
+        """Iterates over all elements from the first step on, until the service is closed."""
         async with self.get() as consumer:
             async for each in consumer:
                 yield each

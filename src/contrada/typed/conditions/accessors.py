@@ -396,6 +396,7 @@ def _checked_methods(given: Any, cls: type[Any] | None) -> list[Any]:
 
 
 def _require_method(function: Any, found: Any) -> Any:
+    """Returns an object of a class that has a function. Raises TypeError for others."""
     if not has_method(function, type(found)):
         raise TypeError(f"{function.__qualname__} is no method of {type(found).__name__}")
     return found

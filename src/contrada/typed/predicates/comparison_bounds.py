@@ -82,6 +82,7 @@ _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def _between(order: str, before: Cut, after: Cut) -> Cuts:
+    """Returns the numbers below, at or above a constant with cuts around its equals."""
     begin, end = {
         "<": (FIRST, before),
         "<=": (FIRST, after),

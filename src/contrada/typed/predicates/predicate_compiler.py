@@ -154,6 +154,7 @@ def _unlifted(predicate: Predicate, step: path_explorer.CompilationStep) -> Comp
 
 
 def _takes_envelope(predicate: Predicate) -> bool:
+    """Whether a function has a second parameter without a default."""
     if not isinstance(predicate, FunctionType):
         return False
     return predicate.__code__.co_argcount - len(predicate.__defaults__ or ()) == 2

@@ -95,6 +95,7 @@ class ObjectValue(Recorded):
         return value
 
     def _contrada_member(self, name: str) -> Any:
+        """Returns a method or property, run like the predicate."""
         cls = self._contrada_shape.cls
         member = inspect.getattr_static(cls, name, None)
         is_property = isinstance(member, property)
