@@ -172,6 +172,7 @@ def _tls(address: Any, given: Mapping[str, Any]) -> Tls | None:
 
 
 def _password(path: Path | None) -> str:
+    """Returns the password of the file, or of the environment. Raises InputError."""
     if path is None:
         return os.environ.get(PASSWORD_VARIABLE, "")
     content = read_secret(path, PASSWORD_BYTES_MAX)

@@ -327,6 +327,7 @@ def _participate(
 
 @asynccontextmanager
 async def _console(node: GossipNode, port: int | None) -> AsyncIterator[None]:
+    """Serves the console, if asked for, with the group of a participant."""
     if port is None:
         yield
         return

@@ -147,6 +147,7 @@ def _drop_output(*, is_urgent: bool = False) -> None:
 
 
 def _usage(error: click.ClickException) -> str:
+    """Returns a usage error with a pointer to the command's help."""
     message = error.format_message()
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return message

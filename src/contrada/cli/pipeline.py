@@ -242,6 +242,7 @@ def _problems(summary: "PipelineSummary", described: "Pipeline") -> Iterator[str
 
 @contextmanager
 def _progress() -> Iterator["ProgressListener"]:
+    """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda stage, done, total: None
         return

@@ -84,6 +84,7 @@ def sweep_each(
 
 
 def _wants_spark(engine: str) -> bool:
+    """Whether the engine auto, spark or embedded means Spark on this machine."""
     if engine == "embedded":
         return False
     try:

@@ -127,6 +127,7 @@ def _sigma_options(
 
 
 def _placeholders(path: Path) -> dict[str, list[str]]:
+    """Returns the texts of each placeholder, from a file with an object of lists of texts."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -130,6 +130,7 @@ def _user(path: str, name: str, jwt_groups: tuple[str, ...]) -> tuple[Principal,
 
 
 def _answer_flag(name: str, action: str, rights: _Rights, path: str) -> None:
+    """Prints whether a user has a right without an object, and by which group."""
     group = next((group for group, each in rights if getattr(each, action)), None)
     if group is None:
         remedy = f"{action} = true in {path}, of the user or a group, grants it"

@@ -99,6 +99,7 @@ class _Rendering:
                     click.echo(f"{each.error()}{hint_for(each)}", err=True)
 
     def _report(self) -> None:
+        """Reports bad documents, repeated elements, and lost parts."""
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad}", err=True)
         repeated = {

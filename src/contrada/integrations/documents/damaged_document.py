@@ -128,6 +128,7 @@ def _fault(entry: bytes, opening: bytes, line: int, before: int) -> ParseError |
 
 
 def _closing_tags(data: bytes) -> bytes:
+    """Returns the missing end tags of a truncated document."""
     internal: Any = "internal"
     parser = etree.XMLPullParser(
         events=("start", "end"), resolve_entities=internal, no_network=True, load_dtd=False

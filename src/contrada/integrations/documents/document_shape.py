@@ -174,6 +174,7 @@ def text_of_value(value: object) -> str | None:
 
 @contextmanager
 def _readable() -> Iterator[None]:
+    """Turns errors of a damaged shape into InputError."""
     try:
         yield
     except InputError:

@@ -211,6 +211,7 @@ class _FlatChain(_ElementChain):
         return super().entry(node)
 
     def end(self) -> None:
+        """Ends the document. Raises InputError if entries lack context."""
         for node in list(self._first):
             self._close(node)
         if self._late:

@@ -115,6 +115,7 @@ class FeedPoller:
             await stop_tasks([task for _, task in fetches])
 
     def _place(self, source: str) -> str:
+        """Returns the key of a feed's state: its source and options."""
         return f"{shown_source(source)}{self._key_suffix}"
 
     def _poll(

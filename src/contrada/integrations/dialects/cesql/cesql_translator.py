@@ -342,6 +342,7 @@ def _exclusive(truths: Sequence[Truth]) -> Truth:
 
 
 def _first_small(*bounds: Bound) -> Bound:
+    """Returns the first bound that is not too large, else the last."""
     return next(filter(_is_small, bounds), bounds[-1])
 
 
