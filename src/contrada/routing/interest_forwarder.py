@@ -430,7 +430,7 @@ class InterestForwarder:
         """Routes `rerouted_per_turn` of the nodes that are due, and parts of those that leave."""
         due = self._due
         offers, described, filters = (
-            taken or [*table.poset.leaving]
+            taken or dict(table.poset.leaving)
             for taken, table in zip(due.take(self._rerouted_per_turn), due.tables, strict=True)
         )
         effects = self._route_offers(offers)
