@@ -62,7 +62,7 @@ from contrada.model import (
 from contrada.model.algebra import sets
 from contrada.model.algebra.attributes import VALUES_MAX
 from contrada.model.codec import to_msgpack
-from contrada.model.extensions import bit_sets, filter_values, unification
+from contrada.model.extensions import bit_sets, filter_values, terms
 from contrada.model.languages.work_budget import Work
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
@@ -701,7 +701,7 @@ def search(kind: Any, seconds: float, seed: int) -> list[Tried]:
 
 def prepare() -> None:
     """Loads the extensions, and all modules of their first use."""
-    for kind in (bit_sets.SetType, unification.UnifyType, filter_values.FilterType):
+    for kind in (bit_sets.SetType, terms.UnifyType, filter_values.FilterType):
         kind().define()
     Filter("x unifies 'f(_X)' or y && 'a = 1 or b = 2'".partition(" or ")[0])
     sets.matches("a{3}b|c$").meets(sets.suffix("x", nocase=True))
