@@ -197,6 +197,7 @@ class MemoryStore:
 
 
 def _state(disk: _Disk, name: str) -> tuple[object, ...] | None:
+    """What the head of a log holds; None without the log."""
     if (log := disk.logs.get(name)) is None:
         return None
     head = log.head

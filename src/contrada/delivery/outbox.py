@@ -59,6 +59,8 @@ READ_AT_ONCE: Final = 1_000
 
 
 class _Posted(NamedTuple):
+    """A held shipment, for all its owners."""
+
     shipment: Shipment
     spooled: int  # the position in the spool, or 0
 

@@ -83,6 +83,8 @@ class AppendedRecord(NamedTuple):
 
 @dataclass(slots=True)
 class _OwnedLog:
+    """A durable subscription, and its consumers."""
+
     log: DurableLog
     entry: DurableEntry
     is_durable: bool
@@ -414,6 +416,7 @@ class OwnedLogs:
         return self._alarms[0][0] if self._alarms else None
 
     def _set_alarm(self, number: int, due_us: int | None) -> None:
+        """Sets the time of a log, unless there is an earlier one."""
         if due_us is not None and due_us < self._alarm_us.get(number, due_us + 1):
             self._alarm_us[number] = due_us
             heappush(self._alarms, (due_us, number))

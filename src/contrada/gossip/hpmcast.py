@@ -338,6 +338,7 @@ class Rfpbcast(Pmcast):
 
 
 def _anybody(_: KnownContact) -> bool:
+    """Returns True: a broadcast evaluates no filter."""
     return True
 
 

@@ -30,6 +30,8 @@ LogBestEffort: TypeAlias = Callable[[str, Sequence[Notification]], Awaitable[Non
 
 
 class _Keeping(NamedTuple):
+    """The route of a durable subscription, its filters, and the task that logs."""
+
     route: Route[Passed]
     filters: Selection
     task: asyncio.Task[None]

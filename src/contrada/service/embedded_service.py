@@ -386,6 +386,7 @@ class LocalQueue(SubscriptionQueue[Any]):
         self._cut_off = cut_off
 
     def cut_off(self) -> None:
+        """Ends the subscription of the full queue."""
         self._cut_off()
 
 

@@ -42,6 +42,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _CommitGroup:
+    """The effects of a group, and what waits for it."""
+
     effects: list[VisibleEffect] = field(default_factory=list)
     waiting: dict[Committed, list[Any]] = field(default_factory=dict)
 

@@ -78,6 +78,7 @@ class SubscriptionStatistics:
 
 
 def _html_of(subscription: "Subscription[Any] | DurableSubscription[Any]") -> str:
+    """Shows the filters and the counts of a subscription in a notebook."""
     counts = subscription.statistics()
     rows = [("delivered", counts.delivered), ("queued", counts.queued), ("failed", counts.failed)]
     rows += [(f"dropped: {reason}", count) for reason, count in counts.dropped.items()]

@@ -135,6 +135,7 @@ def sections_of(
 
 
 def _filled(kind: type[T], table: Mapping[str, Any], source: str) -> T:
+    """A dataclass of numbers, and of such dataclasses."""
     types = get_type_hints(kind)
     values: dict[str, Any] = {}
     for name, value in table.items():

@@ -116,6 +116,8 @@ class Unsealed:
 
 
 class _SenderWindow(NumberWindow):
+    """The received numbers of one sender, with times."""
+
     __slots__ = ("heard_us", "sealed_us")
 
     def __init__(self) -> None:

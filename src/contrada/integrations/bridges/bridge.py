@@ -243,6 +243,7 @@ class Bridge:
                 self._count(f"{IN}, dead letters", lost, refusal, "lost")
 
     def _count(self, direction: str, name: str, error: Exception, result: str = "refused") -> None:
+        """Counts and logs a record that one side refuses; `name` is its topic or position."""
         direction = f"{direction}, {result}"
         self.counts[direction] += 1
         fields = {"way": direction, "kind": name, "reason": error}
@@ -278,6 +279,7 @@ class Bridge:
         self._unconfirmed = [each for each in self._unconfirmed if each.position not in positions]
 
     async def _take(self) -> None:
+        """Takes a batch of read notifications, at least one."""
         most, bytes_max = self._limits.bridge_batch_max, self._limits.bridge_batch_bytes_max
         self._unconfirmed.append(await self._unsent.get())
         size = len(self._unconfirmed[0].item.body)

@@ -130,6 +130,7 @@ class KafkaPeer(BridgePeer):
             raise self._failed(_reason(error)) from None
 
     def _open_producer(self) -> None:
+        """Connects, and checks the sources. Raises ConnectionFailedError."""
         wait_ms = int(self.settings.limits.bridge_wait_s * 1000)
         self._producer = Producer(
             self._configuration(1)
@@ -149,6 +150,7 @@ class KafkaPeer(BridgePeer):
                 raise self._failed(f"no topic of Kafka has the name {topic!r}")
 
     def _topics(self, producer: Producer, end_s: float) -> Collection[str]:
+        """Returns the topics once a server answers. Raises KafkaException."""
         while True:
             try:
                 return {*producer.list_topics(timeout=_OPEN_POLL_S).topics}
@@ -209,6 +211,7 @@ class KafkaPeer(BridgePeer):
                 return found
 
     def _poll(self) -> list[PeerRecord]:
+        """Returns records that wait, at most a batch, or none after a while."""
         assert self._consumer is not None
         first = self._consumer.poll(_POLL_S)
         if down := [each for each in self._errors[0] if each.code() in _DOWN]:

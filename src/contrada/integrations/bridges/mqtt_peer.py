@@ -100,6 +100,8 @@ class MqttLimits:
 
 
 class _Receipt(NamedTuple):
+    """The token of a received message: the numbers for its acknowledgement, and its size."""
+
     packet: int
     connection: int
     size: int
@@ -474,6 +476,7 @@ def _single(value: Values) -> Value:
 
 
 def _checked(text: str) -> str:
+    """Returns a text that MQTT allows. Raises InvalidValueError."""
     if _NO_TEXT.search(text):
         raise InvalidValueError(text, "MQTT has no control characters in topics and properties")
     if len(text.encode()) > MQTT_TEXT_BYTES_MAX:

@@ -358,6 +358,7 @@ class JetStreamPeer(NatsPeer):
 
 
 def _safe(name: str) -> str:
+    """Returns a name as NATS allows for queue groups and consumers."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)
 
 

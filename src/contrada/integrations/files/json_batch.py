@@ -101,6 +101,7 @@ class JsonBatchReader:
         return ColumnBatch(is_fallback, ~is_fallback, lines, asked, stamps)
 
     def _scanned_column(self, scanned: ScannedLines, place: int, *, is_asked: bool) -> Column:
+        """Returns the column of an attribute, to match or to write, as the options require."""
         name, options = scanned.names[place], self._options
         is_stamp, found = name == self._stamp, None
         if options.types.get(name) == "time" and not options.absent:
@@ -169,6 +170,7 @@ class JsonBatchReader:
         return rows
 
     def _decode_block(self, block: Block) -> tuple[Any, list[dict[str, Any]]]:
+        """Returns the positions of the decodable lines, and their objects."""
         lines: Any = np.arange(len(block))
         found = self._decode_flat(block)
         if found is None:

@@ -159,6 +159,7 @@ def _listed(texts: Mapping[str, str | None]) -> dict[str, list[str | bytes]]:
 def _notification(
     texts: Mapping[str, list[str | bytes]], options: ReadOptions, kind: Callable[[str], Converter]
 ) -> Notification:
+    """Returns the notification of named texts; `kind` converts those without a declared type."""
     found: dict[str, Value | list[Value]] = {}
     for own_name, several in texts.items():
         name = options.attribute(own_name)

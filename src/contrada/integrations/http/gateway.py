@@ -339,6 +339,7 @@ class Gateway:
         return json_answer({"published": published}, HTTPStatus.ACCEPTED)
 
     async def _ask(self, request: Request) -> Response:
+        """Asks a question, and answers with the events of its sources."""
         async with self._bodies.read(request) as body:
             question = self._trials.decode(body, Question)
         return await self._stream(request, partial(self._questions.ask, question))

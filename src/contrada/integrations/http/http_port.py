@@ -342,6 +342,7 @@ class HttpPort:
         self._tick()
 
     def _tick(self) -> None:
+        """Updates the `Date` header of answers once a second."""
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         self._ticker = asyncio.get_running_loop().call_later(1.0, self._tick)
 

@@ -23,6 +23,7 @@ _DIGITS_MAX: Final = 18
 
 
 async def _list(request: Request, access: TokenService) -> Response:
+    """Answers with a page of queues, or with the one of a name."""
     query = parameters_of(request, ("name", "after"))
     if "name" in query:
         return json_answer(await access.service.queues.state(query["name"]))

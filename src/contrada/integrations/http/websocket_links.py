@@ -25,6 +25,8 @@ _NO_BYTES: Final = 1003
 
 
 class _ArrivedMessages:
+    """The messages of an accepted WebSocket."""
+
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
 

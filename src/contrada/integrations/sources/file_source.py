@@ -133,6 +133,7 @@ class FileSource(descriptions.DescribedSource):
             yield from items_of(self.place, names, rows, self._zone)
 
     def _objects(self, paths: Sequence[str]) -> Iterator[Notification]:
+        """Yields the objects in JSON lines; empty lines are skipped."""
         kept = None if self._names is None else frozenset(self._names)
         for path in paths:
             with unpacked(Path(path)) as file:
@@ -357,6 +358,7 @@ _COMPARE: Final = {">": gt, ">=": ge, "<": lt, "<=": le}
 
 
 def _held(found: Any, types: dict[str, Any], zone: str | None) -> dict[str, ValueSet]:
+    """Returns the values of columns, by the statistics of the row groups."""
     held = dict.fromkeys(types, NOTHING)
     for fragment in found.get_fragments():
         metadata = fragment.metadata

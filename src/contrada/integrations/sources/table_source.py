@@ -202,12 +202,14 @@ class TableSource(descriptions.DescribedSource):
 
     @contextmanager
     def _opened(self) -> Iterator[Database]:
+        """Opens a connection; its errors are raised with the place."""
         with errors_at(self.place, _is_of_database):
             database = self._open()
             with closing(database.connection):
                 yield database
 
     def _columns(self, database: Database) -> list[pushdown.SqlColumn]:
+        """Returns the columns that are attributes. Raises InputError for a missing one."""
         there = {each.name: each for each in database.columns(self._table)}
         if not there:
             raise InputError(self.place, "there is no such table, or it has no columns")

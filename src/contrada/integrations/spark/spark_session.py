@@ -414,6 +414,7 @@ def check_listening(address: str) -> None:
 
 
 def _places(address: str) -> Iterator[tuple[str, int]]:
+    """Yields hosts and ports, where the address has a known form."""
     found = _PLACES.match(address)
     for each in found[2].split(",") if found else ():
         if place := _PLACE.fullmatch(each):

@@ -65,6 +65,7 @@ def noticed(parameters: Parameters, events: int) -> float:
 
 
 def _spread(parameters: Parameters, level: int, holders: int) -> Spread:
+    """Returns the final number of members that know an event, from an initial number."""
     size, fanout, loss = parameters.members(level), parameters.fanout, parameters.loss
     rounds = expected_rounds(parameters, level, size, size)
     p, first = reach(size, fanout, loss=loss, crashes=parameters.crashes), None

@@ -328,6 +328,7 @@ def _lost(
 
 
 def _may_overflow(delivery: DeliveryHistory, subscription: DurableSpan) -> bool:
+    """Whether records may have been dropped, or the subscription ended, for lack of room."""
     if subscription.retention.on_full is OnFull.REFUSE:
         return False
     matches, all_sent = subscription.filters.matches, delivery.sent.values()

@@ -125,6 +125,8 @@ def measure(plan: Plan) -> Cost:
 
 
 class _PlanRun:
+    """A network and its clients, during a plan."""
+
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sites = sites_of(plan.network, plan.sites, plan.seed)

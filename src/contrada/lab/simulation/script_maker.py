@@ -108,6 +108,8 @@ def links_of(shape: steps.NetworkShape, brokers: int, chance: random.Random) -> 
 
 
 class _Maker:
+    """Makes a script step by step, with a record of the clients' registrations."""
+
     def __init__(self, seed: int, kind: steps.Kind, brokers_max: int) -> None:
         self._seed, self._kind = seed, kind
         self._chance = random.Random(f"{seed} {kind.name}")
@@ -406,6 +408,8 @@ def weave(script: steps.Script) -> steps.Script:
 
 
 class _Weaver:
+    """Adds patterns to steps, with a record of the clients' advertisements."""
+
     def __init__(self, chance: random.Random, made: list[steps.Step]) -> None:
         self._chance = chance
         self._steps = made

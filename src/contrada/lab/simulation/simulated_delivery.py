@@ -304,6 +304,7 @@ class SimulatedDelivery(DeliveryHistory):
         self._at(broker, lambda of, now_us: of.publish(*given, now_us))
 
     def _known_to_all(self, sent: Sent) -> frozenset[str]:
+        """Returns the matching durable subscriptions that all running servers know."""
         known = [set(each.machine.subscriptions()) for each in self.servers if each is not None]
         names = set.intersection(*known) if known else set()
         return frozenset(

@@ -272,6 +272,7 @@ def _within(filters: FilterSet, offers: Iterable[Offer]) -> FilterSet:
 
 
 def _probe(script: steps.Script, network: SimulatedNetwork) -> None:
+    """Publishes some notifications again, from everywhere, for the oracle."""
     published = [step for step in script.steps if isinstance(step, steps.PublishStep)]
     clients = network.clients()
     for number, step in enumerate(published[-PROBES_MAX:]):

@@ -245,6 +245,7 @@ class Broker(Server):
                 connection.end(error)
 
     def _check_revoked(self, connection: ServerConnection) -> None:
+        """Raises FrameError for a connection whose other side has a revoked certificate."""
         if self._revocations is None or connection.is_gone:
             return
         tls = connection.transport.get_extra_info("ssl_object")

@@ -187,6 +187,7 @@ class _DecidingQueue(LocalQueue):
         self._subscription = subscription
 
     def take(self) -> tuple[Any, int] | None:
+        """Returns the first matching entry, and its size."""
         while (taken := super().take()) is not None:
             item, size = taken
             if type(item) is bytes:

@@ -80,6 +80,7 @@ class _LinkQueue(SubscriptionQueue[Carried]):
 
     @property
     def is_held_up(self) -> bool:
+        """Whether the neighbour has granted no credit."""
         return self.credit <= 0
 
     def _append(self, entries: Sequence[QueueEntry[Carried]], size: int, is_plain: bool) -> None:
@@ -87,6 +88,7 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         self._connection.mark_ready(self)
 
     def next_frame(self) -> Hop | None:
+        """Returns the next frame, within the credit; None where there is nothing to send."""
         batch, size = self._take()
         if not batch:
             return None
@@ -105,6 +107,7 @@ class _LinkQueue(SubscriptionQueue[Carried]):
         )
 
     def _take(self) -> tuple[Sequence[Carried], int]:
+        """Returns the next notifications that the neighbour may read, and their size."""
         while True:
             batch, size = self.take_batch(
                 self._limits.link_notifications_max, min(self.credit, HOP_BYTES_MAX)

@@ -445,6 +445,7 @@ class ServerConnection(Wire):
         self._process(self._loop.time())
 
     def _welcome(self, principal: Principal, hello: Hello) -> None:
+        """Answers the hello of an identified user. Raises FrameError."""
         self._authorize(principal)
         if hello.role != CLIENT:
             _check_neighbour(principal, hello.capabilities.get("name"))

@@ -104,6 +104,7 @@ class _OfferQueue:
         self._hold()
 
     def next_frame(self) -> Frame | None:
+        """Returns the next frame of changes, or the answer; None where there is neither."""
         changes: list[tuple[bytes, bool]] = []
         taken, size = [], 0
         most = self._connection.broker.limits.offers_per_frame_max

@@ -181,6 +181,8 @@ class SessionQueries:
 
 
 class _QueryQueue:
+    """The queue of messages about queries to a client."""
+
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._frames: deque[QuestionDelivery | AboutQuestions] = deque()

@@ -135,6 +135,7 @@ def _filled(group: str, rights: RightsSettings, user: str) -> RightsSettings:
 
 
 def _union(key: str, values: Iterable[bool | str | list[str]]) -> FilterSet:
+    """Returns the union of the filters of several rights. Raises InputError."""
     parts = [_filters(key, each) for each in values if each is not False]
     if EVERYTHING in parts:
         return EVERYTHING

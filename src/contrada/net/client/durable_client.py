@@ -193,6 +193,7 @@ class DurableClient:
 
     @property
     def _is_announced(self) -> bool:
+        """Whether the broker of this connection has answered the hello."""
         hello = self._hello
         if hello is None or not hello.done() or not self._reconnection.is_up:
             return False
@@ -260,6 +261,7 @@ class DurableClient:
                 of.last.add_done_callback(of.returning.pop)
 
     def _send_acknowledgements(self, of: _OpenReader) -> None:
+        """Sends the acknowledgements that were gathered since the last answer."""
         of.done = None
         if of.gathered:
             message = Ack(of.request.name, of.request.consumer, tuple(of.gathered))

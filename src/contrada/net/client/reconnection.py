@@ -408,6 +408,7 @@ class Reconnection:
             wire.abort()
 
     def _fail(self, failure: ServiceError) -> None:
+        """Ends all attempts, and wakes all waiting callers."""
         self._failure = failure
         self.is_up = False
         self._changed.set()

@@ -278,6 +278,7 @@ class TcpService(BaseService):
         self._queries: RemoteQueryClient | None = None
 
     async def open(self) -> None:
+        """Connects. Raises ConnectionFailedError when no broker answers."""
         if self.connection.state == "new":
             self._publishing = PublishWindow(self.reconnection.send_now, self._wait_ms, self.limits)
         await self.reconnection.open()
@@ -428,11 +429,13 @@ class TcpService(BaseService):
         )
 
     def _send(self, encodings: Sequence[bytes], placed: dict[Batch, int]) -> None:
+        """Queues stamped notifications; counts them by batch."""
         self.reconnection.check()
         assert self._publishing is not None, "it was opened"
         self._publishing.add(encodings, placed)
 
     async def _send_all(self, encodings: Sequence[bytes]) -> None:
+        """Sends stamped notifications, and waits for the answers."""
         placed: dict[Batch, int] = {}
         self._send(encodings, placed)
         for batch, count in placed.items():
@@ -556,6 +559,7 @@ def _refusal_of(frame: Reply, address: Address) -> ServiceError:
 
 
 def _is_reliable(notification: Notification) -> bool:
+    """Returns whether a delivery class is above best effort. Raises InvalidValueError."""
     return delivery_class(notification.envelope.delivery).is_reliable
 
 

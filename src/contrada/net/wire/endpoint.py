@@ -82,6 +82,7 @@ class Wire(asyncio.Protocol):
         self._process(now_s)
 
     def _process(self, now_s: float) -> None:
+        """Handles the received frames at a time of the loop's clock."""
         try:
             while (frame := self._connection.next()) is not None:
                 self._handle(frame)

@@ -291,6 +291,8 @@ class HeldSource(SourceOffer):
 
 
 class _AnsweringWork:
+    """One query at the sources of one service."""
+
     def __init__(self, responder: QueryResponder, ask: Ask) -> None:
         self._responder, self._ask = responder, ask
         self._query = SourceQuery.of(ask.alternatives, ask.asker)

@@ -375,6 +375,7 @@ class PatternReader(D.DataSourceReader):
 
 
 def _receive(options: Options, subject: Any) -> Iterator[list[Any]]:
+    """Yields lists of items of a subscription, until `count` or `seconds` is reached."""
     left = options.count
     until_s = None if options.seconds is None else monotonic() + options.seconds
     with closing(BrokerConnection(options)) as broker:

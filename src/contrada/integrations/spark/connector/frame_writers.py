@@ -60,6 +60,8 @@ class PublishedRows(D.WriterCommitMessage):
 
 
 class _Writer:
+    """The common part of batch and stream writers."""
+
     def __init__(self, options: Options, schema: T.StructType) -> None:
         if PACKED not in schema.names or schema[PACKED].dataType != T.BinaryType():
             reason = f"publications are a column `{PACKED}` BINARY; `to_notifications` makes it"

@@ -272,6 +272,7 @@ def _outcomes(source: Source, base: Base) -> Iterable[pa.RecordBatch]:
 
 
 def _batches(*places: str) -> Iterator[pa.RecordBatch]:
+    """Yields the outcomes in some folders, about as many as a task wrote at once."""
     for place in places:
         for file in sorted(Path(place).glob("*.parquet")):
             yield from pq.ParquetFile(file).iter_batches(OUTCOMES_MAX)

@@ -242,6 +242,8 @@ class _SparkPublisher(_MatchPublisher):
 
 @dataclass(frozen=True, slots=True)
 class _LocalPublisher(_MatchPublisher):
+    """A publication by this process, of as few rows as a `LocalRun` matches."""
+
     def watch(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -92,6 +92,7 @@ def show_rows(packed: Any) -> tuple[Any, Any]:
 
 
 def _odd(values: list[dict[str, Any]], lines: list[bytes]) -> Iterator[int]:
+    """Yields the rows that JSON cannot show directly."""
     kinds = set(map(type, chain.from_iterable(map(dict.values, values))))
     are_plain = kinds <= _AS_THEY_ARE
     for row, line in enumerate(lines):

@@ -459,6 +459,7 @@ def _source(source: _SourceFields, filled: _ParameterFiller, *, is_stream: bool)
 
 
 def _obvent_marks(reference: str) -> tuple[str, ...]:
+    """Returns the type names of an event class, from its filter."""
     try:
         obvent: Any = object_named(reference)
         names = obvent.to_filters().sets

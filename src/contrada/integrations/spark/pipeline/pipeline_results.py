@@ -153,6 +153,7 @@ def counts_of(
 
 
 def _reasons(outcomes: DataFrame) -> dict[str, dict[str, int]]:
+    """Returns the most frequent reasons of each source's bad records, with counts."""
     counted = outcomes.where("reason is not null").groupBy("source", "reason").count()
     found: dict[str, dict[str, int]] = {}
     nth = F.expr("row_number() over (partition by source order by count desc, reason)")
@@ -162,6 +163,7 @@ def _reasons(outcomes: DataFrame) -> dict[str, dict[str, int]]:
 
 
 def _unmet(outcomes: DataFrame, sources: list[Source]) -> Mapping[str, tuple[str, ...]]:
+    """Returns the attributes in options of a source that no task has seen."""
     asked = [each.name for each in sources if each.reading.names_expected()]
     if not asked:
         return {}

@@ -97,6 +97,7 @@ def run_pipeline(
 def _check(
     session: SparkSession | None, pipeline: Pipeline, address: str | None
 ) -> LoadedSubscriptions:
+    """Returns the subscriptions after all checks. Raises ConnectionFailedError, InputError."""
     if session is not None:
         return check_pipeline(session, pipeline, address)
     if reason := why_spark(pipeline):

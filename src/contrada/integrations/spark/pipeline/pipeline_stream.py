@@ -51,6 +51,8 @@ _BadFiles: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class _Totals(msgspec.Struct, frozen=True):
+    """The counts of all micro-batches up to one."""
+
     batches: int = 0
     sources: dict[str, SourceCounts] = {}
     matches: dict[str, int] = {}
@@ -236,6 +238,7 @@ class _MicroBatches:
                 results.write_table(frame, sink, batch)
 
     def _publish(self, every: DataFrame, batch: int, subscriptions: int) -> None:
+        """Publishes the matches: one task for the rows of a file, in their order."""
         assert self.address is not None
         matched = every.where(f"subscriptions[0] < {subscriptions}")
         parted = matched.repartition(self.identity.parts, "source", "file")

@@ -216,6 +216,7 @@ def _open_texts(
 def _all_parts(
     session: SparkSession, addresses: list[str], source: Source
 ) -> list[tuple[int, list[tasks.FilePart]]]:
+    """Returns the size and the parts of each file: determined here, or in a job."""
     cut = partial(_split, source=source)
     schemes = set(map(worker_files.scheme_of, addresses))
     is_here = is_local(session) and schemes == {worker_files.LOCAL}

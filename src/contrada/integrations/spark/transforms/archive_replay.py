@@ -168,6 +168,7 @@ def _sorted_rows(
 def _add_times(
     first_us: float, last_us: float, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Yields packed notifications within the bounds, with their sort keys."""
     schema = arrow_schema(_TIMED)
     for batch in batches:
         rows = [_row(packed) for packed in batch.column(0).to_pylist()]

@@ -111,6 +111,8 @@ _PLACED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
+    """The column types and extensions with which the workers' steps run."""
+
     key: str
     filter: str
     extensions: tuple[str, ...]
@@ -201,6 +203,7 @@ def _verdicts(
 
 
 def _shares(steps: _Steps, filed: DataFrame) -> dict[int, float]:
+    """Returns the approximate share of filters at each of the most frequent places."""
     count = filed.count()
     some = filed.select("form")
     if count > SAMPLED_MAX:
@@ -213,6 +216,7 @@ def _shares(steps: _Steps, filed: DataFrame) -> dict[int, float]:
 def _explain(
     steps: _Steps, given: DataFrame, kept: DataFrame, found: DataFrame, shards: int
 ) -> DataFrame:
+    """Returns the outcome of each given filter, and the remaining filter that covers it."""
     gone = given.where("form IS NOT NULL").join(kept, "form", "left_anti").select("form").distinct()
     shares = _shares(steps, kept) if shards > 1 else {}
     filed, asked = (_checkpoint(steps.place(each, shares)) for each in (kept, gone))
@@ -259,6 +263,7 @@ def _rows(batches: Batches) -> Iterator[tuple[Any, ...]]:
 
 
 def _read(batches: Batches) -> Iterator[tuple[Any, ...]]:
+    """Converts keys and filters to members."""
     for key, given in _rows(batches):
         for each in _filters(key, given):
             if each.is_empty:

@@ -155,6 +155,8 @@ def _statistics(batch: int | None, counts: list[dict[str, Any] | None]) -> Detec
 
 @dataclass(frozen=True, slots=True)
 class _Detection:
+    """The driver's work on each micro-batch."""
+
     patterns: worker.Patterns
     limits: PatternLimits
     columns: worker.FrameColumns

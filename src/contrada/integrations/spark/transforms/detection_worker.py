@@ -176,6 +176,7 @@ class FindSteps:
         return index.rows_of(timely, budget), last_us
 
     def _rows(self, index: StepIndex, batch: Any, budget: RunBudget) -> tuple[list[StepRows], int]:
+        """Returns the steps of attribute columns, and the largest time."""
         column = batch.column(self.columns.time_at).cast("int64").fill_null(0)
         times = column.to_numpy(zero_copy_only=False)
         good = (times >= TIME_MIN_US) & (times <= TIME_MAX_US)
@@ -435,6 +436,7 @@ def _read_steps(batch: Any) -> tuple[StepRows, list[tuple[int, dict[str, int]]]]
 
 
 def _join_parts(batches: Iterable[Any]) -> Iterator[tuple[Any, int]]:
+    """Joins batches that are sorted by part, as far as they belong to one part."""
     held: list[Any] = []
     of = -1
     for each in batches:

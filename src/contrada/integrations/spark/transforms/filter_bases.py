@@ -213,6 +213,7 @@ def _filters(asked: Any) -> Filter | FilterSet:
 
 
 def _digest(keys: list[SubscriptionKey], asked: list[Any]) -> str:
+    """Returns the digest of a base's content and the version of its files."""
     found = blake2b(MAGIC, digest_size=16, person=_LAYOUT)
     found.update(repr((loaded(), NATIVE is None)).encode())
     for key, each in zip(keys, asked, strict=True):

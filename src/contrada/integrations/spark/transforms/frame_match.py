@@ -197,6 +197,7 @@ def _plan_of(
 
 
 def _missing(names: Iterable[str], frame: frames.NotificationFrame) -> tuple[str, ...]:
+    """Returns the names that no column gives, without the system's, which rows never have."""
     kinds = frame.attributes.values()
     within = tuple(f"{each.name}." for each in kinds if each.kind == frames.SEVERAL)
     others = (name for name in names if name not in frame.attributes)
@@ -258,6 +259,7 @@ def _predicates(
 
 
 def _keys(frame: DataFrame, base: Base, chosen: MatchPlan) -> Column:
+    """Returns the keys of each row, as an array; the columns in filters are sent to workers."""
     if chosen.way == "predicates":
         return _by_predicates(base, chosen)
     columns = _asked_columns(chosen)
@@ -281,6 +283,7 @@ def _asked_columns(chosen: MatchPlan) -> list[Column]:
 def _by_rows(
     frame: DataFrame, base: Base, chosen: MatchPlan, column: str, *, only_matches: bool
 ) -> DataFrame:
+    """Returns the frame with the keys of each row; all columns are sent to workers and back."""
     sent = others = frame.drop(column)
     width = len(others.columns)
     if arrow_udf is not None:

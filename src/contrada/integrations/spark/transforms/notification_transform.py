@@ -192,6 +192,7 @@ class RowBuilder:
         return _one_by_one(map(self._of_cell, column))
 
     def _of_cell(self, cell: Any) -> "bytes | _RefusedRows":
+        """Returns the notification of a packed one, a map or a variant."""
         shown: Any = NO_ROW
         try:
             if not cell.is_valid:
@@ -266,6 +267,7 @@ def _texts(column: Any) -> list[bytes | None]:
 
 
 def _of_lines(column: Any, reading: ReadOptions) -> BuiltRows:
+    """Builds notifications of texts with one JSON object each."""
     texts = _texts(column)
     found: list[bytes | _RefusedRows | None] = [None] * len(texts)
     # NULL and texts with a line break become empty lines, which are fallback rows.
@@ -364,6 +366,7 @@ class _PlainRows:
         self.pieces += self.stamped.constants()
 
     def _put(self, name: str, kind: str, column: Any) -> None:
+        """Adds a column as a piece, and marks its fallback rows."""
         if kind == frames.SEVERAL:
             self.is_fallback |= frames.is_valid(column)
             return

@@ -160,6 +160,7 @@ def matches_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
 
 
 def _pairs_of(base: OpenBase, rows: WideRows | PackedRows) -> tuple[Any, Any]:
+    """Returns the sorted pairs of matching rows and the positions of their subscriptions."""
     count = base.saved.keys
     offsets, positions = rows.matched(base.index)
     of_row = np.repeat(np.arange(len(rows.bad)), np.diff(offsets))
@@ -187,6 +188,7 @@ def _match_row(base: OpenBase, rows: WideRows | PackedRows, row: int) -> list[in
 def _decide_residues(
     base: OpenBase, rows: WideRows | PackedRows, of_row: Any, positions: Any
 ) -> Any:
+    """Returns the pairs that remain when residues of rules are decided on whole notifications."""
     stands = np.ones(len(positions), dtype=bool)
     is_open = np.zeros(base.saved.keys, dtype=bool)
     is_open[list(base.residues.of)] = True
