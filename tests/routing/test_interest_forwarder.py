@@ -126,7 +126,9 @@ def test_a_wide_filter_is_replaced_in_parts(merging: bool, monkeypatch: pytest.M
             effects_of(router, ANN, Unsubscribe("w"))
         assert leaving
         assert effects_of(router, M, Publish((wide,))) == []
-    router.handle(LinkUp(L, Role.PEER), 0)
+    for effect in router.handle(LinkUp(L, Role.PEER), 0):  # A new link knows nothing to withdraw.
+        assert isinstance(effect, Send)
+        assert effect.to == M or isinstance(effect.message, Subscribe)
     router.validate()
     effects_of(router, BOB, Subscribe("b", Filter("b any")))
     effects_of(router, BOB, Unsubscribe("b"))
@@ -135,7 +137,7 @@ def test_a_wide_filter_is_replaced_in_parts(merging: bool, monkeypatch: pytest.M
         router.handle(TurnPassed(), 0)
         router.validate()
         turns += 1
-    assert turns == 5
+    assert turns > 1  # How many depends on the order of next hops, which differs between processes.
     assert not leaving
     assert [each for each, _ in router.subscriptions()] == [
         *map(Filter, ({"a": n} for n in range(30)))

@@ -262,7 +262,7 @@ class InterestTable(Generic[P]):
         if leaving:  # Last: their children may be wanted elsewhere.
             wanted = dict(wanted)
             for node in leaving:
-                wanted.setdefault(node, frozenset())
+                wanted[node] = wanted.pop(node, frozenset())
         return self._update(wanted)
 
     def _update(self, wanted: Mapping[Node[P], Set[NextHop]]) -> list[ForwardingChange[P]]:
