@@ -104,6 +104,22 @@ async def test_subscriptions_of_later_turns_are_known_once_it_is_open() -> None:
 
 
 @on_loop
+async def test_it_opens_again_while_its_former_link_is_withdrawn() -> None:
+    """A restarted program would fail, as if no neighbour answered."""
+    limits = CoreLimits(router=RouterLimits(rerouted_per_turn=1))
+    filters = FilterSet([Filter({"a": each}) for each in range(500)])
+    async with (
+        Broker(port=0, network=Membership("a"), core_limits=limits) as broker,
+        connect(broker.address) as owner,
+        owner.subscribe(filters),
+    ):
+        for _ in range(2):
+            async with joined(broker) as service:
+                assert filters_at(service) == 500
+        assert broker.refused["busy"]
+
+
+@on_loop
 async def test_durable_publications_reach_logs_known_once_it_is_open(tmp_path: Path) -> None:
     """Certified notifications would be lost, since the log is not announced yet."""
     async with (

@@ -137,6 +137,7 @@ class Neighbours:
         self.listens_at = ""
         """The address of this broker, which it announces to the neighbours that it dials."""
         self._connected: set[WantedLink] = set()
+        self._refused_briefly: set[WantedLink] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
         self._names: dict[WantedLink, str] = {}  # the broker that answered at its address
         self._tasks: dict[WantedLink, asyncio.Task[None]] = {}
@@ -198,7 +199,10 @@ class Neighbours:
             )
             warned = said if is_news else warned
             attempt += 1
-            self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
+            if wanted in self._refused_briefly:  # A service that opens waits for the next attempt.
+                self._refused_briefly.remove(wanted)
+            else:
+                self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
             await asyncio.sleep(wait_s)
             # Two links to one broker would replace one another.
             while (link := self._link_to(wanted)) is not None:
@@ -239,6 +243,8 @@ class Neighbours:
                 connection.abort()
             raise
         else:
+            if connection.is_refused_briefly:
+                self._refused_briefly.add(wanted)
             return shortened(connection.failure)
         finally:
             del self._outgoing[connection]

@@ -156,6 +156,8 @@ class ServerConnection(Wire):
         self._greets = hello is not None
         self.failure = ""
         """The reason of the end, where one side gave it."""
+        self.is_refused_briefly = False
+        """Whether the other side is busy, and will take a new connection."""
         self._handler: ConnectionHandler | None = None
         self.principal: Principal | None = None
         """The user of the connection; None until it is identified, and for outgoing links."""
@@ -413,6 +415,7 @@ class ServerConnection(Wire):
                 self._identify(frame)
             case Failure():
                 self.failure = frame.reason
+                self.is_refused_briefly = frame.code == "busy"
                 self.broker.refused["client failure"] += 1
                 self._close_transport()
             case Goodbye():
