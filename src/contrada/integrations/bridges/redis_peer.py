@@ -122,11 +122,9 @@ class RedisPeer(BridgePeer):
             records, deleted = await self._read_some(streams)
             if deleted:  # Those before the next ones would come again and again.
                 await self.acknowledge(deleted)
-                fields = {"count": len(deleted), "stream": deleted[0].topic}
-                _LOG.warning(
-                    "%(count)d entries of %(stream)r were deleted before the bridge had sent them",
-                    fields,
-                )
+                what = f"{len(deleted)} entries of {deleted[0].topic!r} were deleted before"
+                fields = {"address": self.settings.address, "reason": f"{what} they were sent"}
+                _LOG.warning("%(address)s: %(reason)s", fields)
             if records or not deleted:
                 return records
 

@@ -33,6 +33,8 @@ from contrada.model.domains.values import check_user_name
 from contrada.model.languages import regex_syntax
 from contrada.model.rule import Note, RefusedRule, Rule, only_rule, read_or_refuse, require_text
 
+__all__ = ["filters", "read", "read_rules"]
+
 DIALECT: Final = "falco"
 
 MACRO_LEVELS_MAX: Final = 20

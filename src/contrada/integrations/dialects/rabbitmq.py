@@ -21,6 +21,8 @@ from contrada.model.algebra.value_set import PRESENT
 from contrada.model.domains.values import check_user_name
 from contrada.model.rule import RefusedRule, Rule, read_or_refuse
 
+__all__ = ["filters", "read", "read_rules"]
+
 DIALECT: Final = "rabbitmq"
 
 MATCH: Final = "x-match"
