@@ -418,9 +418,9 @@ class Dispatcher:
         """
         effects = self._events.handle(messages.Received(client, message), _now_us_for(message))
         pending, refused = self._carry_out(effects)
-        self._reroute()
-        if pending:
-            _count_lost(pending)
+        if not isinstance(message, messages.QuestionMessage):
+            self._reroute()
+        _count_lost(pending)
         if refused:
             raise _error_of(refused[0])
 
