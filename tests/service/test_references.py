@@ -143,7 +143,7 @@ async def test_a_proxy_keeps_to_the_lease_that_it_is_told(name: str) -> None:
     floor: Any = Floor()
     renewals = 0
     async with service_of(name) as service:
-        export = Export(service, floor, Market, lease_s=0.3)
+        export = Export(service, floor, Market, lease_s=1.0)
         async with export as reference, Proxy(service, reference, Market):
             renew = export.renew
 
