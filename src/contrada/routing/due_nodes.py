@@ -87,3 +87,7 @@ class DueNodes:
         replies, self._replies = self._replies, []
         self.lost.clear()
         return replies
+
+    def validate(self) -> None:
+        """Checks the invariant; AssertionError names it."""
+        assert self or not (self._replies or self.lost), "replies wait for nothing"

@@ -116,11 +116,8 @@ class InterestForwarder:
         self.descriptions: InterestTable[Offer] = InterestTable(
             descriptions, Reason.UNKNOWN_SOURCE, limits
         )
-        self.tables: tuple[InterestTable[Any], ...] = (
-            self.subscriptions,
-            self.offers,
-            self.descriptions,
-        )
+        self.tables: tuple[InterestTable[Any], ...]
+        self.tables = self.subscriptions, self.offers, self.descriptions
         self.merging = FilterMerger() if merging else None
         self._wanted: dict[NextHop, int] = {}
         self._sent: dict[NextHop, int] = {}
@@ -466,6 +463,7 @@ class InterestForwarder:
 
     def validate(self) -> None:
         """Checks the invariants; AssertionError names the broken one. Cost: all tables."""
+        self._due.validate()
         for table in self.tables:
             table.validate(self._due)
         for node in self.subscriptions.poset:

@@ -40,7 +40,7 @@ class RouterLimits:
 
     rerouted_per_turn: int = 500
     """Subscriptions, advertisements and descriptions that are routed anew at once after links have
-    changed; each takes some 20 µs. Beyond it: in later turns, and the link is in use after them."""
+    changed; each takes some tens of microseconds. Beyond it: in later turns."""
 
     # Notifications
     remembered_max: int = 65_536

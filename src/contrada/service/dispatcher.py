@@ -69,6 +69,9 @@ EXPIRED_ON_ARRIVAL: Final = "expired on arrival"
 Listener: TypeAlias = Callable[[messages.DeliverQuestion | messages.NotifyClient], None]
 """Called with each query for a client's sources, and each answer to its own."""
 
+_Unfinished: TypeAlias = tuple[list[Pending[Any]], list[messages.Refused]]
+"""Entries without room, and refusals."""
+
 _FilledQueues: TypeAlias = dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]
 """The runs of entries for each queue."""
 
@@ -284,7 +287,7 @@ class Dispatcher:
 
     def _carry_out(
         self, effects: Sequence[messages.Effect], later: list[Turn] | None = None
-    ) -> tuple[list[Pending[Any]], list[messages.Refused]]:
+    ) -> _Unfinished:
         """Carries out effects; returns entries without room, and refusals; `later` as in `take`."""
         first = effects[0] if len(effects) == 1 and not self._patterns else None
         if type(first) is messages.Deliver and len(first.subscriptions) == 1:  # As mostly.
@@ -398,12 +401,8 @@ class Dispatcher:
 
     def receive(self, link: LinkRoute, message: messages.Message) -> list[Pending[Any]]:
         """Handles any message of a neighbour but Publish. Returns matches without room."""
-        effects = self._events.handle(
-            messages.Received(link.neighbour, message), _now_us_for(message)
-        )
+        pending, refused = self._pass_on(link.neighbour, message)
         self.router.maintain(UPKEEP_UNITS)
-        pending, refused = self._carry_out(effects)
-        self._reroute()
         if isinstance(message, messages.Ask):
             self._deadlines.look()
         for each in refused:
@@ -416,13 +415,17 @@ class Dispatcher:
         Raises the error of a refusal: LimitError, UnsatisfiableFilterError, ServiceError. Messages
         about a query, from a client that listens, are never refused.
         """
-        effects = self._events.handle(messages.Received(client, message), _now_us_for(message))
-        pending, refused = self._carry_out(effects)
-        if not isinstance(message, messages.QuestionMessage):
-            self._reroute()
+        pending, refused = self._pass_on(client, message)
         _count_lost(pending)
         if refused:
             raise _error_of(refused[0])
+
+    def _pass_on(self, origin: messages.Origin, message: messages.Message) -> _Unfinished:
+        event = messages.Received(origin, message)
+        done = self._carry_out(self._events.handle(event, _now_us_for(message)))
+        if not isinstance(message, messages.QuestionMessage):
+            self._reroute()
+        return done
 
     # --- questions ----------------------------------------------------------------------------
 

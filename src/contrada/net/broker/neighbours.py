@@ -137,7 +137,6 @@ class Neighbours:
         self.listens_at = ""
         """The address of this broker, which it announces to the neighbours that it dials."""
         self._connected: set[WantedLink] = set()
-        self._refused_briefly: set[WantedLink] = set()
         self._links: dict[str, tuple[Link, str, bool]] = {}
         self._names: dict[WantedLink, str] = {}  # the broker that answered at its address
         self._tasks: dict[WantedLink, asyncio.Task[None]] = {}
@@ -179,7 +178,7 @@ class Neighbours:
         away_s, warned = clock(), ""
         while True:
             begun_s = clock()
-            reason = await self._hold_link(wanted)
+            reason, is_brief = await self._hold_link(wanted)
             if wanted in self._connected:
                 self._connected.discard(wanted)
                 self._tell(ConnectionState("lost", address, reason))
@@ -199,9 +198,7 @@ class Neighbours:
             )
             warned = said if is_news else warned
             attempt += 1
-            if wanted in self._refused_briefly:  # A service that opens waits for the next attempt.
-                self._refused_briefly.remove(wanted)
-            else:
+            if not is_brief:  # Else a service that opens waits for the next attempt.
                 self._tell(ConnectionState("trying", address, reason, attempt, wait_s))
             await asyncio.sleep(wait_s)
             # Two links to one broker would replace one another.
@@ -214,15 +211,18 @@ class Neighbours:
         link, *_ = self._links.get(self._names.get(wanted, ""), (None,))
         return None if link is None or link.is_down else link
 
-    async def _hold_link(self, wanted: WantedLink) -> str:
-        """Makes a link, and waits for its end. Returns why it ended, or could not be made."""
+    async def _hold_link(self, wanted: WantedLink) -> tuple[str, bool]:
+        """Makes a link, and waits for its end.
+
+        Returns why it ended, or could not be made, and whether the neighbour was only busy.
+        """
         if self.network.token and not wanted.address.is_private:
-            return "a token is sent over TLS (contradas://) only"
+            return "a token is sent over TLS (contradas://) only", False
         loop = asyncio.get_running_loop()
         try:
             hello = self._hello(wanted)
         except ContradaError as error:  # Its token may be replaced just now.
-            return str(error)
+            return str(error), False
         connection = ServerConnection(self._broker, hello=hello)
         up: asyncio.Future[None] = loop.create_future()
         self._outgoing[connection] = wanted, up
@@ -235,17 +235,15 @@ class Neighbours:
             await connection.ended
         except TimeoutError:
             connection.abort()
-            return f"no answer within link_wait_s = {self._broker.limits.link_wait_s:g} s"
+            return f"no answer within link_wait_s = {self._broker.limits.link_wait_s:g} s", False
         except OSError as error:
-            return describe_os_error(error)
+            return describe_os_error(error), False
         except asyncio.CancelledError:
             if not up.done():  # Else the stopping broker sends the goodbye itself.
                 connection.abort()
             raise
         else:
-            if connection.is_refused_briefly:
-                self._refused_briefly.add(wanted)
-            return shortened(connection.failure)
+            return shortened(connection.failure), connection.is_refused_briefly
         finally:
             del self._outgoing[connection]
 
