@@ -119,6 +119,22 @@ def test_documents_are_rendered_and_what_repeats_is_told(tmp_path: Path) -> None
     assert names == [{"s.0.t", "s.1.t"}, {"b.s.0.t", "b.s.1.t"}]
 
 
+def test_names_in_options_that_no_entry_has_are_reported(tmp_path: Path) -> None:
+    """A misspelled name would keep what is to be left out, without a word."""
+    path = rss(tmp_path / "f.rss", a="1")
+    options = ("--drop", "rss.channel.item.guid,rss.channel.item.titel", "--types", "author=text")
+    near = "'rss.channel.item.title' or 'rss.channel.title'"
+    lacks = [
+        "no record has 'author', which an option names",
+        f"no record has 'rss.channel.item.titel', which an option names, there is {near}",
+    ]
+    for command in (("feed", path, "--once"), ("xml", "render", path, "--strategy", "index")):
+        found = run(*command, *options)
+        assert found.exit_code == 0
+        assert found.stderr.splitlines()[-2:] == lacks
+    assert run("feed", rss(path), "--once", *options).stderr.count("\n") == 1  # without an entry
+
+
 def test_bad_documents_have_a_status(tmp_path: Path) -> None:
     """A script would not see that a document is missing."""
     (tmp_path / "bad.xml").write_text("<a>\n<b></a>")

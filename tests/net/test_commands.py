@@ -19,6 +19,7 @@ import contrada as ct
 from contrada.connections import connect_sync
 from contrada.net.broker.broker import BrokerStatistics
 from tests.commands import here
+from tests.integrations.files.event_log_file import event_log, windows_event
 from tests.net.conftest import CONTRADA
 from tests.net.processes import WAIT_S, contrada, serving
 
@@ -496,6 +497,13 @@ def test_names_in_options_that_no_record_has_are_reported(
     options = ("--rename", "b=c,d=e")
     run = here("pub", "--to", broker_address, "--json", "-", *options, text=text)
     assert run.stderr.splitlines() == ["no record has 'd', which an option renames to 'e'"]
+    (tmp_path / "a.evtx").write_bytes(event_log(windows_event(1, [("Image", "a.exe")])))
+    for source in (("--csv", str(rows)), ("--log", "evtx", str(tmp_path / "a.evtx"))):
+        run = here("pub", "--to", broker_address, *source, "--drop", "Imag,user,EventID")
+        assert (run.returncode, run.stdout[:9]) == (0, "published")
+        assert run.stderr.count("no record has 'Imag', which an option names") == 1
+        is_log = source[0] == "--log"
+        assert ("'user'" in run.stderr, "'EventID'" in run.stderr) == (is_log, not is_log)
 
 
 @pytest.mark.slow

@@ -14,13 +14,13 @@ from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNREACHABLE
 from contrada.cli.log_output import log_option
 from contrada.cli.notification_output import json_line
-from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
+from contrada.cli.read_flags import SoughtNames, check_named, entry_options, hint_for, reading_of
 from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
 from contrada.integrations.feeds.fetcher import is_address
 from contrada.integrations.feeds.name_client import Names
-from contrada.integrations.files import BadRecord, Record
+from contrada.integrations.files import BadRecord, ReadOptions, Record
 from contrada.net.wire.endpoint import TCP
 
 EVERY_S: Final = 300.0  # Default seconds between two polls
@@ -91,7 +91,7 @@ def feed(
     reading = reading_of(**given)
     check_named(reading, names)
     poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
-    report = _PollReport(again_s=None if once else every)
+    report = _PollReport(reading, again_s=None if once else every)
     service = sender = None
     if to is not None:
         service = connect(to, approach, publisher=publisher, reconnect=not once)
@@ -121,8 +121,9 @@ async def _print(records: list[Record]) -> None:
 class _PollReport:
     """Reports the result of each poll, and of all together."""
 
-    def __init__(self, again_s: float | None) -> None:
+    def __init__(self, reading: ReadOptions, again_s: float | None) -> None:
         self.status = 0
+        self._sought = SoughtNames(reading)
         self._again_s = again_s
         self._polls = 0
         self._counts: Counter[str] = Counter()
@@ -136,7 +137,9 @@ class _PollReport:
             reason = str(poll.error).removeprefix(f"{poll.source}: ")
             click.echo(f"{poll.source}: {' '.join(reason.split())}{again}", err=True)
             return
-        bad = [each for each in poll.records if isinstance(each, BadRecord)]
+        bad = [
+            each for each in map(self._sought.noted, poll.records) if isinstance(each, BadRecord)
+        ]
         for each in bad[:BAD_SHOWN_MAX]:
             click.echo(f"{each.error()}{hint_for(each)}", err=True)
         if bad:
@@ -146,7 +149,8 @@ class _PollReport:
         click.echo(f"{poll.source}: {_counted(counts)}", err=True)
 
     def end(self) -> None:
-        """Reports the result of all polls, unless there was only one."""
+        """Reports unknown names in options, and the result of all polls if there were several."""
+        self._sought.report()
         if self._polls > 1:
             failed = self._counts.pop("failed", 0)
             line = f"in {self._polls} polls: {_counted(self._counts)}"

@@ -165,7 +165,7 @@ def _publish_file(
     if format_name == EVTX:
         plain_format(EVTX, reading)
         path = Path("/dev/stdin" if source == STANDARD_INPUT else source)
-        return _publish_events(service, read_event_log(path, named, reading), timed)
+        return _publish_events(service, read_event_log(path, named, reading), reading, timed)
     recording: LineRecords | RowRecords = RowRecords(named, reading)
     if format_name != "csv":
         make = _maker(reading, format_name, keep=keep)
@@ -213,8 +213,7 @@ async def _publish_records(
                 await publish(recording.records(None))
         finally:
             click.echo(f"published {service.statistics().published}")
-            for lack in recording.lacks():
-                click.echo(lack, err=True)
+            recording.report()
         return service.statistics()
 
 
@@ -233,15 +232,17 @@ def _opened(source: str) -> tuple[int | None, AsyncIterator[Block]]:
 
 
 async def _publish_events(
-    service: Service, events: Iterable[Record | BadRecord], timed: Timed
+    service: Service, events: Iterable[Record | BadRecord], reading: ReadOptions, timed: Timed
 ) -> ServiceStatistics:
-    each = iter(events)
+    sought = read_flags.SoughtNames(reading)
+    each = map(sought.noted, events)
     async with service:
         try:
             while some := list(islice(each, EVENTS_AT_ONCE)):
                 await _publish_some(service, some, timed=timed)
         finally:
             click.echo(f"published {service.statistics().published}")
+            sought.report()
         return service.statistics()
 
 

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO
 
+from contrada.cli.read_flags import SoughtNames
 from contrada.errors import ContradaError
 from contrada.integrations.files import BadRecord, FileLimits, ReadOptions, Record
 from contrada.integrations.files.csv_rows import RowJoiner, is_blank
@@ -14,26 +15,7 @@ from contrada.integrations.files.lines import Block, LineCutter, check_text, rea
 from contrada.integrations.files.record import Make, bad_record, record_of
 
 
-class _SoughtNames:
-    """The names in the options that no record so far had."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-        self._unmet = options.names_expected()
-        self._known: set[str] = set()
-
-    def _note(self, names: Iterable[str | None]) -> None:
-        if self._unmet:
-            self._known = set(filter(None, names))
-            self._unmet.difference_update(self._known)
-
-    def lacks(self) -> list[str]:
-        """Returns a sentence for each of these names."""
-        lacking = sorted(self._unmet) if self._known else ()
-        return [self._options.lack_of(name, self._known) for name in lacking]
-
-
-class LineRecords(_SoughtNames):
+class LineRecords(SoughtNames):
     """Each line is a record."""
 
     def __init__(self, source: str, make: Make, options: ReadOptions) -> None:
@@ -49,13 +31,10 @@ class LineRecords(_SoughtNames):
             number, line = block.numbered(position)
             if is_blank(line):
                 continue
-            record = record_of(self._make, self._source, number, line)
-            if self._unmet and isinstance(record, Record):
-                self._note(record.notification)
-            yield record
+            yield self.noted(record_of(self._make, self._source, number, line))
 
 
-class RowRecords(_SoughtNames):
+class RowRecords(SoughtNames):
     """Each row is a record; the first names the columns."""
 
     def __init__(self, source: str, options: ReadOptions) -> None:
@@ -70,7 +49,7 @@ class RowRecords(_SoughtNames):
             if not joined:
                 return
             assert rows is not None, "the header precedes all rows"
-            self._note(rows.columns)
+            self.note([name for name in rows.columns if name])
             for position in range(len(joined)):
                 number, text = joined.numbered(position)
                 if not rows.is_blank(text):

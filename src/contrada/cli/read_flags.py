@@ -14,7 +14,7 @@ import click
 from contrada.cli import shared_options as options
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.documents.naming_strategies import STRATEGIES, is_escaping
-from contrada.integrations.files import BadRecord, ReadOptions
+from contrada.integrations.files import BadRecord, ReadOptions, Record
 from contrada.integrations.files.read_options import CONVERTERS, NOT_A_TIME
 from contrada.integrations.files.time_formats import TIME_WITH_ZONE
 from contrada.model import Filter, Value
@@ -86,6 +86,32 @@ def reading_of(
         schema=None if schema is None else read_bytes(schema),
         **others,
     )
+
+
+class SoughtNames:
+    """The names in options that no record so far had."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options, self._unmet = options, options.names_expected()
+        self._known: Iterable[str] | None = None
+
+    def note(self, names: Iterable[str]) -> None:
+        """Removes the names that a record has."""
+        self._known = names
+        if self._unmet:
+            self._unmet.difference_update(names)
+
+    def noted(self, record: Record | BadRecord) -> Record | BadRecord:
+        """Returns a record, and notes its names."""
+        if isinstance(record, Record):
+            self.note(record.notification)
+        return record
+
+    def report(self) -> None:
+        """Writes a line to standard error for each of these names, if there was a record."""
+        if self._known is not None:
+            for name in sorted(self._unmet - self._options.met):
+                click.echo(self._options.lack_of(name, self._known), err=True)
 
 
 def check_named(reading: ReadOptions, names: bool) -> None:

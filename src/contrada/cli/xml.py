@@ -15,7 +15,7 @@ from contrada.cli.client_command import Approach, approach_options, connect, los
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.log_output import escape_controls, log
 from contrada.cli.notification_output import json_line
-from contrada.cli.read_flags import check_named, entry_options, hint_for, reading_of
+from contrada.cli.read_flags import SoughtNames, check_named, entry_options, hint_for, reading_of
 from contrada.cli.sub import as_plain_line, print_losses
 from contrada.cli.table_output import print_records, table
 from contrada.errors import InputError, ServiceClosedError
@@ -66,6 +66,7 @@ class _Rendering:
                 reason = f"found {source!r}, which is no file and no http(s) address"
                 raise click.UsageError(reason)
         self.reading = reading_of(**given)
+        self._sought = SoughtNames(self.reading)
         self._sources, self._format_name = sources, format_name
         self._renderers: dict[str, Renderer] = {}
         self.read = self.bad = 0
@@ -89,7 +90,8 @@ class _Rendering:
                 yield self._records(source, content)
 
     def _records(self, source: str, content: Path | bytes) -> Iterator[Record]:
-        for each in self._renderer(source).render(content, shown_source(source)):
+        records = self._renderer(source).render(content, shown_source(source))
+        for each in map(self._sought.noted, records):
             if isinstance(each, Record):
                 self.read += 1
                 yield each
@@ -99,7 +101,7 @@ class _Rendering:
                     click.echo(f"{each.error()}{hint_for(each)}", err=True)
 
     def _report(self) -> None:
-        """Reports bad documents, repeated elements, and lost parts."""
+        """Reports bad documents, repeated elements, lost parts, and unknown names in options."""
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad}", err=True)
         repeated = {
@@ -112,6 +114,7 @@ class _Rendering:
         for each in self._renderers.values():
             for name, count in each.lost.items():
                 click.echo(f"lost: {count} values of {name}", err=True)
+        self._sought.report()
 
     def _renderer(self, source: str) -> Renderer:
         name = unpacked_name(source).lower()

@@ -675,6 +675,41 @@ def test_names_of_options_that_a_document_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bulk_after_bytes", [0, 2**62])
 @pytest.mark.parametrize(
+    ("kind", "text", "strategy"),
+    [
+        ("csv", "n,a.b,c\n7,8,9\n", "multi"),
+        ("journald", '{"n":"7","a":"8","a.b":"","c":"9"}\n', "multi"),
+        ("json", '{"n":7,"a":{"b":8},"c":9}\n', "multi"),
+        ("json", '{"n":7,"a":[{"b":8}],"c":9}\n', "multi"),
+        ("json", '{"n":7,"a":{"b":8},"c":9}\n', "index"),
+        ("json", '{"n":[7],"a":[{"b":8}],"c":[9]}\n', "index"),
+        ("xml", "<r><n>7</n><a><b>8</b></a><c>9</c></r>", "multi"),
+        ("xml", "<r><n>7</n><a><b>8</b></a><c>9</c></r>", "index"),
+    ],
+)
+def test_names_to_drop_that_no_record_has(
+    tmp_path: Path, kind: str, text: str, strategy: str, bulk_after_bytes: int
+) -> None:
+    """A misspelled name would leave a password in the matches; or one that is dropped, or whose
+    attribute has a number in its name, would be called misspelled.
+    """
+    path = tmp_path / "file"
+    below = "r." if kind == "xml" else ""
+    options = ReadOptions(
+        types={f"{below}n": "epoch"},
+        drop=frozenset({"@id", *(f"{below}{name}" for name in ("a", "a.b", "c", "d"))}),
+        strategy=strategy,
+    )
+    matcher = Matcher([], options, bulk_after_bytes)
+    for content, lost in ((text, "d"), (text.replace("c", "e"), "cd")):  # Two sources share it.
+        path.write_text(content)
+        matcher.unmet = options.names_expected()
+        assert sum(each.read for each in matcher.file(path, kind, "f")) == 1
+        assert matcher.unmet == {f"{below}{name}" for name in lost}
+
+
+@pytest.mark.parametrize("bulk_after_bytes", [0, 2**62])
+@pytest.mark.parametrize(
     ("kind", "text"),
     [
         ("csv", "n,m\n7,8\n"),

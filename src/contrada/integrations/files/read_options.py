@@ -41,7 +41,14 @@ from contrada.integrations.files.time_formats import (
 from contrada.model import Envelope, Notification, Value
 from contrada.model.algebra.attributes import ATTRIBUTES_MAX, VALUES_MAX
 from contrada.model.algebra.notification import UNSTAMPED
-from contrada.model.domains.values import INT_MAX, INT_MIN, check_user_name, datetime_of, time_us_of
+from contrada.model.domains.values import (
+    ENVELOPE_NAMES,
+    INT_MAX,
+    INT_MIN,
+    check_user_name,
+    datetime_of,
+    time_us_of,
+)
 
 NOT_A_TIME: Final = "the source's time attribute must hold one time (declare its type as time)"
 NO_TIME: Final = "it is absent, and is to give the time of the record"
@@ -187,7 +194,8 @@ class ReadOptions:
     quote no character quotes. `strategy` names repeated elements of a document
     (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
     first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
-    Schema also declares types. `limits` and `document_limits` bound the readers.
+    Schema also declares types. `limits` and `document_limits` bound the readers. `met` collects
+    names of these options that records have, but not as attributes.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -210,6 +218,7 @@ class ReadOptions:
     schema: bytes | None = None
     limits: FileLimits = _LIMITS
     document_limits: DocumentLimits = _DOCUMENT_LIMITS
+    met: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for what, sign, sizes in (
@@ -282,7 +291,13 @@ class ReadOptions:
 
     def is_dropped(self, name: str) -> bool:
         """Whether a part of a record becomes no attribute."""
-        return name in self.drop or any(name.startswith(f"{each}.") for each in self.drop)
+        found = self._drops_of(name)
+        self.met.update(found)
+        return bool(found)
+
+    def _drops_of(self, name: str) -> list[str]:
+        """Returns the names to drop that are this name, or above it."""
+        return [each for each in self.drop if name == each or name.startswith(f"{each}.")]
 
     @property
     def stamp(self) -> str | None:
@@ -290,9 +305,11 @@ class ReadOptions:
         return None if self.time in self.add else self.time
 
     def names_expected(self) -> set[str]:
-        """Returns the attributes in the options. If no record has one, it is likely misspelled."""
+        """Returns attributes, and names to drop. One that no record has is likely misspelled."""
         named = {*self.types, *self.rename.values()} | ({self.time} if self.time else set())
-        return named - self.add.keys() - self._former_names()
+        # Few records have those of envelopes; those below others are dropped with them.
+        dropped = {name for name in self.drop if self._drops_of(name) == [name]}
+        return (named - self.add.keys() - self._former_names()) | dropped.difference(ENVELOPE_NAMES)
 
     def lack_of(self, name: str, known: Iterable[str] = ()) -> str:
         """Returns a sentence about a name in the options that no record has, with similar names of
@@ -432,8 +449,7 @@ class SlotReader:
         self._options = options
         self._is_json = is_json
         self._types = None if options.schema is None else SchemaTypes(options.schema)
-        self.unmet = options.names_expected()
-        """Names in the options that no text has had so far, also none without a value."""
+        self._expected = options.names_expected()
         self._converters: dict[tuple[str, str], Converter] = {}
 
     def of(self, names: Iterable[Named]) -> dict[str, Any]:
@@ -448,9 +464,9 @@ class SlotReader:
             if self._is_dropped(name, slot.plain):
                 continue
             name = options.rename.get(name, name)
+            convert = self.converter(name, slot.plain)
             try:
                 if isinstance(value, str):
-                    convert = self.converter(name, slot.plain)
                     if value in options.absent or not (value or self._is_json):
                         continue
                     value = convert(value)
@@ -482,13 +498,13 @@ class SlotReader:
         return bool(options.drop) and (options.is_dropped(name) or options.is_dropped(plain))
 
     def converter(self, name: str, plain: str) -> Converter:
-        """Returns the converter of an attribute's texts, given its plain name."""
+        """Returns the converter of an attribute's texts, given its plain name. Both are `met`."""
         key, options = (name, plain), self._options
         if (known := self._converters.get(key)) is not None:
             return known
         if len(self._converters) > NAMES_KEPT_MAX:
             self._converters.clear()
-        self.unmet.difference_update(key)
+        options.met.update(self._expected.intersection(key))
         kind = None if self._types is None else self._types.kind(plain)
         declared = next((each for each in key if each in options.types), None)
         convert: Converter = str if self._is_json else untyped_value

@@ -28,7 +28,6 @@ from contrada.integrations.files.log_lines import LOG_FORMATS
 from contrada.integrations.files.read_options import ReadOptions, plain_format
 from contrada.integrations.files.record import BadRecord, Record, bad_record, record_of
 from contrada.integrations.files.record_files import read_file
-from contrada.integrations.files.renderer import Renderer
 from contrada.matching.arrow_pack import Blobs, blobs_of, join_blobs
 from contrada.matching.index import Index, Residues
 from contrada.model import Filter, FilterSet, Notification
@@ -136,16 +135,12 @@ class Matcher:
         of a CSV file that begins below its header.
         """
         format_name, options = plain_format(format_name, self._options)
-        if format_name == "xml":
-            renderer = Renderer(options)
-            for found in renderer.render_file(path, source):
-                yield self._outcome(source, found)
-            self.unmet &= renderer.unmet
-            return
+        options.met.clear()  # Sources with equal options may share a matcher.
         is_whole = format_name == "json" and (options.entries or not options.is_multi)
-        if is_whole or format_name in (EVTX, *LOG_FORMATS):
+        if is_whole or format_name in ("xml", EVTX, *LOG_FORMATS):
             for found in read_file(path, format_name, options, source, part):
                 yield self._outcome(source, found)
+            self.unmet -= options.met
             return
         lines = self._json_lines(source) if format_name == "json" else None
         matched = _MatchedLines(options.limits) if self.packs else None
@@ -173,6 +168,7 @@ class Matcher:
             yield from self._packed(matched, lines)
         if bad is not None:
             yield Outcomes(source, 0, [bad])
+        self.unmet -= options.met
 
     def _outcome(self, source: str, found: Record | BadRecord) -> Outcomes:
         if isinstance(found, BadRecord):

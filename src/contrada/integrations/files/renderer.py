@@ -56,8 +56,6 @@ class Renderer:
             raise InputError("format", f"found {format_name!r}, expected xml or json")
         self._is_xml = format_name == "xml"
         self._values = SlotReader(self.options)
-        self.unmet = self._values.unmet
-        """Names in the options that no document has had so far, also none without a value."""
         self._keeps = is_escaping(self.options.strategy)
         self._report = DocumentReport()
         self.repeated = self._report.repeated

@@ -378,7 +378,7 @@ class SparkRowReader:
         self._base = open_base(base)
         reading = rows.builder.reading
         known = {reading.rename.get(name, name) for name in rows.builder.names}
-        self._held = _SourceOutcomes(rows.name, reading.names_expected() - known)
+        self._held = _SourceOutcomes(rows.name, reading.names_expected() - known - reading.drop)
 
     def outcomes(self, rows: pa.RecordBatch) -> Batches:
         """Yields the outcomes of some rows."""

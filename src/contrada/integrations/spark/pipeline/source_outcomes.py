@@ -177,7 +177,7 @@ def missing_columns(session: SparkSession, source: Source, *, stream: bool) -> I
         except ContradaError as error:
             yield f"{source.name}: {bad_record(shown, error, 1).error()}"
             continue
-        if lacking := sorted(reading.names_expected().difference(columns)):
+        if lacking := sorted(reading.names_expected().difference(columns, reading.drop)):
             found = list(map(repr, filter(None, columns)))
             rest = len(found) - COLUMNS_LISTED
             listed = ", ".join(found[:COLUMNS_LISTED]) + (f", and {rest} more" if rest > 0 else "")
