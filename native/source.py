@@ -54,7 +54,11 @@ MODULES: Final = (
     "contrada.matching.kernels.pattern_runs",
     "contrada.matching.kernels.gossip_rounds",
 )
-CODEC: Final = ("contrada.model.algebra.plain_encoder", "contrada.model.algebra.plain_scanner")
+CODEC: Final = (
+    "contrada.model.algebra.plain_encoder",
+    "contrada.model.algebra.plain_scanner",
+    "contrada.model.algebra.plain_reader",
+)
 
 
 def _structures() -> Iterator[tuple[str, str]]:
@@ -113,12 +117,23 @@ cdef extern from "Python.h":
 
     /* The slots of a class are members of its objects, which a setter of attributes would look up,
        check and call: three times as long. */
-    static inline int set_slot_of(PyObject* of, PyObject* name, PyObject* value) {
+    static inline PyObject** place_of(PyObject* of, PyObject* name) {
         PyObject* slot = _PyType_Lookup(Py_TYPE(of), name);
         if (slot == NULL || !Py_IS_TYPE(slot, &PyMemberDescr_Type)
                 || ((PyMemberDescrObject*)slot)->d_member->type != T_OBJECT_EX)
-            return PyObject_GenericSetAttr(of, name, value);
-        PyObject** place = (PyObject**)((char*)of + ((PyMemberDescrObject*)slot)->d_member->offset);
+            return NULL;
+        return (PyObject**)((char*)of + ((PyMemberDescrObject*)slot)->d_member->offset);
+    }
+
+    static inline PyObject* get_slot_of(PyObject* of, PyObject* name) {
+        PyObject** place = place_of(of, name);
+        if (place == NULL || *place == NULL) return PyObject_GetAttr(of, name);
+        return Py_NewRef(*place);
+    }
+
+    static inline int set_slot_of(PyObject* of, PyObject* name, PyObject* value) {
+        PyObject** place = place_of(of, name);
+        if (place == NULL) return PyObject_GenericSetAttr(of, name, value);
         PyObject* before = *place;
         Py_INCREF(value);
         *place = value;
@@ -132,6 +147,7 @@ cdef extern from "Python.h":
     list PyList_New(Py_ssize_t)
     void put_item "PyList_SET_ITEM"(list, Py_ssize_t, object)
     object new_object "new_object_of"(object)
+    object get_slot "get_slot_of"(object, object)
     int set_slot "set_slot_of"(object, object, object) except -1
 '''
 

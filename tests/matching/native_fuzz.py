@@ -383,6 +383,7 @@ class NativeFuzz:
             expected = notification_from_msgpack(data)
             assert entries[0][0].span == expected.span, data
             assert entries[0][0].envelope == expected.envelope, data
+            assert repr(dict(entries[0][0])) == repr(dict(expected)), data
 
     def _check_bundle(self, bundle: Bundle, index: ct.Index[int]) -> None:
         expected = [notification_from_msgpack(each) for each in bundle.encodings]

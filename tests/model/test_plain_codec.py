@@ -45,9 +45,9 @@ PLAIN: Final = frozenset((str, int, float, bool, bytes, type(None)))
 def forms() -> Iterator[Any]:
     """The sources, interpreted, and the compiled form if there is one."""
     pytest.importorskip("cython")
-    from contrada.model.algebra import plain_encoder, plain_scanner
+    from contrada.model.algebra import plain_encoder, plain_reader, plain_scanner
 
-    yield SimpleNamespace(**(vars(plain_encoder) | vars(plain_scanner)))
+    yield SimpleNamespace(**(vars(plain_encoder) | vars(plain_scanner) | vars(plain_reader)))
     if NATIVE is not None:
         yield NATIVE
 
@@ -282,7 +282,12 @@ def check_decoding(data: bytes, *, is_usual: bool = False) -> None:
         if entries:
             ((found, size, transmission),) = entries
             assert (size, transmission) == (len(data) + 512, None)
-            assert parts_of(found) == parts_of(notification_from_msgpack(data))
+            expected = notification_from_msgpack(data)
+            assert repr(form.plain_attributes(data)) == repr(dict(expected))
+            assert {repr(form.value_of(found, name)) for name in expected} == {
+                repr(value) for value in expected.values()
+            }
+            assert parts_of(found) == parts_of(expected)
     assert len({*taken}) == 1, "the compiled form decides as its source"
     assert taken[0] or not is_usual
 

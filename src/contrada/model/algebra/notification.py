@@ -51,6 +51,7 @@ from contrada.model.domains.values import (
     Value,
     key_of,
 )
+from contrada.model.native import NATIVE
 
 Body: TypeAlias = bytes | Mapping[str, Any]
 """Opaque bytes, or a mapping that is encoded as JSON."""
@@ -284,8 +285,11 @@ class Notification(Product, Mapping[str, Values]):
     def _read(self) -> dict[str, Values]:
         """Returns the values; the first call decodes the span."""
         values = self._values
-        if values is None or values is False:  # False: each is single, as was checked.
-            values = values_in(self.span) if values is None else decode_map(self.span)
+        if values is None:
+            values = values_in(self.span)
+            _set_values(self, values)
+        elif values is False:  # Each is single, as was checked.
+            values = _plain_attributes(self.packed)
             _set_values(self, values)
         return values
 
@@ -422,6 +426,16 @@ class Notification(Product, Mapping[str, Values]):
 _decode_parts: Final = msgspec.msgpack.Decoder(
     tuple[int, str, tuple[msgspec.Raw, Envelope, bytes, str]]
 ).decode
+
+
+def _decode_plain(packed: bytes) -> dict[str, Values]:
+    """As `plain_reader.plain_attributes`, where it is not compiled."""
+    return decode_map(_decode_parts(packed)[2][0])
+
+
+_plain_attributes: Final = getattr(NATIVE, "plain_attributes", _decode_plain)
+if NATIVE is not None:
+    Notification.__getitem__ = NATIVE.value_of  # type: ignore[method-assign]
 
 _slots: Final = vars(Notification)
 _set_span: Final = _slots["span"].__set__

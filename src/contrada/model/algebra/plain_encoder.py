@@ -37,6 +37,10 @@ if not cython.compiled:
         """Returns an object with empty slots. Compiled, it is `PyType_GenericAlloc`."""
         return object.__new__(kind)
 
+    def get_slot(of: object, name: str) -> Any:
+        """Returns the value of a slot. Compiled, it is one load."""
+        return vars(type(of))[name].__get__(of)
+
     def set_slot(of: object, name: str, value: object) -> None:
         """Sets a slot of an object that refuses to be changed. Compiled, it is one store."""
         vars(type(of))[name].__set__(of, value)

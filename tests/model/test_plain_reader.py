@@ -1,0 +1,47 @@
+"""The attributes of received plain notifications, compiled and interpreted."""
+
+from typing import Any
+
+import pytest
+
+from contrada.model import Envelope, Notification
+from contrada.model.algebra.attributes import good_names_and_marks
+from contrada.model.algebra.notification import store_packed
+from contrada.model.codec import notification_from_msgpack, to_msgpack
+from tests.model.test_plain_codec import FORMS, NOW_US
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_texts_as_those_before_are_shared(form: Any) -> None:
+    """A notification would show the text of another, or hold a long one for all later ones."""
+    stamp = Envelope("p.1", "p", 1, NOW_US)
+    long = "x" * 65
+    texts = ["a", "a", "b", "", "ä", "ä", "a\0", "a", long, long, "\ud7ff", "a"]
+    taken = [
+        form.plain_attributes(to_msgpack(Notification({name: text, "n": text}, envelope=stamp)))
+        for name, text in zip("kkkkkklllkkk", texts, strict=True)
+    ]
+    assert [each["n"] for each in taken] == texts
+    assert [next(iter(each)) for each in taken] == [*"kkkkkklllkkk"]
+    assert taken[0]["n"] is taken[1]["n"], "shared"
+    assert taken[8]["n"] is not taken[9]["n"], "too long"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_value_is_read_of_any_notification(form: Any) -> None:
+    """One that was made here, or has no attributes, or was left undecided could not be read."""
+
+    class Undecided(bytes):
+        pass
+
+    stamp = Envelope("p.1", "p", 1, NOW_US)
+    assert form.value_of(Notification({"a": (1, 2)}), "a") == (1, 2)
+    data = to_msgpack(Notification({"a": [2, 1]}, envelope=stamp))
+    assert form.value_of(notification_from_msgpack(data), "a") == (1, 2)
+    for attributes in ({}, {"a": 1}, {f"a{n}": n for n in range(32)}):
+        data = to_msgpack(Notification(attributes, envelope=stamp))
+        ((found, *_),) = form.plain_entries([data], 0, good_names_and_marks, Notification, 0)
+        store_packed(found, Undecided(data))
+        with pytest.raises(KeyError, match=r"^'b'$"):
+            form.value_of(found, "b")
+        assert dict(found) == attributes
