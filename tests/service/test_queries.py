@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -503,6 +504,47 @@ async def test_a_source_that_is_withdrawn_before_it_has_begun_ends(name: str) ->
             await all_of(answers)
         ended = {STATES.STOPPED, STATES.ANSWERED}
         assert {state for state, _ in states_of(answers).values()} <= ended
+
+
+@on_loop
+async def test_sources_that_hang_hold_their_threads_and_no_queue(name: str) -> None:
+    """Each query to a source that hangs would stay in the queue of the threads for ever, and its
+    end would hold another thread, so that other sources could not answer.
+    """
+    go_on = threading.Event()
+    ended: list[str] = []
+
+    def hangs(_: SourceQuery) -> Iterator[dict[str, str]]:
+        try:
+            yield {"of": "a"}
+            go_on.wait()
+            yield {"of": "a"}
+        finally:
+            ended.append("closed")
+
+    async def state(source: str, timeout_s: float = 0.05) -> SourceState:
+        answers = service.query(f"of = '{source}'", timeout_s=timeout_s)
+        await all_of(answers)
+        return states_of(answers)[source][0]
+
+    async with service_of(name) as service, AsyncExitStack() as stack:
+        for end in (service, getattr(service, "far", service)):
+            assert isinstance(end, BaseService)
+            end.service_limits = ServiceLimits(source_threads_max=2)
+        await stack.enter_async_context(service.offer("of = 'a'", hangs, name="a"))
+        works = service.offer("of = 'b'", lambda _: [{"of": "b"}], name="b")
+        await stack.enter_async_context(works)
+        stack.callback(go_on.set)
+        await known(service)
+        assert await state("a") is STATES.TIMED_OUT
+        assert await state("b", 5) is STATES.ANSWERED
+        for _ in range(12):
+            assert await state("a") is STATES.TIMED_OUT
+        gc.collect()
+        assert sum(isinstance(each, SourceQuery) for each in gc.get_objects()) < 8
+        go_on.set()
+        await until(lambda: ended == ["closed"] * 2)
+        assert await state("b", 5) is STATES.ANSWERED
 
 
 async def silent(_: SourceQuery) -> list[dict[str, int]]:

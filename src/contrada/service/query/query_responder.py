@@ -16,9 +16,9 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from contrada.errors import ContradaError, LimitError, ServiceClosedError, ServiceError, shortened
 from contrada.model import Advertisement, Envelope, Notification
@@ -43,6 +43,8 @@ from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import Description, SourceLike, SourceOffer
 from contrada.service.requests import filters_of
 from contrada.service.service_limits import ServiceLimits
+
+T = TypeVar("T")
 
 ITEMS_PER_ANSWER: Final = 64
 """Items after which an answer is sent."""
@@ -89,6 +91,8 @@ class QueryResponder:
         self.tasks: set[asyncio.Task[None]] = set()
         """Those of sources that answer, or are stopping after the end of a query."""
         self._threads: ThreadPoolExecutor | None = None
+        self._free = asyncio.Semaphore(self.limits.source_threads_max)
+        self._closing: set[asyncio.Task[None]] = set()
 
     def offer(
         self, description: Description | None, source: SourceLike, *, name: str = ""
@@ -190,15 +194,33 @@ class QueryResponder:
         self.lost()
         if self.tasks:
             await asyncio.wait(self.tasks)
+        for task in self._closing:
+            task.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """The threads that iterate plain sources."""
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls a function of a plain source on a thread, as soon as one is free. After its caller
+        is cancelled, the thread is free when the function returns: calls that hang get no queue.
+        """
+        await self._free.acquire()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.limits.source_threads_max, "contrada-source")
-        return self._threads
+        loop = asyncio.get_running_loop()
+        done = loop.run_in_executor(self._threads, partial(function, *arguments))
+        try:
+            return await asyncio.shield(done)
+        finally:
+            if done.done():
+                self._free.release()
+            else:  # The function still runs.
+                done.add_done_callback(lambda _: self._free.release())
+
+    def close(self, steps: "_SourceSteps") -> None:
+        """Closes the iterable of a source on a thread; the query does not wait for it."""
+        task = asyncio.create_task(self.run(steps.close))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 class HeldSource(SourceOffer):
@@ -259,9 +281,7 @@ class HeldSource(SourceOffer):
         describe = getattr(self._source, "describe", None)
         if describe is None:
             raise ServiceError(f"{self._name}: add a description of its data")
-        loop, threads = asyncio.get_running_loop(), self._responder.threads
-        described = await loop.run_in_executor(threads, describe, wall_clock_us())
-        return self._responder.offers_of(described)
+        return self._responder.offers_of(await self._responder.run(describe, wall_clock_us()))
 
     async def _refresh(self) -> None:
         """Describes the source again, at the interval of its `fresh_s`."""
@@ -371,11 +391,11 @@ class _AnsweringWork:
 
     async def _steps(self, source: HeldSource) -> AsyncGenerator[tuple[Iterable[Any], bool]]:
         """The items of a source in steps, each with whether more may follow."""
-        loop, threads = asyncio.get_running_loop(), self._responder.threads
+        run = self._responder.run
         if inspect.iscoroutinefunction(source.answer) or inspect.isasyncgenfunction(source.answer):
             given = source.answer(self._query)
         else:
-            given = await loop.run_in_executor(threads, source.answer, self._query)
+            given = await run(source.answer, self._query)
         if inspect.isawaitable(given):
             given = await given
         if isinstance(given, AsyncIterable):
@@ -393,12 +413,11 @@ class _AnsweringWork:
         steps = _SourceSteps(given)
         try:
             while not steps.has_ended:
-                step = await loop.run_in_executor(threads, steps.next)
+                step = await run(steps.next)
                 yield step, not steps.has_ended
         finally:
             if not steps.has_ended:
-                with suppress(RuntimeError):  # The service has ended, with its threads.
-                    threads.submit(steps.close)  # Behind a step that still runs.
+                self._responder.close(steps)
 
     async def _send(self, out: "_UnsentAnswers") -> None:
         """Waits for room, and sends the first items."""
@@ -488,22 +507,28 @@ class _SourceSteps:
 
     def next(self) -> list[Any]:
         """The next items: those of STEP_S, up to ITEMS_PER_STEP."""
+        step: list[Any] = []
+        until_s = time.monotonic() + STEP_S
         with self._using:
-            step: list[Any] = []
-            until_s = time.monotonic() + STEP_S
             for each in self._items:
                 step.append(each)
                 if len(step) == ITEMS_PER_STEP or time.monotonic() > until_s:
-                    return step
-            self.has_ended = True
-            return step
+                    break
+            else:
+                self.has_ended = True
+                return step
+        if self.has_ended:  # It was closed meanwhile.
+            self.close()
+        return step
 
     def close(self) -> None:
-        """Closes the iterable, with its open files."""
-        with self._using:
-            self.has_ended = True
-            if isinstance(self._items, Generator):
+        """Closes the iterable, with its open files; a step that still runs does so at its end."""
+        self.has_ended = True
+        if isinstance(self._items, Generator) and self._using.acquire(blocking=False):
+            try:
                 self._items.close()
+            finally:
+                self._using.release()
 
 
 def _offers_of(description: Any) -> tuple[Offer, ...]:
