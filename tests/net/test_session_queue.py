@@ -149,6 +149,21 @@ async def test_credit_is_kept_within_a_bundle(seed: int) -> None:
 
 @needs_native
 @on_jumping_loop
+async def test_a_bundle_is_not_divided_to_fill_a_delivery() -> None:
+    """Of every third batch a broker would look at each notification."""
+    clients = Clients(credit=0)
+    for _ in range(4):
+        clients.publish(100, 250)
+    clients.reader.data_received(encode(Credit("1", MANY)))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    found = [each.notifications for each in clients.frames() if isinstance(each, Delivery)]
+    assert [len(each) for each in found] == [300, 100]
+    assert [each for some in found for each in some] == clients.encodings
+
+
+@needs_native
+@on_jumping_loop
 async def test_a_bundle_and_a_lone_notification_keep_their_order() -> None:
     """The later one would overtake those that are held as a bundle."""
     clients = Clients(0)

@@ -395,6 +395,8 @@ class ArrayEngine(Generic[K]):
         A unit is one key, or one filter that is moved to new bins. Nothing is done during a batch:
         an operator that updates the index must not free arrays in use.
         """
+        if self._next is self._last is None and not self._segment.assignment.moving:
+            return False  # As mostly: between updates.
         with Uncollected(), Unbounded():
             return self._maintain(units)
 

@@ -265,6 +265,11 @@ class Bundle(Sequence[Notification]):
         """The times of publication."""
         return self._parts[1::PARTS].tolist()
 
+    @property
+    def first_us(self) -> int:
+        """The time of publication of the first one."""
+        return self._parts[1]
+
     def publishers(self) -> set[str]:
         """Returns the publishers: mostly one, as the check has found."""
         if not self._is_of_one:

@@ -214,13 +214,16 @@ class SessionQueue(SubscriptionQueue[Passed]):
         """Returns the next Delivery: of whole bundles, or of a part of the first one."""
         room, count = min(self.credit, DELIVER_BYTES_MAX), 0
         items: list[bytes] = []
-        oldest_us = bundles[0][0].times_us[0]
+        oldest_us = bundles[0][0].first_us
         while bundles and room > 0 and count < DELIVER_NOTIFICATIONS_MAX:
             bundle, held = bundles.popleft()
             size = ENTRY_BYTES * len(bundle) + bundle.encoded_bytes
             if size > room or count + len(bundle) > DELIVER_NOTIFICATIONS_MAX:
+                if items:  # Not divided: a part costs a step for each notification.
+                    bundles.appendleft((bundle, held))
+                    break
                 sums = [*accumulate(ENTRY_BYTES + each for each in bundle.sizes())]
-                end = min(bisect_left(sums, room) + 1, DELIVER_NOTIFICATIONS_MAX - count)
+                end = min(bisect_left(sums, room) + 1, DELIVER_NOTIFICATIONS_MAX)
                 if end < len(bundle):  # The rest keeps the whole message, and is held as such.
                     bundles.appendleft((bundle[end:], held))
                     bundle, size, held = bundle[:end], sums[end - 1], 0
