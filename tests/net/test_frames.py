@@ -15,6 +15,7 @@ from contrada.model.codec import to_msgpack
 from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
     Credit,
+    Delivery,
     Failure,
     FewPublished,
     Frame,
@@ -172,6 +173,29 @@ def test_an_unwanted_frame_is_left_for_its_turn(kinds: list[tuple[bool, int]], c
                 got.append(more)
             assert reader.given_bytes == sum(sizes)
     assert [each.number for each in got] == [each.number for each in requests]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 8, 9, 5_000, 10_000, 24_000])
+def test_long_deliveries_survive_cuts(cut: int) -> None:
+    """A part of the next Delivery would be read as the end of this one."""
+    frames = [Delivery("1", n, [bytes((n,)) * 3_000, b"end"]) for n in range(12)]
+    data, reader, found = b"".join(map(encode, frames)), FrameReader(), list[Frame]()
+    for at in range(0, len(data), cut):
+        reader.feed(data[at : at + cut])
+        found += frames_in(reader)
+    assert found == frames
+    assert len(reader) == 0
+
+
+def test_waiting_frames_are_not_copied_with_each_read() -> None:
+    """A client that sends ahead of its turns would cost the broker the square of its bytes."""
+    reader, frame = FrameReader(), encode(Delivery("1", 0, [b"x" * 5_000]))
+    reader.feed(frame)
+    for _ in range(20):
+        reader.feed(frame[:2_500])
+        reader.feed(frame[2_500:])
+        assert isinstance(reader._data, bytearray)
+    assert len(frames_in(reader)) == 21
 
 
 def test_the_fault_of_a_frame_waits_for_its_turn() -> None:

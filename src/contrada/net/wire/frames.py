@@ -338,6 +338,11 @@ _DECODERS: Final[dict[bytes, "msgspec.msgpack.Decoder[Any]"]] = {
     head: msgspec.msgpack.Decoder(frame_type) for frame_type, head in _HEADS.items()
 }
 """By the header without the length: so one look-up checks all of it."""
+_DELIVERY_DECODER: Final = _DECODERS[_HEADS[Delivery]]
+_VIEWED_BYTES_MIN: Final = 4096
+"""Bytes of a Delivery that is decoded where it is. Fewer are copied in less time, and other frames
+always: parts of them would keep all that was received with them."""
+
 read_few: Final = few_reader(_HEADS[Request])
 """Reads a frame at a place of a stream as the fields of `FewPublished`; None for another."""
 
@@ -384,7 +389,14 @@ class FrameReader:
             self._data, self._at = data, 0
             return
         if isinstance(self._data, bytes):
-            self._data = bytearray(self._data[self._at :])
+            rest = memoryview(self._data)[self._at :]
+            missing = HEADER_BYTES - len(rest)
+            if missing <= 0:
+                missing += _HEADER.unpack_from(rest)[3]
+            if 0 < missing <= len(data):  # As mostly it ends the first frame: copied once.
+                self._data, self._at = b"".join((rest, data)), 0
+                return
+            self._data = bytearray(rest)
         else:
             del self._data[: self._at]  # Cheap: the rest is not moved.
         self._data += data
@@ -417,7 +429,9 @@ class FrameReader:
             return self.next()
         self._pass(HEADER_BYTES + length)
         try:
-            return decoder.decode(data[begin:end])  # type: ignore[no-any-return]
+            is_copied = length < _VIEWED_BYTES_MIN or decoder is not _DELIVERY_DECODER
+            frame = data[begin:end] if is_copied else memoryview(data)[begin:end]
+            return decoder.decode(frame)  # type: ignore[no-any-return]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             name = _KINDS[data[at + _KIND_AT]].__name__
             raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
