@@ -208,7 +208,7 @@ def found_keys(list found, given, dict asked, keys, size_t memory):
     cdef Memory* m = <Memory*>memory
     cdef PlainWriter writer = _writer
     cdef Bytes message
-    cdef int64_t answer, place
+    cdef int64_t answer, place, work = m.counters.at[0].work
     if type(given) is dict:
         try:
             if not writer.put_asked(given, asked):
@@ -227,6 +227,7 @@ def found_keys(list found, given, dict asked, keys, size_t memory):
         if m.counters.at[0].doubted:
             m.counters.at[0].seen -= 1  # It will be matched once more.
             m.counters.at[0].matched -= 1
+            m.counters.at[0].work = work
             return None
         for place in range(answer >> 2):
             found.append((<list?>keys)[m.out.at[place]])

@@ -11,7 +11,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.algebra.sets import contains, eq, matches, prefix, suffix
 from contrada.model.languages.decision import safe_answers
 from contrada.model.languages.work_budget import Work
-from tests.matching.engines import COMPILED, naive, new_index
+from tests.matching.engines import COMPILED, naive, needs_native, new_index
 
 BUDGETS = [0, 1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 400, 1_000, 2_000, 10_000, 10**6]
 """Steps, from none to enough."""
@@ -92,3 +92,18 @@ def test_a_budget_adds_safe_answers_that_are_counted(
             added.append(steps)
     assert added, "none is too little"
     assert added != BUDGETS, "enough is enough"
+
+
+@needs_native
+def test_a_match_that_needs_the_model_is_counted_once() -> None:
+    """A broker would refuse or delay publications for work that it did twice."""
+    long, counted = Notification({"a": "ab" * 100_000, "n": 1}), []
+    for compiled in (False, True):
+        index: ct.Index[str] = new_index(compiled)
+        index.add("kernel", Filter({"a": contains("b" * 20 + "a"), "n": eq(1)}))
+        index.add("model", Filter({"a": matches("(?i)x.*y"), "n": eq(1)}))
+        index.match(long)  # The arrays grow first.
+        with Work("BUDGET", 10**6) as work:
+            assert not index.match(long)
+            counted.append(10**6 - work.left)
+    assert counted[0] == counted[1] > 0

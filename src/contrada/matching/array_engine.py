@@ -225,9 +225,14 @@ class ArrayEngine(Generic[K]):
         found: list[Any] = []
         work, span = budget(), given.span if type(given) is Notification else given
         segment, answer = self._segment, None
-        if found_keys is not None and work is None and not self._system_names:
-            keys, memory = self._slots.keys, segment.arrays.memory
-            answer = found_keys(found, span, segment.compiler.attrs, keys, memory)
+        if found_keys is not None and not self._system_names:
+            arrays, attrs, keys = segment.arrays, segment.compiler.attrs, self._slots.keys
+            left = 0 if work is None else arrays.lend(work)
+            try:
+                answer = found_keys(found, span, attrs, keys, arrays.memory)
+            finally:
+                if work is not None:
+                    arrays.charge(work, left)
             if type(answer) is list:  # As mostly.
                 return answer
         if answer is None or answer < 0:  # Code of the caller may run here, too.

@@ -166,15 +166,24 @@ class Arrays:
         """Runs a kernel within the work of this budget, the innermost one, and the outer ones."""
         if work is None:
             return kernel(*arguments, self.memory)
-        left, bound = work.steps_left(), self.counters.work
-        bound[0] = left * BYTES_PER_STEP
+        left = self.lend(work)
         try:
             return kernel(*arguments, self.memory)
         finally:
-            used = left - max(0, bound[0]) // BYTES_PER_STEP
-            bound[0] = _UNBOUNDED
-            if used:  # Never more than the budget: the verification ends the rest.
-                work.spend(used)
+            self.charge(work, left)
+
+    def lend(self, work: Work) -> int:
+        """Bounds the next kernel by a budget. Returns the steps that are left for `charge`."""
+        left = work.steps_left()
+        self.counters.work[0] = left * BYTES_PER_STEP
+        return left
+
+    def charge(self, work: Work, left: int) -> None:
+        """Counts the steps of the kernel, which is bounded no more."""
+        used = left - max(0, self.counters.work[0]) // BYTES_PER_STEP
+        self.counters.work[0] = _UNBOUNDED
+        if used:  # Never more than the budget: the verification ends the rest.
+            work.spend(used)
 
     def grow_for(self, status: int) -> None:
         """Doubles the array that a kernel asked for; or clears the stamps."""
