@@ -150,7 +150,7 @@ async def test_a_reply_and_a_delivery_to_one_connection_are_one_write(
     write = ServerConnection._write_outgoing
 
     def note(self: ServerConnection) -> None:
-        written.append(b"".join(self._connection._outgoing))
+        written.append(b"".join(self._connection.outgoing))
         write(self)
 
     async with (

@@ -324,20 +324,19 @@ class ServerConnection(Wire):
         """Removes a queue."""
         self._ready.pop(feed, None)
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether a frame may pass the queues: nothing is before it, and it is the turn's first."""
-        return self.broker.rounds.passes_on and not (self._ready or self.is_write_paused)
-
-    def pass_on(self, frame: Frame) -> None:
-        """Writes a frame at once, if the connection `is_clear`."""
-        self.broker.rounds.passes_on = False
+    def pass_on(self, frame: Frame) -> bool:
+        """Writes a frame at once, if nothing is before it in this turn; else returns False."""
+        rounds = self.broker.rounds
+        if not rounds.passes_on or self._ready or self.is_write_paused:
+            return False
+        rounds.passes_on = False
         try:
             self._connection.send(frame)
             if not self._in_turn:
                 self._write_outgoing()
         except Exception as fault:  # noqa: BLE001 - it ends this peer, not the publisher
             self.end(internal_failure(fault))
+        return True
 
     def mark_ready(self, feed: Feed) -> None:
         """Schedules a queue; its frames are written in this turn of the loop."""

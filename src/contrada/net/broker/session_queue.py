@@ -100,7 +100,7 @@ class SessionQueue(SubscriptionQueue[Passed]):
         if len(notifications) != 1:
             return False
         packed, envelope = notifications[0].packed, notifications[0].envelope
-        line, size = self._line, ENTRY_BYTES + len(packed)
+        line, size, route = self._line, ENTRY_BYTES + len(packed), self.route
         if (
             not packed  # Not encoded yet.
             or type(packed) is not bytes  # Undecided.
@@ -112,14 +112,13 @@ class SessionQueue(SubscriptionQueue[Passed]):
             or self.credit <= 0
             or (line and line.waiting)
             or trace_spans.is_on
-            or not self._owner.connection.is_clear
         ):
+            return False
+        frame = frames.Delivery(route.identity, route.dropped, [packed], False, route.expired)
+        if not self._owner.connection.pass_on(frame):
             return False
         self.credit -= size
         self._owner.latencies.observe(envelope.time_us or 0)
-        route = self.route
-        frame = frames.Delivery(route.identity, route.dropped, [packed], False, route.expired)
-        self._owner.connection.pass_on(frame)
         return True
 
     def offer_bundle(self, bundle: Bundle) -> bool:

@@ -2,7 +2,7 @@
 
 It has no socket and no clock: the time is an argument. It checks the rules for every peer: one
 hello, first; only frames of its role; signs of life in time. After a FrameError the owner sends the
-bytes of `outgoing`, and closes.
+frames of `outgoing`, and closes.
 
     both hellos, in any order ==> frames ==> a goodbye or a fault, which closes it
 
@@ -118,7 +118,8 @@ class Connection:
         self._peer_roles = peer_roles
         self.reader = FrameReader(expects_hello=True)
         """The received bytes that `next` has not returned."""
-        self._outgoing: list[bytes] = []
+        self.outgoing: list[bytes] = []
+        """The encoded frames to send; the owner clears it."""
         self._usual: frozenset[type[Frame]] = frozenset()
         """The frames of the other side that are returned without a check; none before its hello."""
         self._began_s = now_s
@@ -146,23 +147,9 @@ class Connection:
             self.greet()
 
     def send(self, frame: Frame) -> None:
-        """Appends a frame to the outgoing bytes; a closed connection sends nothing."""
+        """Appends a frame to `outgoing`; a closed connection sends nothing."""
         if not self.is_closed:
-            self._outgoing.append(encode(frame))
-
-    @property
-    def has_outgoing(self) -> bool:
-        """Whether there are bytes to send."""
-        return bool(self._outgoing)
-
-    def outgoing(self) -> bytes:
-        """Returns the bytes to send, once."""
-        outgoing = self._outgoing
-        if len(outgoing) == 1:  # As mostly, without a copy.
-            return outgoing.pop()
-        data = b"".join(outgoing)
-        outgoing.clear()
-        return data
+            self.outgoing.append(encode(frame))
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Adds received bytes; `next` returns their frames."""
@@ -174,8 +161,8 @@ class Connection:
     def next(self) -> Frame | None:
         """Returns the next frame, or None. Hellos and pings are answered here.
 
-        Raises FrameError when the peer broke the protocol: the outgoing bytes end with a Failure,
-        and the connection is closed. Earlier frames are unaffected.
+        Raises FrameError when the peer broke the protocol: `outgoing` ends with a Failure, and the
+        connection is closed. Earlier frames are unaffected.
         """
         if self.is_closed:
             return None

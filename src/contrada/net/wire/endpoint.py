@@ -83,12 +83,15 @@ class Wire(asyncio.Protocol):
 
     def _process(self, now_s: float) -> None:
         """Handles the received frames at a time of the loop's clock."""
+        connection = self._connection
         try:
-            while (frame := self._connection.next()) is not None:
+            while (frame := connection.next()) is not None:
                 self._handle(frame)
+                if connection.reader.is_empty:  # As mostly: one frame.
+                    break
         except FrameError as error:
             self.end(error)
-        if self._connection.has_outgoing:
+        if connection.outgoing:
             self._write_outgoing()
 
     def tick(self) -> None:
@@ -129,9 +132,10 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
     def _write_outgoing(self) -> None:
-        data, transport = self._connection.outgoing(), self._transport
-        if data and transport is not None and not transport.is_closing():
-            transport.write(data)
+        outgoing, transport = self._connection.outgoing, self._transport
+        if outgoing and transport is not None and not transport.is_closing():
+            transport.write(b"".join(outgoing))  # No copy of a lone frame, as of most.
+        outgoing.clear()
 
 
 class ClientWire(Wire):
@@ -179,12 +183,12 @@ class ClientWire(Wire):
         self._connection.send(frame)
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._write_outgoing)
+            self._loop.call_soon(self._flush)
 
     def send_now(self, frame: Frame) -> None:
         """Sends all frames of this turn now."""
         self._connection.send(frame)
-        super()._write_outgoing()
+        self._write_outgoing()
 
     async def close(self) -> None:
         """Closes with a Goodbye, and waits for the end. Twice is once."""
@@ -255,9 +259,9 @@ class ClientWire(Wire):
         self._reason = self._reason or reason
         self._close_transport()
 
-    def _write_outgoing(self) -> None:
+    def _flush(self) -> None:
         self._flush_due = False
-        super()._write_outgoing()
+        self._write_outgoing()
 
 
 def describe_os_error(error: OSError) -> str:

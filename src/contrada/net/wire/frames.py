@@ -367,6 +367,8 @@ class FrameReader:
     def __init__(self, *, expects_hello: bool = False) -> None:
         self._data: bytes | bytearray = b""
         self._at = 0
+        self.is_empty = True
+        """Whether all received bytes were returned."""
         self.expects_hello = expects_hello
         """Whether only a short first frame is allowed."""
         self.reads_few = False
@@ -378,15 +380,10 @@ class FrameReader:
         """The unread bytes."""
         return len(self._data) - self._at
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether all received bytes were returned."""
-        return self._at == len(self._data)
-
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
-        if self._at == len(self._data):  # The usual case: whole frames, and none is copied.
-            self._data, self._at = data, 0
+        if self.is_empty:  # The usual case: whole frames, and none is copied.
+            self._data, self.is_empty = data, not data
             return
         if isinstance(self._data, bytes):
             rest = memoryview(self._data)[self._at :]
@@ -407,40 +404,37 @@ class FrameReader:
 
         Raises FrameError at the first fault; the reader is unusable afterwards.
         """
-        data, at = self._data, self._at
+        data, at, frame = self._data, self._at, None
         if self.reads_few and read_few is not None and (few := read_few(data, at)) is not None:
-            self._pass(few[3])
-            return FewPublished(*few)
-        begin = at + HEADER_BYTES
-        whole = len(data)
-        if whole < begin:
-            return None
-        length_at = at + _HEAD_BYTES
-        decoder = _DECODERS.get(bytes(data[at:length_at]))
-        length = int.from_bytes(data[length_at:begin])
-        if decoder is None or length > FRAME_BYTES_MAX or self.expects_hello:
-            self._check_header()
-        assert decoder is not None, "the header is valid"
-        end = begin + length
-        if whole < end:
-            return None
-        if isinstance(data, bytearray):  # It has a whole frame, so it does not grow now.
-            self._data = bytes(data)
-            return self.next()
-        self._pass(HEADER_BYTES + length)
-        try:
+            frame, end = FewPublished(*few), at + few[3]
+        else:
+            begin = at + HEADER_BYTES
+            if len(data) < begin:
+                return None
+            length_at = at + _HEAD_BYTES
+            decoder = _DECODERS.get(bytes(data[at:length_at]))
+            length = int.from_bytes(data[length_at:begin])
+            if decoder is None or length > FRAME_BYTES_MAX or self.expects_hello:
+                self._check_header()
+            assert decoder is not None, "the header is valid"
+            end = begin + length
+            if len(data) < end:
+                return None
+            if isinstance(data, bytearray):  # It has a whole frame, so it does not grow now.
+                self._data = bytes(data)
+                return self.next()
             is_copied = length < _VIEWED_BYTES_MIN or decoder is not _DELIVERY_DECODER
-            frame = data[begin:end] if is_copied else memoryview(data)[begin:end]
-            return decoder.decode(frame)  # type: ignore[no-any-return]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            name = _KINDS[data[at + _KIND_AT]].__name__
-            raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
-
-    def _pass(self, size: int) -> None:
-        self.given_bytes = size
-        self._at += size
-        if self._at == len(self._data):
-            self._data, self._at = b"", 0
+            try:
+                frame = decoder.decode(
+                    data[begin:end] if is_copied else memoryview(data)[begin:end]
+                )
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                name = _KINDS[data[at + _KIND_AT]].__name__
+                raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
+        self.given_bytes, self._at = end - at, end
+        if end == len(data):
+            self._data, self._at, self.is_empty = b"", 0, True
+        return frame
 
     def next_of(
         self, frame_type: type[F], is_wanted: Callable[[F], bool] | None = None
@@ -455,10 +449,9 @@ class FrameReader:
         try:
             frame = self.next()
         except FrameError:
-            self._data, self._at, self.given_bytes = data, at, given
-            return None
+            frame = None
         if type(frame) is not frame_type or not (is_wanted is None or is_wanted(frame)):
-            self._data, self._at, self.given_bytes = data, at, given
+            self._data, self._at, self.given_bytes, self.is_empty = data, at, given, False
             return None
         self.given_bytes += given
         return frame
