@@ -269,6 +269,7 @@ async def test_a_notification_waits_for_its_place(
         await until(lambda: bridge.counts["out"] == 1 and bridge.counts["out, waiting"] > 1)
         assert content(system, (await some(system, 1))[0])["out"] == 2
         assert "out, waiting, 1: " in caplog.text
+        assert "; without dead letters it is sent again until it has a place\n" in caplog.text
         await system.admit("late")
         await until(lambda: bridge.counts["out"] == 2)
         assert content(system, (await some(system, 1, "late"))[0])["out"] == 1
@@ -395,27 +396,41 @@ async def test_a_bridge_outlives_a_full_disk_of_its_broker(dead_letters: str, ca
 
 
 class Slow:
-    """A peer that takes three records in its time, and then the connection is lost."""
+    """A peer that takes so many records in its time, and then the connection is lost."""
 
     has_fields = False
+    patience = 1.0
     settings = PeerSettings(AddressForm(("x", "xs"), (1, 2)).parse("x://a"), "b")
 
-    def __init__(self) -> None:
-        self.counts: list[int] = []
+    def __init__(self, taken: float) -> None:
+        self.taken = taken
+        self.sent: list[tuple[int, float]] = []
 
     async def send(self, records: Sequence[PeerRecord]) -> Sequence[None]:
         """Takes few."""
-        self.counts.append(len(records))
-        if len(records) > 3:
+        self.sent.append((len(records), self.patience))
+        if len(records) > self.taken * self.patience:
             raise PeerLostError("x", "no answer within 10 s")
         return [None] * len(records)
 
 
+@pytest.mark.parametrize(
+    ("taken", "sent"),
+    [
+        (3, [(10, 1), (5, 1), (2, 1), (3, 1), (4, 1), (2, 1), (3, 1)]),
+        (0.2, [(2, 1), (1, 1), (1, 2), (1, 4), (1, 8), (1, 4), (1, 8)]),
+    ],
+)
 @on_loop
-async def test_a_slow_peer_gets_fewer_records_at_once() -> None:
-    """The same batch would be sent again and again: all of it in part, and nothing behind it."""
+async def test_a_slow_peer_gets_fewer_records_at_once(
+    taken: float, sent: list[tuple[int, float]]
+) -> None:
+    """The same batch would be sent again and again: all of it in part, and nothing behind it. So
+    would a record that takes longer than any has time.
+    """
     unused: Any = None
-    peer: Any = Slow()
+    peer: Any = Slow(taken)
+    count = sent[0][0]
     done: list[int] = []
 
     async def acknowledge(*positions: int) -> None:
@@ -423,19 +438,19 @@ async def test_a_slow_peer_gets_fewer_records_at_once() -> None:
 
     events: Any = SimpleNamespace(acknowledge=acknowledge, nack=acknowledge)
     bridge = Bridge(unused, peer, RecordTranslation("x", "x", TextTemplate("out")))
-    for position in range(1, 11):
+    for position in range(1, count + 1):
         bridge._unsent.put_nowait(DurableRecord(Notification({"n": 1}), position, 0, 1))
 
     async def relay() -> None:
         relaying = asyncio.create_task(bridge._relay_out(events))
-        await until(lambda: relaying.done() or len(done) == 10)
+        await until(lambda: relaying.done() or len(done) == count)
         relaying.cancel()
         await asyncio.wait([relaying])
 
-    for _ in range(4):  # Connections.
+    while len(done) < count:  # Connections.
         await relay()
-    assert done == [*range(1, 11)]
-    assert peer.counts == [10, 5, 2, 3, 4, 2, 3]
+    assert done == [*range(1, count + 1)]
+    assert peer.sent == sent
 
 
 @ALL

@@ -45,10 +45,15 @@ UNWANTED: Final = f"{IN}, not asked for"
 ATTEMPTS_MAX: Final = 5
 """Attempts to send a notification with `dead_letters`. Beyond it: it is moved there."""
 
+PATIENCE_MAX: Final = 64
+"""Factor of `bridge_wait_s` for a notification that takes longer. Beyond it: it grows no more."""
+
 _TEMPORARY: Final = (errors.ConnectionFailedError, errors.CannotPublishError, errors.StoreError)
 """Errors after which the publication is retried."""
 
 _REASON_CHARACTERS: Final = 200
+
+_ENDS: Final = {"refused": "lost", "waiting": "sent again until it has a place"}
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -82,7 +87,7 @@ class Bridge:
             self._limits.bridge_batch_max
         )
         self._unconfirmed: list[DurableRecord[Notification]] = []
-        self._sent_max = self._limits.bridge_batch_max
+        self._sent_max: float = self._limits.bridge_batch_max
         self.counts: Counter[str] = Counter()
 
     @property
@@ -246,7 +251,8 @@ class Bridge:
         """Counts and logs a record that one side refuses; `name` is its topic or position."""
         direction = f"{direction}, {result}"
         self.counts[direction] += 1
-        fields = {"way": direction, "kind": name, "reason": error}
+        end = "" if self._dead_letters else f"; without dead letters it is {_ENDS[result]}"
+        fields = {"way": direction, "kind": name, "reason": f"{error}{end}"}
         _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
 
     # --- out ----------------------------------------------------------------------------------
@@ -260,11 +266,14 @@ class Bridge:
         while True:
             if not self._unconfirmed:
                 await self._take()
-            some = self._unconfirmed[: self._sent_max]
-            # After a lost connection half as many: a slow one may take no more in its time.
-            before, self._sent_max = self._sent_max, max(len(some) // 2, 1)
+            most = self._sent_max
+            some = self._unconfirmed[: max(int(most), 1)]
+            # After a lost connection half as many: a slow one may take no more in its time. Half of
+            # one is one in twice the time.
+            self._peer.patience = max(1 / most, 1)
+            self._sent_max = max(min(most, len(some)) / 2, 1 / PATIENCE_MAX)
             again = await self._send(some)
-            self._sent_max = min(before + 1, self._limits.bridge_batch_max)
+            self._sent_max = min(most + min(most, 1), self._limits.bridge_batch_max)
             if done := {each.position for each in some} - again:
                 await self._settle(events.acknowledge(*done), done)
             if again:

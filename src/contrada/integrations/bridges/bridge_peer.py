@@ -45,7 +45,7 @@ class BridgeLimits:
     Beyond it: the other system waits."""
     bridge_wait_s: float = 10.0
     """Seconds for opening and closing a connection, and for confirmations. Beyond it: the
-    connection is lost."""
+    connection is lost; a notification that was sent alone gets twice as long on the next one."""
     bridge_retry_s: float = 1.0
     """Seconds before a notification without a place, or a refused one with dead letters, is sent
     again. Beyond it: each wait is twice as long, at most `RETRY_S_MAX`."""
@@ -152,6 +152,8 @@ class BridgePeer(ABC):
     """Whether records are maps of fields, without a payload."""
     template = TextTemplate
     """The class of the topics of outgoing records."""
+    patience = 1.0
+    """Factor of `bridge_wait_s`, for a record that took longer."""
     always_receives = False
     """Whether `receive` is needed without sources, too: it reports the end of a session."""
 
@@ -187,14 +189,17 @@ class BridgePeer(ABC):
     async def aclose(self) -> None:
         """Closes the connection. Idempotent."""
 
+    @property
+    def _wait_s(self) -> float:
+        return self.settings.limits.bridge_wait_s * self.patience
+
     async def _in_time(self, work: Awaitable[T]) -> T:
         """Waits for work. Raises PeerLostError after `bridge_wait_s`, or for an OSError."""
-        wait_s = self.settings.limits.bridge_wait_s
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(self._wait_s):
                 return await work
         except TimeoutError:
-            raise self._loss(f"no answer within {wait_s:g} s") from None
+            raise self._loss(f"no answer within {self._wait_s:g} s") from None
         except OSError as error:
             raise self._loss(reason_of(error)) from None
 

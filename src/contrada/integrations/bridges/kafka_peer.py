@@ -131,7 +131,7 @@ class KafkaPeer(BridgePeer):
 
     def _open_producer(self) -> None:
         """Connects, and checks the sources. Raises ConnectionFailedError."""
-        wait_ms = int(self.settings.limits.bridge_wait_s * 1000)
+        wait_ms = int(self._wait_s * 1000)
         self._producer = Producer(
             self._configuration(1)
             | {
@@ -280,7 +280,7 @@ class KafkaPeer(BridgePeer):
             except KafkaException as error:
                 failures[place] = error.args[0]
         # Each record is confirmed, or has failed, after its time-out.
-        if self._producer.flush(self.settings.limits.bridge_wait_s + 1):
+        if self._producer.flush(self._wait_s + 1):
             raise self._loss("no confirmation")
         for place, failure in failures.items():
             answers[place] = refusal_of(failure, records[place].topic)

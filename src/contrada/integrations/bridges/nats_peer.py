@@ -198,7 +198,7 @@ class NatsPeer(BridgePeer):
     async def _flush(self) -> None:
         """Waits until the server has processed all that was sent to it, and answered."""
         assert self._client is not None
-        flushing = self._client.flush(int(self._limits.bridge_wait_s))
+        flushing = self._client.flush(int(self._wait_s))
         await self._in_time(self._unless_lost(flushing))
 
     async def aclose(self) -> None:

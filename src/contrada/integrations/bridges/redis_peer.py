@@ -77,7 +77,7 @@ class RedisPeer(BridgePeer):
             db=self._database,
             username=address.user or None,
             password=address.password or None,
-            socket_timeout=self.settings.limits.bridge_wait_s,
+            socket_timeout=self._wait_s,
             socket_connect_timeout=self.settings.limits.bridge_wait_s,
             retry=Retry(NoBackoff(), 0),
             client_name=None,
