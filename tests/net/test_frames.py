@@ -187,6 +187,21 @@ def test_long_deliveries_survive_cuts(cut: int) -> None:
     assert len(reader) == 0
 
 
+@pytest.mark.parametrize("cut", [1, 8, 9, 12])
+def test_an_unwanted_frame_of_two_reads_is_left_with_those_behind(cut: int) -> None:
+    """The frames of the second read would be lost."""
+    frames = [Ping(1), Pong(2), Ping(3)]
+    data, reader = b"".join(map(encode, frames)), FrameReader()
+    reader.feed(data[:cut])
+    if cut > len(encode(frames[0])):
+        assert reader.next() == frames.pop(0)
+    reader.feed(data[cut:])
+    assert len(reader) == sum(len(encode(each)) for each in frames)
+    assert reader.next_of(type(frames[0]), lambda _: False) is None
+    assert frames_in(reader) == frames
+    assert (len(reader), reader.is_empty) == (0, True)
+
+
 def test_waiting_frames_are_not_copied_with_each_read() -> None:
     """A client that sends ahead of its turns would cost the broker the square of its bytes."""
     reader, frame = FrameReader(), encode(Delivery("1", 0, [b"x" * 5_000]))

@@ -360,6 +360,8 @@ def encode(frame: Frame) -> bytes:
 
 # --- streams ----------------------------------------------------------------------------------
 
+_NONE_BEHIND: Final = b"", 0
+
 
 class FrameReader:
     """Cuts a stream of bytes into frames, one for each call of `next`."""
@@ -367,6 +369,8 @@ class FrameReader:
     def __init__(self, *, expects_hello: bool = False) -> None:
         self._data: bytes | bytearray = b""
         self._at = 0
+        self._behind = _NONE_BEHIND
+        """Bytes that follow these, and the place of the next frame in them."""
         self.is_empty = True
         """Whether all received bytes were returned."""
         self.expects_hello = expects_hello
@@ -378,7 +382,7 @@ class FrameReader:
 
     def __len__(self) -> int:
         """The unread bytes."""
-        return len(self._data) - self._at
+        return len(self._data) - self._at + len(self._behind[0]) - self._behind[1]
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes."""
@@ -387,13 +391,16 @@ class FrameReader:
             return
         if isinstance(self._data, bytes):
             rest = memoryview(self._data)[self._at :]
-            missing = HEADER_BYTES - len(rest)
-            if missing <= 0:
-                missing += _HEADER.unpack_from(rest)[3]
-            if 0 < missing <= len(data):  # As mostly it ends the first frame: copied once.
-                self._data, self._at = b"".join((rest, data)), 0
+            head = b"".join((rest[:HEADER_BYTES], data[: max(HEADER_BYTES - len(rest), 0)]))
+            missing = HEADER_BYTES + int.from_bytes(head[_HEAD_BYTES:]) - len(rest)
+            if len(head) == HEADER_BYTES and 0 < missing <= len(data):
+                # As mostly it ends the first frame; the others need no copy.
+                self._data, self._at = b"".join((rest, memoryview(data)[:missing])), 0
+                if missing < len(data):
+                    self._behind = data, missing
                 return
-            self._data = bytearray(rest)
+            self._data = bytearray(rest) + memoryview(self._behind[0])[self._behind[1] :]
+            self._behind = _NONE_BEHIND
         else:
             del self._data[: self._at]  # Cheap: the rest is not moved.
         self._data += data
@@ -433,7 +440,8 @@ class FrameReader:
                 raise FrameError("malformed", f"a malformed {name} frame: {error}") from None
         self.given_bytes, self._at = end - at, end
         if end == len(data):
-            self._data, self._at, self.is_empty = b"", 0, True
+            (self._data, self._at), self._behind = self._behind, _NONE_BEHIND
+            self.is_empty = not self._data
         return frame
 
     def next_of(
@@ -443,7 +451,7 @@ class FrameReader:
         the last one: `given_bytes` are those of both. Else None: `next` returns it, or raises its
         fault.
         """
-        data, at, given = self._data, self._at, self.given_bytes
+        data, at, behind, given = self._data, self._at, self._behind, self.given_bytes
         if len(self) < HEADER_BYTES or _KINDS.get(data[at + _KIND_AT]) is not frame_type:
             return None
         try:
@@ -451,7 +459,8 @@ class FrameReader:
         except FrameError:
             frame = None
         if type(frame) is not frame_type or not (is_wanted is None or is_wanted(frame)):
-            self._data, self._at, self.given_bytes, self.is_empty = data, at, given, False
+            self._data, self._at, self._behind = data, at, behind
+            self.given_bytes, self.is_empty = given, False
             return None
         self.given_bytes += given
         return frame
