@@ -57,6 +57,20 @@ async def test_a_match_is_part_of_the_story_of_its_notifications() -> None:
     assert "in a match" in {each.step for each in story.transitions}
 
 
+@on_loop
+async def test_the_loop_goes_on_while_a_story_is_read() -> None:
+    """A large log would stop all subscribers of the process for a tenth of a second."""
+    async with connect(limits=LIMITS) as service:
+        sent = [await service.publish({"a": 1}) for _ in range(50)]
+        reading = asyncio.create_task(service.story(sent[0].id))
+        turns = 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 50
+        assert (await reading).transitions
+
+
 def test_code_without_await_reads_stories() -> None:
     """The blocking interface would lack it."""
     with connect_sync(limits=LIMITS) as service:

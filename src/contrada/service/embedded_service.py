@@ -11,6 +11,7 @@ import itertools
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from contrada.delivery.delivery_class import BEST_EFFORT, delivery_class
@@ -294,12 +295,9 @@ class EmbeddedService(BaseService):
         from contrada.service.story_reader import read_story
 
         self.require_open()
-        turns = read_story(self.dispatcher, [identity])
-        while True:
-            try:
-                next(turns)
-            except StopIteration as end:
-                return story_of(identity, {self.dispatcher.router.name: end.value}, {})
+        # A bare `yield` in an awaited generator gives the event loop a turn.
+        found = await coroutine(read_story)(self.dispatcher, [identity])
+        return story_of(identity, {self.dispatcher.router.name: found}, {})
 
     def _hand_over(
         self, notifications: Sequence[Notification]

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from contrada.connections import connect
-from contrada.errors import InvalidValueError
+from contrada.errors import ContradaError, InvalidValueError
 from contrada.integrations.documents import document_of, names_in
 from contrada.integrations.documents.naming_table import MARK
 from contrada.integrations.feeds import document_sender
@@ -51,6 +52,11 @@ async def test_input_of_a_sender() -> None:
         assert sender.statistics() == document_sender.SenderStatistics(10, 2, 0)
         found = [(await anext(events))["n"] for _ in range(10)]
         assert found == [9, 8, 0, 1, 2, 0, 1, 2, 3, 4]
+        wrong: list[Any] = [Notification({"n": 5}), 3]
+        with pytest.raises(ContradaError) as caught:
+            await sender.send(wrong)
+        assert caught.value.published == 1
+        assert sender.statistics().sent == 11
 
 
 @on_loop

@@ -236,6 +236,21 @@ async def test_it_publishes_records_that_others_lack(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_it_publishes_nothing_again_for_a_full_one() -> None:
+    """All that a full one lacks would be published each few minutes, and refused each time."""
+    async with EmbeddedService() as service, NamingService(service, name="one") as one:
+        await Names(service).register("rss", NAMES)
+        await until(lambda: len(one.table) == 3)
+        for room, told in ((2, 1), (1, 3)):  # The second one is new, and lacks two.
+            limits = DocumentLimits(kind_names_max=room)
+            async with NamingService(service, name="full", table_limits=limits) as full:
+                for _ in range(3):
+                    await one.catch_up()
+                    assert one.statistics().told == told
+                assert len(full.table) == room
+
+
+@on_loop
 async def test_a_lost_connection_is_made_up_for() -> None:
     """Records published while a broker was away would be missing until much later."""
     broker = Broker(port=0, store="memory:")

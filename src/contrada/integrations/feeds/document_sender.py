@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
-from contrada.errors import ServiceError
+from contrada.errors import ContradaError, ServiceError
 from contrada.integrations.documents import names_in
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
@@ -88,7 +88,11 @@ class Sender:
                 found.append(item.notification if isinstance(item, Record) else item)
         if self._names is not None:
             await self._tell(self._names, found)
-        self._sent += await self._service.publish_batch(found)
+        try:
+            self._sent += await self._service.publish_batch(found)
+        except ContradaError as error:
+            self._sent += error.published or 0
+            raise
 
     async def _tell(self, names: Names, notifications: list[Notification]) -> None:
         by_kind: dict[str, dict[str, tuple[str, str]]] = {}

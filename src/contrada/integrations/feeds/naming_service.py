@@ -95,6 +95,7 @@ class NamingService(AsyncResource):
         self._limits = limits
         self._table = NamingTable(limits=table_limits)
         self._counts: Counter[str] = Counter()
+        self._sizes: dict[str, int] = {}  # of the others' tables, at the last query
         self._offer = service.offer(RECORDS_ASKED, self._answer, name=name)
         self._running = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
@@ -151,6 +152,7 @@ class NamingService(AsyncResource):
 
     async def catch_up(self) -> None:
         """Queries the other naming services for missed records, and publishes those that they lack.
+        One that has as many as at the last query is full, or fetches them by its own.
 
         Cost: all records of each of them. Raises ServiceClosedError, ConnectionFailedError.
         """
@@ -162,14 +164,13 @@ class NamingService(AsyncResource):
                 record = self._take(each)
                 if record is not None:
                     given.setdefault(each.envelope.publisher, set()).add(record)
-        others = [
-            given.get(each.name, set())
-            for each in answers.reports
-            if each.state in ANSWERED and each.name != self.name
-        ]
-        lacking = [record for record in self._table if any(record not in one for one in others)]
+        names = {each.name for each in answers.reports if each.state in ANSWERED} - {self.name}
+        others = {name: given.get(name, set()) for name in names}
+        changed = [one for name, one in others.items() if self._sizes.get(name) != len(one)]
+        lacking = [record for record in self._table if any(record not in one for one in changed)]
         self._counts["told"] += len(lacking)
         await self._service.publish_batch(record.to_notification() for record in lacking)
+        self._sizes = {name: len(one) for name, one in others.items()}
 
     # --- background tasks ---------------------------------------------------------------------
 
