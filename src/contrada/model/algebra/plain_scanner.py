@@ -379,14 +379,13 @@ def plain_entries(
 ) -> list[tuple[Any, int, None]]:
     """Returns the first plain notifications of a list from `begin`, as entries of a queue.
 
-    Each is of `kind`, with its encoding and its span; the other parts are decoded when they are
-    read. Its size is that of the encoding and `beside`. Names in `known` are valid. Cost: 0.3
-    microseconds for six attributes.
+    Each is of `kind`, with its encoding; its parts are decoded when they are read. Its size is that
+    of the encoding and `beside`. Names in `known` are valid. Cost: 0.2 microseconds for six
+    attributes.
     """
     found: list = []
     at: cython.Py_ssize_t
     first: cython.Py_ssize_t = begin
-    span_end: cython.Py_ssize_t
     more: cython.Py_ssize_t = beside
     scanner: PlainScanner = _scanner
     packed: bytes
@@ -399,22 +398,20 @@ def plain_entries(
         scanner.data, scanner.at, scanner.end = packed, 0, len(packed)
         if not scanner.skip(head, len(head)) or not scanner.pass_attributes(known):
             break
-        span_end = scanner.at
         if not scanner.pass_envelope():
             break
-        entry = _made(kind, packed, packed[len(head) : span_end]), more + len(packed), None
+        entry = _made(kind, packed), more + len(packed), None
         untrack(entry)
         found.append(entry)
     return found
 
 
 @cython.cfunc
-def _made(kind: object, packed: bytes, span: bytes) -> object:
-    """Returns a notification of these parts; it refuses to be changed by anything else."""
+def _made(kind: object, packed: bytes) -> object:
+    """Returns a notification of an encoding; it refuses to be changed by anything else."""
     notification: object = new_object(kind)
     untrack(notification)
     set_slot(notification, "packed", packed)
-    set_slot(notification, "span", span)
     set_slot(notification, "_values", False)
     return notification
 
@@ -483,7 +480,8 @@ def _stamped(
     id_ = scanner.text_at(scanner.id_at, scanner.id_size)
     publisher = scanner.text_at(scanner.publisher_at, scanner.publisher_size)
     sequence, time_us = scanner.sequence, scanner.number
-    notification = _made(kind, data[begin:end], data[begin + len(head) : span_end])
+    notification = _made(kind, data[begin:end])
+    set_slot(notification, "span", data[begin + len(head) : span_end])
     envelope = filled(unstamped.__copy__(), id_, publisher, sequence, time_us)
     set_slot(notification, "envelope", envelope)
     return notification
