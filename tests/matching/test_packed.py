@@ -152,6 +152,7 @@ def same(bundle: Bundle, notifications: Sequence[Notification]) -> bool:
     return (
         [*bundle.identities()] == [(each.publisher, each.id) for each in envelopes]
         and bundle.times_us == [each.time_us for each in envelopes]
+        and bundle.encoded_bytes == sum(bundle.sizes()) == sum(map(len, bundle.encodings))
         and [each.span for each in bundle] == [each.span for each in notifications]
     )
 

@@ -674,6 +674,8 @@ def test_published_parts_are_those_of_the_message(encodings: list[bytes]) -> Non
     message = published(encodings)
     for form in FORMS:
         found = many(form, message)
+        numbers = array("q", [number for each in found for number in each])
+        assert form.encoded_bytes(numbers) == sum(map(len, encodings))
         assert [message[begin:end] for *_, begin, end, _ in found] == encodings
         for (span, time_us, *texts, _, _, _), each in zip(found, encodings, strict=True):
             one = notification_from_msgpack(each)

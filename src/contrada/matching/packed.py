@@ -33,6 +33,7 @@ from contrada.model.codec import (
     parts_of_message,
 )
 from contrada.model.domains.values import datetime_of, is_system_name
+from contrada.model.native import NATIVE
 
 Attributes: TypeAlias = Mapping[str, Any]
 
@@ -229,9 +230,8 @@ class Bundle(Sequence[Notification]):
     @property
     def encoded_bytes(self) -> int:
         """The bytes of all encodings."""
-        if not self._encoded_bytes:
-            ends, begins = self._parts[_END::PARTS], self._parts[_BEGIN::PARTS]
-            self._encoded_bytes = sum(ends) - sum(begins)
+        if not self._encoded_bytes:  # Without the compiled codec there are no bundles.
+            self._encoded_bytes = NATIVE.encoded_bytes(self._parts)
         return self._encoded_bytes
 
     def sizes(self) -> list[int]:

@@ -548,6 +548,15 @@ def plain_parts(
     return int(least)
 
 
+def encoded_bytes(parts: cython.longlong[::1]) -> int:
+    """Returns the bytes of all encodings, whose parts these are."""
+    size: cython.longlong = 0
+    row: cython.Py_ssize_t
+    for row in range(len(parts) // _parts):
+        size += parts[_parts * row + 7] - parts[_parts * row + 6]
+    return int(size)
+
+
 def published_count(message: bytes) -> int:
     """Returns the number of notifications in a `Publish` of a client; 0 for another message."""
     scanner: PlainScanner = _scanner
