@@ -165,12 +165,12 @@ class PublishWindow:
         if len(encoding) > CONTENT_BYTES_MAX:
             check_content(encoding)
         is_lone = self._sent_one and not self._unanswered and not self._waiting
-        batch = self._new_batch() if is_lone else self._open_batch()
+        batch = Batch() if is_lone else self._open_batch()
         batch.notifications.append(encoding)
         batch.size += len(encoding)
         answer = batch.answer()
         if is_lone:
-            self._flush()
+            self._send_batch(batch)
         return answer
 
     def _open_batch(self) -> Batch:
@@ -186,9 +186,6 @@ class PublishWindow:
                 and batch.size < limits.publish_bytes_max
             ):
                 return batch
-        return self._new_batch()
-
-    def _new_batch(self) -> Batch:
         batch = Batch()
         self._waiting.append(batch)
         return batch
@@ -199,7 +196,8 @@ class PublishWindow:
         if batch is None:
             return False
         batch.settle(error)
-        self._flush()
+        if self._waiting:
+            self._flush()
         return True
 
     def fail(self, unanswered: ContradaError, unsent: ContradaError) -> None:
@@ -214,14 +212,16 @@ class PublishWindow:
     def _flush(self) -> None:
         self._flush_due = False
         while self._waiting and len(self._unanswered) < self._limits.publish_frames_max:
-            batch = self._waiting.popleft()
-            self._request += 1
-            # Requests to publish are odd, all others even, so their numbers differ.
-            request = 2 * self._request + 1
-            self._unanswered[request] = batch
-            self._sent_one = len(batch.notifications) == 1
-            message = encode_publish(batch.notifications)
-            self._send(Request(request, message, wait_ms=self._wait_ms))
+            self._send_batch(self._waiting.popleft())
+
+    def _send_batch(self, batch: Batch) -> None:
+        self._request += 1
+        # Requests to publish are odd, all others even, so their numbers differ.
+        request = 2 * self._request + 1
+        self._unanswered[request] = batch
+        self._sent_one = len(batch.notifications) == 1
+        message = encode_publish(batch.notifications)
+        self._send(Request(request, message, wait_ms=self._wait_ms))
 
 
 def reach_with(options: ConnectOptions) -> "Callable[[Address], TcpService]":
