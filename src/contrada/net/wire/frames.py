@@ -46,10 +46,10 @@ _TLS: Final = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS alert and of a TLS handshake."""
 
 _HEADER: Final = struct.Struct(">2sBBI")
+_HEAD_AND_LENGTH: Final = struct.Struct(">4sI")
 HEADER_BYTES: Final = _HEADER.size
 _KIND_AT: Final = 3
 _LENGTH_BYTES: Final = 4
-_HEAD_BYTES: Final = HEADER_BYTES - _LENGTH_BYTES
 
 
 _NOTHING: Final = msgspec.Raw(b"\xc0")
@@ -392,7 +392,7 @@ class FrameReader:
         if isinstance(self._data, bytes):
             rest = memoryview(self._data)[self._at :]
             head = b"".join((rest[:HEADER_BYTES], data[: max(HEADER_BYTES - len(rest), 0)]))
-            missing = HEADER_BYTES + int.from_bytes(head[_HEAD_BYTES:]) - len(rest)
+            missing = HEADER_BYTES + int.from_bytes(head[-_LENGTH_BYTES:]) - len(rest)
             if len(head) == HEADER_BYTES and 0 < missing <= len(data):
                 # As mostly it ends the first frame; the others need no copy.
                 self._data, self._at = b"".join((rest, memoryview(data)[:missing])), 0
@@ -418,9 +418,8 @@ class FrameReader:
             begin = at + HEADER_BYTES
             if len(data) < begin:
                 return None
-            length_at = at + _HEAD_BYTES
-            decoder = _DECODERS.get(bytes(data[at:length_at]))
-            length = int.from_bytes(data[length_at:begin])
+            head, length = _HEAD_AND_LENGTH.unpack_from(data, at)
+            decoder = _DECODERS.get(head)
             if decoder is None or length > FRAME_BYTES_MAX or self.expects_hello:
                 self._check_header()
             assert decoder is not None, "the header is valid"
