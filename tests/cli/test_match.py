@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from contrada.cli import main
-from contrada.cli.match import ERRORS_SHOWN_MAX
+from contrada.cli.read_flags import BAD_SHOWN_MAX
 from tests.commands import bare_environment
 
 ROWS = "id,delay,at\n1,10,2013-01-01T05:00:00Z\n2,130,2013-01-01T06:00:00Z\n3,NA,2013-01-02\n"
@@ -356,8 +356,8 @@ def test_many_bad_records_are_counted_whole_and_shown_in_part(tmp_path: Path) ->
     (tmp_path / "a.csv").write_text("delay\n" + "1,2\n" * 100)
     result = match(tmp_path, "a.csv")
     lines = result.stderr.splitlines()
-    assert (result.exit_code, len(lines)) == (2, ERRORS_SHOWN_MAX + 2)
-    assert lines[-2:] == [f"and {100 - ERRORS_SHOWN_MAX} more", "100 bad of 100 records"]
+    assert (result.exit_code, len(lines)) == (2, BAD_SHOWN_MAX + 2)
+    assert lines[-2:] == [f"and {100 - BAD_SHOWN_MAX} more", "100 bad of 100 records"]
 
 
 def test_counts_as_json(tmp_path: Path) -> None:

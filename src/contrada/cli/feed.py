@@ -9,12 +9,12 @@ from typing import Any, Final, TypeAlias
 
 import click
 
+from contrada.cli import read_flags
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT, EXIT_UNREACHABLE
 from contrada.cli.log_output import log_option
 from contrada.cli.notification_output import json_line
-from contrada.cli.read_flags import SoughtNames, check_named, entry_options, hint_for, reading_of
 from contrada.integrations.feeds.document_sender import Sender
 from contrada.integrations.feeds.feed_poller import FeedPoller, Poll
 from contrada.integrations.feeds.feed_states import FeedStates
@@ -24,9 +24,6 @@ from contrada.integrations.files import BadRecord, ReadOptions, Record
 from contrada.net.wire.endpoint import TCP
 
 EVERY_S: Final = 300.0  # Default seconds between two polls
-
-BAD_SHOWN_MAX: Final = 20
-"""Unreadable entries of one poll that are reported one by one. Beyond it: they are only counted."""
 
 Emit: TypeAlias = Callable[[list[Record]], Awaitable[object]]
 _COUNTED: Final = ("new", "changed", "unchanged", "bad")
@@ -48,7 +45,7 @@ _COUNTED: Final = ("new", "changed", "unchanged", "bad")
 @options.text("--to", "ADDRESS", "Publish at this address instead of printing.")
 @options.text("--publisher", "NAME", "Publisher of the entries; default: a random name.")
 @options.flag("--names", "Send all names to naming services, for patterns.")
-@entry_options
+@read_flags.entry_options
 @approach_options
 @log_option
 def feed(
@@ -88,8 +85,8 @@ def feed(
             raise click.UsageError(f"found {source!r}, which is no file and no http(s) address")
     if to is None and (publisher is not None or names or approach != TCP):
         raise click.UsageError("--publisher, --names, --tls-… and tokens are for --to ADDRESS")
-    reading = reading_of(**given)
-    check_named(reading, names)
+    reading = read_flags.reading_of(**given)
+    read_flags.check_named(reading, names)
     poller = FeedPoller(sources, reading, states=FeedStates(state), identity=identity, edits=edits)
     report = _PollReport(reading, again_s=None if once else every)
     service = sender = None
@@ -123,7 +120,7 @@ class _PollReport:
 
     def __init__(self, reading: ReadOptions, again_s: float | None) -> None:
         self.status = 0
-        self._sought = SoughtNames(reading)
+        self._sought = read_flags.SoughtNames(reading)
         self._again_s = again_s
         self._polls = 0
         self._counts: Counter[str] = Counter()
@@ -140,8 +137,8 @@ class _PollReport:
         bad = [
             each for each in map(self._sought.noted, poll.records) if isinstance(each, BadRecord)
         ]
-        for each in bad[:BAD_SHOWN_MAX]:
-            click.echo(f"{each.error()}{hint_for(each)}", err=True)
+        for each in bad[: read_flags.BAD_SHOWN_MAX]:
+            click.echo(f"{each.error()}{read_flags.hint_for(each)}", err=True)
         if bad:
             self.status = self.status or EXIT_BAD_INPUT
         counts = {name: getattr(poll, name) for name in _COUNTED}

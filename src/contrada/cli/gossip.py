@@ -15,7 +15,7 @@ from contrada.cli import shared_options as options
 from contrada.cli.client_command import connect, run
 from contrada.cli.console import serve_console
 from contrada.cli.log_output import log_option
-from contrada.cli.publication_source import LineRecords, arriving
+from contrada.cli.publication_source import arriving
 from contrada.cli.sub import as_json_line, print_each, print_losses
 from contrada.errors import InvalidValueError
 from contrada.gossip.addresses import AddressSpace, LogicalAddress, address_text
@@ -36,6 +36,7 @@ from contrada.gossip.udp.gossip_group import (
 from contrada.gossip.udp.gossip_node import GossipNode
 from contrada.gossip.udp.group_bridge import GroupBridge
 from contrada.integrations.files import BadRecord, ReadOptions, notification_of_shown
+from contrada.integrations.files.json_objects import read_objects
 from contrada.service import filters_of
 from contrada.service.loop_guards import first_of
 
@@ -338,10 +339,10 @@ async def _console(node: GossipNode, port: int | None) -> AsyncIterator[None]:
 
 async def _publish_lines(node: GossipNode, *, stays: bool) -> None:
     """Publishes standard input. Raises InputError for a bad line, after the lines before it."""
-    recording = LineRecords("standard input", notification_of_shown, ReadOptions())
     try:
         async for block in arriving(sys.stdin.buffer):
-            for record in recording.records(block):
+            source, make = "standard input", notification_of_shown
+            for record in read_objects([block], source, ReadOptions(), make):
                 if isinstance(record, BadRecord):
                     raise record.error()
                 await node.publish(record.notification)

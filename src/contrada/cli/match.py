@@ -55,9 +55,6 @@ INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 _READS_ARRAY: Final = {"json": "--entries . reads", "jsonl": "--format json --entries . reads"}
 """Options that read a JSON array, for the formats of lines."""
 
-ERRORS_SHOWN_MAX: Final = 20
-"""Unreadable records that are reported one by one. Beyond it: they are only counted."""
-
 
 @click.command()
 @click.argument("subscriptions", type=PLACES)
@@ -266,8 +263,8 @@ class _MatchReport:
             self._output.write(self.counts() + "\n")
         elif self._quiet:
             Console(file=self._output, markup=False, emoji=False).print(self.table())
-        if self.bad > ERRORS_SHOWN_MAX:
-            click.echo(f"and {self.bad - ERRORS_SHOWN_MAX} more", err=True)
+        if self.bad > read_flags.BAD_SHOWN_MAX:
+            click.echo(f"and {self.bad - read_flags.BAD_SHOWN_MAX} more", err=True)
         if self.bad:
             click.echo(f"{self.bad} bad of {self.read + self.bad} records", err=True)
         elif not self.read and not self.unmet:
@@ -302,7 +299,7 @@ class _MatchReport:
                 self.bad += 1
                 if each.line == 1 and each.text.lstrip().startswith("["):
                     self.arrays.add(each.source)
-                if self.bad <= ERRORS_SHOWN_MAX:
+                if self.bad <= read_flags.BAD_SHOWN_MAX:
                     hint = read_flags.hint_for(each)
                     hint = "" if hint in self._hints else hint
                     self._hints.add(hint)

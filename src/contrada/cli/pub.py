@@ -13,7 +13,7 @@ import click
 from contrada.cli import read_flags
 from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
-from contrada.cli.publication_source import LineRecords, RowRecords, arriving, size_of_stream
+from contrada.cli.publication_source import arriving, size_of_stream
 from contrada.cli.table_output import progress_of_bytes
 from contrada.delivery.delivery_class import delivery_class
 from contrada.errors import ConnectionFailedError
@@ -24,7 +24,9 @@ from contrada.integrations.files import (
     notification_of_object,
     notification_of_shown,
 )
+from contrada.integrations.files.csv_rows import RowJoiner, joined_rows
 from contrada.integrations.files.event_logs import EVTX, read_event_log
+from contrada.integrations.files.json_objects import read_objects
 from contrada.integrations.files.lines import PACKED, Block, open_blocks
 from contrada.integrations.files.log_lines import LOG_FORMATS, log_reader
 from contrada.integrations.files.read_options import plain_format
@@ -37,6 +39,8 @@ from contrada.service.security.signatures import Signer
 
 Timed: TypeAlias = Callable[[Notification], Notification] | None
 """Sets time to live, priority and delivery of a notification, where the options have them."""
+
+_ReadBlocks: TypeAlias = Callable[[list[Block | None]], Iterable[Record | BadRecord]]
 
 EVENTS_AT_ONCE: Final = 256
 """Events of an event log that are published together. Beyond it: the next follow."""
@@ -153,24 +157,19 @@ def _identity(publisher: str | None, sign: str | None) -> str | Signer | None:
 
 
 def _publish_file(
-    service: Service,
-    source: str,
-    format_name: str,
-    reading: ReadOptions,
-    timed: Timed,
-    *,
-    keep: bool,
+    service: Service, source: str, form: str, reading: ReadOptions, timed: Timed, *, keep: bool
 ) -> Coroutine[Any, Any, ServiceStatistics]:
     named = "standard input" if source == STANDARD_INPUT else source
-    if format_name == EVTX:
+    if form == EVTX:
         plain_format(EVTX, reading)
         path = Path("/dev/stdin" if source == STANDARD_INPUT else source)
         return _publish_events(service, read_event_log(path, named, reading), reading, timed)
-    recording: LineRecords | RowRecords = RowRecords(named, reading)
-    if format_name != "csv":
-        make = _maker(reading, format_name, keep=keep)
-        recording = LineRecords(named, make, reading)
-    return _publish_records(service, source, recording, timed)
+    if form == "csv":
+        read: _ReadBlocks = partial(joined_rows, RowJoiner(reading), source=named, options=reading)
+    else:
+        make = _maker(reading, form, keep=keep)
+        read = partial(read_objects, source=named, options=reading, read=make)
+    return _publish_records(service, source, read, reading, timed)
 
 
 def _maker(reading: ReadOptions, format_name: str, *, keep: bool) -> Make:
@@ -192,28 +191,23 @@ async def _publish_one(service: Service, notification: Notification) -> ServiceS
 
 
 async def _publish_records(
-    service: Service, source: str, recording: LineRecords | RowRecords, timed: Timed
+    service: Service, source: str, read: _ReadBlocks, reading: ReadOptions, timed: Timed
 ) -> ServiceStatistics:
-    size, blocks = _opened(source)
-    publish = partial(
-        _publish_some,
-        service,
-        timed=timed,
-        is_live=source == STANDARD_INPUT and size is None,
-        has_objects=isinstance(recording, LineRecords),
-    )
+    (size, blocks), sought = _opened(source), read_flags.SoughtNames(reading)
+    is_live = source == STANDARD_INPUT and size is None
+    publish = partial(_publish_some, service, timed=timed, is_live=is_live)
     async with service:
         try:
             with progress_of_bytes(size, "published") as show:
-                read = 0
+                size_read = 0
                 async for block in blocks:
-                    await publish(recording.records(block))
-                    read += len(block.data)
-                    show(read, service.statistics().published)
-                await publish(recording.records(None))
+                    await publish(map(sought.noted, read([block])))
+                    size_read += len(block.data)
+                    show(size_read, service.statistics().published)
+                await publish(map(sought.noted, read([None])))
         finally:
             click.echo(f"published {service.statistics().published}")
-            recording.report()
+            sought.report()
         return service.statistics()
 
 
@@ -263,12 +257,7 @@ async def _publish_batch(service: Service, left: list[Notification], *, is_live:
 
 
 async def _publish_some(
-    service: Service,
-    records: Iterable[Record | BadRecord],
-    *,
-    timed: Timed,
-    is_live: bool = False,
-    has_objects: bool = False,
+    service: Service, records: Iterable[Record | BadRecord], timed: Timed, *, is_live: bool = False
 ) -> None:
     """Publishes some records. Raises InputError for the first bad one, after those before it."""
     found: list[Notification] = []
@@ -280,6 +269,6 @@ async def _publish_some(
         found.append(timed(record.notification) if timed else record.notification)
     await _publish_batch(service, found, is_live=is_live)
     if bad is not None:
-        is_array = has_objects and bad.text.lstrip().startswith("[")
+        is_array = "JSON" in bad.reason and bad.text.lstrip().startswith("[")
         hint = "; a file has one object per line" if is_array else read_flags.hint_for(bad)
         raise replace(bad, reason=f"{bad.reason}{hint}").error()

@@ -1,61 +1,14 @@
-"""The input of `contrada pub`: the notifications of lines, read as they are written."""
+"""`arriving`: the lines of standard input, read as they are written."""
 
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
 
-from contrada.cli.read_flags import SoughtNames
-from contrada.errors import ContradaError
-from contrada.integrations.files import BadRecord, FileLimits, ReadOptions, Record
-from contrada.integrations.files.csv_rows import RowJoiner, is_blank
+from contrada.integrations.files import FileLimits
 from contrada.integrations.files.lines import Block, LineCutter, check_text, readable
-from contrada.integrations.files.record import Make, bad_record, record_of
-
-
-class LineRecords(SoughtNames):
-    """Each line is a record."""
-
-    def __init__(self, source: str, make: Make, options: ReadOptions) -> None:
-        """`make` reads a line with the options."""
-        super().__init__(options)
-        self._source, self._make = source, make
-
-    def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """Returns the lines of a block, without blank ones; None is the end of the input."""
-        if block is None:
-            return
-        for position in range(len(block)):
-            number, line = block.numbered(position)
-            if is_blank(line):
-                continue
-            yield self.noted(record_of(self._make, self._source, number, line))
-
-
-class RowRecords(SoughtNames):
-    """Each row is a record; the first names the columns."""
-
-    def __init__(self, source: str, options: ReadOptions) -> None:
-        super().__init__(options)
-        self._source = source
-        self._joiner = RowJoiner(options)
-
-    def records(self, block: Block | None) -> Iterator[Record | BadRecord]:
-        """Returns the rows that end in a block, or with None at the end of the input."""
-        try:
-            joined, rows = self._joiner.join(block), self._joiner.rows
-            if not joined:
-                return
-            assert rows is not None, "the header precedes all rows"
-            self.note([name for name in rows.columns if name])
-            for position in range(len(joined)):
-                number, text = joined.numbered(position)
-                if not rows.is_blank(text):
-                    yield record_of(rows.notification, self._source, number, text)
-        except ContradaError as error:
-            yield bad_record(self._source, error, 1)
 
 
 def size_of_stream(stream: IO[bytes]) -> int | None:

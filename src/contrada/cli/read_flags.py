@@ -17,9 +17,12 @@ from contrada.integrations.documents.naming_strategies import STRATEGIES, is_esc
 from contrada.integrations.files import BadRecord, ReadOptions, Record
 from contrada.integrations.files.read_options import CONVERTERS, NOT_A_TIME
 from contrada.integrations.files.time_formats import TIME_WITH_ZONE
-from contrada.model import Filter, Value
+from contrada.model import Filter, Notification, Value
 from contrada.model.domains.values import ENVELOPE_NAMES, RESERVED, value_of
 from contrada.service.settings import read_bytes
+
+BAD_SHOWN_MAX: Final = 20
+"""Unreadable records that are reported one by one. Beyond it: they are only counted."""
 
 _DATED: Final = re.compile(r"@\d{4}-\d")
 _TYPES: Final = ", ".join(CONVERTERS)
@@ -93,18 +96,14 @@ class SoughtNames:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options, self._unmet = options, options.names_expected()
-        self._known: Iterable[str] | None = None
-
-    def note(self, names: Iterable[str]) -> None:
-        """Removes the names that a record has."""
-        self._known = names
-        if self._unmet:
-            self._unmet.difference_update(names)
+        self._known: Notification | None = None
 
     def noted(self, record: Record | BadRecord) -> Record | BadRecord:
-        """Returns a record, and notes its names."""
+        """Returns a record, without its names from now on."""
         if isinstance(record, Record):
-            self.note(record.notification)
+            self._known = record.notification
+            if self._unmet:
+                self._unmet.difference_update(record.notification)
         return record
 
     def report(self) -> None:

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import click
 
+from contrada.cli import read_flags
 from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
 from contrada.cli.client_command import Approach, approach_options, connect, lost, run
 from contrada.cli.lazy_group import EXIT_BAD_INPUT
 from contrada.cli.log_output import escape_controls, log
 from contrada.cli.notification_output import json_line
-from contrada.cli.read_flags import SoughtNames, check_named, entry_options, hint_for, reading_of
 from contrada.cli.sub import as_plain_line, print_losses
 from contrada.cli.table_output import print_records, table
 from contrada.errors import InputError, ServiceClosedError
@@ -34,9 +34,6 @@ from contrada.service.loop_guards import checked_timeout, first_of
 REPEATED_SHOWN_MAX: Final = 50
 """Names of repeated elements that are reported. Beyond it: they are only counted."""
 
-DOCUMENTS_BAD_SHOWN_MAX: Final = 20
-"""Unreadable documents reported one by one. Beyond it: they are only counted."""
-
 
 @click.group()
 def xml() -> None:
@@ -51,7 +48,7 @@ _reading_options: Final = options.joined(
         None,
         "Format; default: by the name, else XML.",
     ),
-    entry_options,
+    read_flags.entry_options,
 )
 
 
@@ -65,8 +62,8 @@ class _Rendering:
             if not is_address(source) and not Path(source).is_file():
                 reason = f"found {source!r}, which is no file and no http(s) address"
                 raise click.UsageError(reason)
-        self.reading = reading_of(**given)
-        self._sought = SoughtNames(self.reading)
+        self.reading = read_flags.reading_of(**given)
+        self._sought = read_flags.SoughtNames(self.reading)
         self._sources, self._format_name = sources, format_name
         self._renderers: dict[str, Renderer] = {}
         self.read = self.bad = 0
@@ -97,8 +94,8 @@ class _Rendering:
                 yield each
             else:
                 self.bad += 1
-                if self.bad <= DOCUMENTS_BAD_SHOWN_MAX:
-                    click.echo(f"{each.error()}{hint_for(each)}", err=True)
+                if self.bad <= read_flags.BAD_SHOWN_MAX:
+                    click.echo(f"{each.error()}{read_flags.hint_for(each)}", err=True)
 
     def _report(self) -> None:
         """Reports bad documents, repeated elements, lost parts, and unknown names in options."""
@@ -177,7 +174,7 @@ def send(
     contrada xml send https://example.org/slashdot.xml --strategy index --names
     """  # noqa: D301 - click reads the escape
     rendering = _Rendering(sources, format_name, given)
-    check_named(rendering.reading, names)
+    read_flags.check_named(rendering.reading, names)
     service = connect(to, approach, publisher=publisher, reconnect=False)
     is_named = names or given["strategy"] == "daemon"
 

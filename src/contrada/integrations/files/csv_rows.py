@@ -54,7 +54,7 @@ class CsvRows:
         """The attributes of the cells of a row; None for a dropped column."""
         self._absent = {"", *options.absent}
         self._converters: list[Converter | None] = []
-        known: set[str | None] = set()
+        known: set[str] = set()
         for number, name in enumerate(self.columns, start=1):
             self._converters.append(options.converter(name) if name else None)
             if name is None:
@@ -69,6 +69,7 @@ class CsvRows:
                     found += f" ({' and '.join(map(repr, same))})"
                 raise ParseError(1, 1, found, "different names")
             known.add(name)
+        options.met.update(known)
 
     def is_blank(self, line: str) -> bool:
         """Whether a line holds only blanks that separate no cells."""
@@ -180,9 +181,15 @@ def read_rows(
     """Yields the records of a file, numbered by line; blank lines are skipped. An invalid header,
     or an error of the blocks, gives one bad record and ends the file.
     """
-    joiner = RowJoiner(options)
+    return joined_rows(RowJoiner(options), chain(blocks, (None,)), source, options)
+
+
+def joined_rows(
+    joiner: RowJoiner, blocks: Iterable[Block | None], source: str, options: ReadOptions
+) -> Iterator[Record | BadRecord]:
+    """Yields records as `read_rows`, for some blocks of a file; None ends it."""
     try:
-        for block in filter(None, map(joiner.join, chain(blocks, (None,)))):
+        for block in filter(None, map(joiner.join, blocks)):
             assert joiner.rows is not None, "the header precedes all rows"
             for position in range(len(block)):
                 number, text = block.numbered(position)

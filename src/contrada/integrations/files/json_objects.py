@@ -162,7 +162,10 @@ def _encode(content: Any) -> bytes:
 
 
 def read_objects(
-    blocks: Iterable[Block], source: str, options: ReadOptions, read: record.Make | None = None
+    blocks: Iterable[Block | None],
+    source: str,
+    options: ReadOptions,
+    read: record.Make | None = None,
 ) -> Iterator[record.Record | record.BadRecord]:
     """Yields the records of lines, numbered by line; blank lines are skipped. They are JSON, unless
     `read` reads them. With the strategy `split` a line of JSON may have several records, all with
@@ -170,7 +173,7 @@ def read_objects(
     """
     make = read or partial(notification_of_object, options=options)
     try:
-        for block in blocks:
+        for block in filter(None, blocks):
             for number, text in map(block.numbered, range(len(block))):
                 if is_blank(text):
                     continue

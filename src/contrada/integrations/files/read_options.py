@@ -195,7 +195,7 @@ class ReadOptions:
     (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
     first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
     Schema also declares types. `limits` and `document_limits` bound the readers. `met` collects
-    names of these options that records have, but not as attributes.
+    names that records have, but perhaps not as attributes: dropped and empty ones.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.
@@ -486,12 +486,8 @@ class SlotReader:
 
     def final_attributes(self, found: Mapping[str, Any], names: Iterable[Named]) -> dict[str, Any]:
         """Returns the final attributes, with DROPPED for those that must not be published."""
-        final_attributes: dict[str, Any] = {**found, **self._options.add}
-        if self._options.drop:
-            for name, slot in names:
-                if self._is_dropped(name, slot.plain):
-                    final_attributes[name] = DROPPED
-        return final_attributes
+        dropped = {name: DROPPED for name, slot in names if self._is_dropped(name, slot.plain)}
+        return {**found, **self._options.add, **dropped}
 
     def _is_dropped(self, name: str, plain: str) -> bool:
         options = self._options

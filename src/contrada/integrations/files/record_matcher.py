@@ -189,8 +189,6 @@ class Matcher:
         return self._residues.filter_keys(found, notification) if self._residues.of else found
 
     def _csv_lines(self, rows: CsvRows, source: str, options: ReadOptions) -> "_LineReader":
-        self.unmet.difference_update(rows.columns)
-
         @cache
         def batch_reader(names: frozenset[str | None]) -> Any:
             from contrada.integrations.files.csv_batch import CsvBatchReader

@@ -206,8 +206,7 @@ class QueryResponder:
         await self._free.acquire()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.limits.source_threads_max, "contrada-source")
-        loop = asyncio.get_running_loop()
-        done = loop.run_in_executor(self._threads, partial(function, *arguments))
+        done = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
         try:
             return await asyncio.shield(done)
         finally:
