@@ -1,6 +1,6 @@
 """The attributes of received plain notifications, compiled and interpreted."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -45,3 +45,24 @@ def test_a_value_is_read_of_any_notification(form: Any) -> None:
         with pytest.raises(KeyError, match=r"^'b'$"):
             form.value_of(found, "b")
         assert dict(found) == attributes
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_unread_notification_keeps_its_attributes_with_another_envelope(form: Any) -> None:
+    """A relay that did not look at a notification would publish it without attributes: only the
+    encoding has them then, and the copy has none.
+    """
+    attributes = {"a": 1, "b": "text"}
+    data = to_msgpack(Notification(attributes, envelope=Envelope("p.1", "p", 1, NOW_US)))
+
+    def received() -> Notification:
+        ((found, *_),) = form.plain_entries([data], 0, good_names_and_marks, Notification, 0)
+        return cast(Notification, found)
+
+    other = Envelope("q.2", "q", 2, NOW_US)
+    copies = [
+        received().with_envelope(other),
+        form.stamp_copy(received(), Notification, "q.2", "q", 2, NOW_US),
+    ]
+    for copy in copies:
+        assert (dict(copy), copy["a"], copy.envelope) == (attributes, 1, other)

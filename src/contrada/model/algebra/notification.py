@@ -264,9 +264,9 @@ class Notification(Product, Mapping[str, Values]):
         if self.envelope is OWN:
             _set_envelope(self, envelope)
             return self
-        return from_parts(
-            self.span, self.body, self.content_type, envelope, values=_get_values(self)
-        )
+        # Values that are not decoded yet are those of an encoding, which the other has not.
+        values = _get_values(self) or None
+        return from_parts(self.span, self.body, self.content_type, envelope, values=values)
 
     @classmethod
     def from_json(cls, text: str) -> "Notification":
