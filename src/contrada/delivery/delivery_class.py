@@ -40,7 +40,7 @@ def delivery_class(text: str) -> DeliveryClass:
     word, *words = text.split(" ")
     order = words.pop(0) if words and words[0] in _ORDERS else ""
     sequence = words.pop(0).removeprefix(_TOTAL) if words and words[0].startswith(_TOTAL) else ""
-    is_reliable = word in _CLASSES and word != BEST_EFFORT
+    is_reliable = word in _CLASSES[1:]
     found = DeliveryClass(
         is_reliable, word == "certified", bool(order), order == "causal", sequence
     )

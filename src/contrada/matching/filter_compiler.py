@@ -214,11 +214,6 @@ class Compiler:
         if row is None:
             row = self._row_for(name)
             arrays = self._arrays
-            for fresh in (
-                arrays.of["attrs"].part(row, row + 1),
-                arrays.of["parts"].part(schema.PART_COLUMNS * row, schema.PART_COLUMNS * (row + 1)),
-            ):
-                fresh.cast("B")[:] = bytes(fresh.nbytes)
             ref, sketch = self.text(name.encode()), arrays.new_sketch()
             attrs = arrays.attrs
             attrs.name[row], attrs.sketch[row] = ref, sketch

@@ -105,7 +105,7 @@ def plain_form(constant: str, *, nocase: bool) -> Plain | None:
     """Returns the plain operator that a wildcard in its normal form is, or None."""
     tokens = tokens_of(constant)
     stars = [place for place, token in enumerate(tokens) if token == "*"]
-    if "?" in tokens or len(stars) > 2 or not set(stars) <= {0, len(tokens) - 1}:
+    if "?" in tokens or not set(stars) <= {0, len(tokens) - 1}:
         return None
     text = "".join(token[-1] for token in tokens if token != "*")
     if len(stars) == 2 or tokens == ["*"]:
