@@ -17,7 +17,7 @@ from contrada.model.languages import decision
 from contrada.routing.router_messages import Client, Neighbour, NextHop
 from contrada.routing.tables import poset
 from contrada.routing.tables.covering_index import Example, FilterCoveringIndex
-from contrada.routing.tables.poset import Node, Poset, PosetStatistics, form_of
+from contrada.routing.tables.poset import Node, Poset, PosetStatistics, entry_work, form_of
 
 WAYS: Final = tuple(NextHop(Neighbour(name)) for name in "LMN")
 ME: Final = Client("me")
@@ -328,3 +328,10 @@ def test_nodes_are_listed_in_pages() -> None:
     assert world.poset.subscribers(Filter("c any")) == frozenset()
     assert world.poset.fwds(wide) == {left}
     assert world.poset.fwds(Filter("c any")) == frozenset()
+
+
+def test_the_work_to_enter_filters_is_that_of_each_and_of_its_sides() -> None:
+    """A request with many constraints would be accepted, and hold the server's loop."""
+    assert entry_work([]) == 0
+    assert entry_work([Filter("a = 1")]) == 30
+    assert entry_work([Filter("a = 1 and b > 2 and c any"), Filter({})]) == 50 + 20
