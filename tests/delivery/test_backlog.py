@@ -62,6 +62,31 @@ def test_removed_entries_are_forgotten() -> None:
     assert backlog.expire(2 * 10**15) == []
 
 
+@pytest.mark.parametrize(("left", "expected"), [(533, 1_002), (534, 1_002 - 534)])
+def test_entries_are_looked_through_when_most_have_left(
+    left: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each entry with a time to live would cost a pass over all, or those that left would pile up.
+
+    Up to twice as many as are there, and 64, are in the heap.
+    """
+    looks: list[object] = []
+    is_queued = Backlog._is_queued
+
+    def looked(self: Backlog[int], entry: tuple[int, int, int]) -> bool:
+        looks.append(entry)
+        return is_queued(self, entry)
+
+    monkeypatch.setattr(Backlog, "_is_queued", looked)
+    backlog = Backlog((n, 1, Transmission(9, 10**15)) for n in range(1_001))
+    for _ in range(left):
+        backlog.popleft()
+    assert looks == []
+    backlog.append((1_001, 1, Transmission(9, 10**15)))
+    assert len(backlog._expiring) == expected
+    assert len(looks) == (0 if expected == 1_002 else 1_002)
+
+
 @pytest.mark.parametrize(
     ("envelope", "expected"),
     [

@@ -4,6 +4,7 @@ import pytest
 
 from contrada.delivery.delivery_messages import DurableEntry
 from contrada.delivery.memory_store import MemoryStore
+from contrada.delivery.redelivery import Attempts, load_attempts
 from contrada.delivery.store import Notes, unpack
 from contrada.model import FilterSet, Notification, to_msgpack
 from tests.delivery.network import all_of
@@ -36,3 +37,16 @@ def test_a_value_of_another_type_is_refused() -> None:
     """A filter would be taken for a notification."""
     with pytest.raises(TypeError, match="expected FilterSet, found Notification"):
         unpack(FilterSet, to_msgpack(Notification({"i": 1})))
+
+
+def test_attempts_are_noted_by_32_positions() -> None:
+    """A server would read the attempts of other records from the notes of an earlier version."""
+    notes = Notes(MemoryStore())
+    attempts = Attempts("s", notes)
+    for position in (31, 32, 95):
+        attempts.add(position, position)
+    attempts.delay(32, 7)
+    attempts.write()
+    rows = {"s/0": ((31, 31, 0),), "s/1": ((0, 32, 7),), "s/2": ((31, 95, 0),)}
+    assert dict(notes.of("attempts", tuple[tuple[int, int, int], ...])) == rows
+    assert load_attempts(notes) == {"s": [(31, 31, 0), (32, 32, 7), (95, 95, 0)]}

@@ -97,6 +97,8 @@ def test_all_is_kept_or_nothing() -> None:
     size = len(to_msgpack(notice(1, "reliable")))
     assert not append(make_logs(MemoryStore(2 * size - 1), "s"), 1, 2)
     assert append(make_logs(MemoryStore(2 * size), "s"), 1, 2)
+    assert not append(make_logs(MemoryStore(2 * size - 1), "s", "t"), 1, ids=(1, 2))
+    assert append(make_logs(MemoryStore(2 * size), "s", "t"), 1, ids=(1, 2))
 
 
 def test_durable_logs_survive_and_no_number_is_reused() -> None:

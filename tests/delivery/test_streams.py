@@ -148,3 +148,14 @@ def test_nothing_is_sent_as_behind_an_item_that_there_never_was() -> None:
     outgoing, incoming = Outgoing[str](6), Incoming[str]()
     outgoing.send([], 0)
     assert incoming.take(outgoing.send(["a"], 10)) == ["a"]
+
+
+def test_items_of_a_stream_that_began_late_are_whole_after_it_reopens() -> None:
+    """After a crash the first item would be lost, or the last one get the number of the first."""
+    outgoing = Outgoing[str](6)
+    outgoing.send("abc", 3)
+    outgoing.reopen()
+    assert [*outgoing.untaken()] == [NumberedRun(0, 6, "abc")]
+    outgoing.acknowledge(7)
+    outgoing.reopen()
+    assert [*outgoing.untaken()] == [NumberedRun(0, 8, "c")]

@@ -290,3 +290,27 @@ def test_a_substring_is_found_at_any_position(compiled: Any) -> None:
         index.add(part, ct.Filter({"text": sets.contains(part)}))
     for before in range(GRAMS_AT_ONCE - 8, GRAMS_AT_ONCE + 8):
         assert len(index.match({"text": "." * before + "abcde" + "." * GRAMS_AT_ONCE})) == 5
+
+
+def test_a_text_asks_for_the_parts_that_filters_name_alone() -> None:
+    """Each prefix of each text would be looked up; or one that a filter names would not be."""
+    named = {"prefix": (2, 5, LENGTHS_MAX, LENGTHS_MAX + 3), "suffix": (1, 3, LENGTHS_MAX - 1)}
+    filters = [
+        ct.Filter({"text": part("x" * length, nocase=nocase)})
+        for part, lengths in zip((sets.prefix, sets.suffix), named.values(), strict=True)
+        for length in lengths
+        for nocase in (False, True)
+    ]
+    segment = generation_of(filters, compiled=False)
+    arrays, lookup = segment.arrays, module("kernels.bucket_lookup")
+    for length in (0, 1, 2, 3, 4, 5, LENGTHS_MAX - 1, LENGTHS_MAX, LENGTHS_MAX + 9):
+        loaded(segment, ct.Notification({"text": "x" * length}).span, compiled=False)
+        for case in (0, 1):
+            arrays.counters.asked[0] = 0
+            lookup.ask_by_text(0, case, arrays.values.start[0], length, arrays)
+            expected = sum(
+                part <= length
+                for lengths in named.values()
+                for part in {min(each, LENGTHS_MAX) for each in lengths}
+            )
+            assert arrays.counters.asked[0] == expected, (length, case)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import contrada as ct
-from tests.matching.engines import COMPILED, arrays_of, block_index
+from tests.matching.engines import COMPILED, arrays_of, block_index, naive
 
 MANY = 40
 """Rows, and more than are matched one by one."""
@@ -69,3 +69,24 @@ def test_a_block_counts_as_its_rows(compiled: bool) -> None:
         for arrays in (arrays_of(each)._segment.arrays for each in (one, other))
     ]
     assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_texts_of_other_places_are_compared_by_their_own_hash(compiled: bool) -> None:
+    """A row would miss a filter whose guard compares the text, or get one for another text."""
+    index = block_index(compiled)
+    filters = {n: ct.Filter({"whole": n % 3, "text": "abc"[n // 3]}) for n in range(9)}
+    filters[9] = ct.Filter({"text": ct.ops.ge("b")})
+    filters[10] = ct.Filter({"other": "x"})
+    for key, each in filters.items():
+        index.add(key, each)
+    columns = {
+        "whole": [n % 3 for n in range(60)],
+        "text": [[*"abcd", None][n % 5] for n in range(60)],
+        "other": [[*"xy"][n % 2] for n in range(60)],
+    }
+    offsets, keys = index.match_batch(pa.table(columns))
+    for n in range(60):
+        row = {name: each[n] for name, each in columns.items() if each[n] is not None}
+        expected = naive(filters, ct.Notification(row))
+        assert sorted(keys[offsets[n] : offsets[n + 1]].tolist()) == expected

@@ -26,6 +26,7 @@ PLAIN = (
     "a = @9999-12-31T23:59:59.999999Z",
     'a = "text" and b = "Ümläut" and c = 0',
     'a = "text" and b = "text"',
+    'a = "x"',
 )
 UNPLAIN = (
     "a != 1",

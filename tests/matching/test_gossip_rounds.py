@@ -87,3 +87,25 @@ def test_the_draws_of_a_key_stay(
     picked = np.zeros(4, np.int64)
     count = choose(member, members, key_of(1), counter, picked)
     assert picked[:count].tolist() == choices
+
+
+@pytest.mark.parametrize("outsider", [-1, 0, 2])
+def test_no_two_members_share_a_random_number(
+    outsider: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of a round would choose alike, and infect fewer than independent ones."""
+    kernels = module("kernels.gossip_rounds")
+    used: list[int] = []
+
+    def noted(index: int, members: int, key: int, counter: int, picked: NDArray[np.int64]) -> int:
+        used.extend(range(counter, counter + 2 * len(picked)))
+        return choose(index, members, key, counter, picked)
+
+    monkeypatch.setattr(kernels, "choose", noted)
+    groups, members, fanout = 3, 5, 2
+    state, last = np.full(groups * members, WANTED | UP | INFECTED, np.uint8), np.zeros(3, np.int64)
+    once, room = np.ones(groups, np.int64), (np.empty(6, np.int64), np.empty(fanout, np.int64))
+    kernels.gossip(state, members, once, last, key_of(5), outsider, 0, *room)
+    senders = groups * members + (outsider >= 0)
+    assert len(used) == len(set(used)) == senders * 2 * fanout
+    assert max(used) < groups * (members + 1) * 2 * fanout

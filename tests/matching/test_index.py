@@ -27,7 +27,7 @@ from contrada.matching import array_engine
 from contrada.model.algebra.notification import Envelope
 from contrada.model.codec import to_msgpack
 from contrada.model.languages.atoms import failures
-from contrada.model.native import INTERPRETED_VARIABLE
+from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
 from contrada.model.rule import Rule
 from tests import strategies
 from tests.matching.engines import COMPILED, module, naive, needs_native, new_index
@@ -517,6 +517,8 @@ def test_an_index_is_a_mapping_to_look_at() -> None:
     with pytest.raises(KeyError):
         index["three"]
     assert repr(index) == "<Index of 2 keys>"
+    assert index.statistics().keys == 2
+    assert index.statistics().is_compiled is (NATIVE is not None)
     again = pickle.loads(pickle.dumps(index))
     assert dict(again) == held
     assert again.match({"a": 1}) == ["one"]

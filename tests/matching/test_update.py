@@ -118,6 +118,17 @@ def test_a_new_bucket_begins_as_if_it_had_been_visited(compiled: Any) -> None:
     assert arrays.buckets.hits[bucket] == 250
 
 
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_bucket_has_room_for_the_next_power_of_two(compiled: Any) -> None:
+    """Small buckets, which are most, would have twice the memory; or full ones move each time."""
+    arrays = generation_of([ct.Filter({"a": ct.ops.ge(n)}) for n in range(40)], compiled).arrays
+    bucket = arrays.take_buckets(1)
+    for number in range(40):
+        arrays.hang(bucket, number, -1, by_value=False, alone=True)
+        assert arrays.buckets.length[bucket] == number + 1
+        assert arrays.buckets.capacity[bucket] == 1 << number.bit_length()
+
+
 BUCKETS = 4
 
 

@@ -1,6 +1,7 @@
 """The one line of values: keys, the exact order of numbers, neighbours, cuts."""
 
 import math
+from datetime import timedelta
 from fractions import Fraction
 
 import numpy as np
@@ -211,3 +212,17 @@ def test_control_characters_are_in_no_name(code: int) -> None:
             values.check_name(name)
     for near in (0x20, 0x7E, 0xA0):
         assert values.check_name(f"é{chr(near)}")
+
+
+def test_units_of_time_are_their_microseconds() -> None:
+    """A pattern would wait longer or shorter than it says."""
+    expected = {
+        "us": timedelta(microseconds=1),
+        "ms": timedelta(milliseconds=1),
+        "sec": timedelta(seconds=1),
+        "s": timedelta(seconds=1),
+        "min": timedelta(minutes=1),
+        "h": timedelta(hours=1),
+        "d": timedelta(days=1),
+    }
+    assert {u: timedelta(microseconds=n) for u, n in values.UNITS_US.items()} == expected
