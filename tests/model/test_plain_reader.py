@@ -7,6 +7,7 @@ import pytest
 from contrada.model import Envelope, Notification
 from contrada.model.algebra.attributes import good_names_and_marks
 from contrada.model.algebra.notification import store_packed
+from contrada.model.algebra.plain_encoder import head
 from contrada.model.codec import notification_from_msgpack, to_msgpack
 from tests.model.test_plain_codec import FORMS, NOW_US
 
@@ -66,3 +67,13 @@ def test_an_unread_notification_keeps_its_attributes_with_another_envelope(form:
     ]
     for copy in copies:
         assert (dict(copy), copy["a"], copy.envelope) == (attributes, 1, other)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_encoding_without_attributes_is_refused(form: Any) -> None:
+    """Compiled code would read beyond its end."""
+    data = to_msgpack(Notification({}, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    assert form.plain_attributes(data) == {}
+    for cut in (b"", data[:1], data[: len(head) + 2]):
+        with pytest.raises(IndexError, match="without attributes"):
+            form.plain_attributes(cut)
