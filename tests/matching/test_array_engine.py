@@ -1,5 +1,6 @@
 """The array engine: keys, the scratch, renewal in parts, and the arguments of kernels."""
 
+import contextlib
 import gc
 import struct
 from collections.abc import Callable, Iterator
@@ -364,6 +365,26 @@ def test_a_finalizer_leaves_a_match_as_it_is(use: Any) -> None:
         found = engine.match({"a": 1})
         gc.set_threshold(0)
         assert sorted(found) == [*range(20)]
+
+
+@needs_native
+@pytest.mark.usefixtures("_collector")
+def test_a_finalizer_that_matches_frees_no_budget() -> None:
+    """A match returned steps that it never took, so a request could work without end: the match of
+    the finalizer had removed the bound of the arrays.
+    """
+    engine = new_engine(True)
+    engine.add(1, (ct.Filter("a > 3"),))
+    for allocations in range(1, 40):
+        gc.collect()
+        gc.set_threshold(0)
+        Collected(partial(engine.match, {"a": 5}))
+        with Work("REQUEST_WORK_MAX", 1_000) as work:
+            gc.set_threshold(allocations)
+            with contextlib.suppress(InvalidNotificationError):
+                engine.match({"a": 2**70})
+            gc.set_threshold(0)
+            assert work.left <= 1_000
 
 
 def _crowded(compiled: bool) -> Any:

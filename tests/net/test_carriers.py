@@ -13,6 +13,9 @@ from contrada.net.broker.broker import Broker
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.client import reconnection
 from contrada.net.wire.address import Address
+from contrada.net.wire.connection import BROKER, CLIENT
+from contrada.net.wire.endpoint import ClientWire
+from contrada.net.wire.frames import Hello, Ping, Pong, encode
 from tests.asynchronous import on_loop, until
 
 
@@ -45,3 +48,29 @@ async def test_clients_and_links_go_over_sockets_of_unix(
         await until(lambda: north.dispatcher.router.statistics().filters.nodes == 1)
         await publisher.publish_batch({"a": n, "b": "x" * 1_000} for n in range(1_000))
         assert [(await anext(events))["a"] for _ in range(1_000)] == [*range(1_000)]
+
+
+class _Prompt(asyncio.Transport):
+    """A transport with an answer of the other side to each write, before it returns."""
+
+    def __init__(self, end: asyncio.Protocol, *answers: bytes) -> None:
+        super().__init__()
+        self.end, self.answers, self.written = end, [*answers], list[bytes]()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+        if self.answers:
+            self.end.data_received(self.answers.pop(0))
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@on_loop
+async def test_an_answer_within_a_write_sends_no_frame_twice() -> None:
+    """A transport within one process would repeat each frame: it is written before it is taken."""
+    end = ClientWire(Hello(CLIENT), lambda _: None, lambda _: None)
+    carrier = _Prompt(end, encode(Hello(BROKER)) + encode(Ping(7)), encode(Ping(8)))
+    end.connection_made(carrier)
+    assert carrier.written == [encode(Hello(CLIENT)), encode(Pong(7)), encode(Pong(8))]
+    end.connection_lost(None)

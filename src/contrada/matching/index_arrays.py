@@ -179,10 +179,10 @@ class Arrays:
         return left
 
     def charge(self, work: Work, left: int) -> None:
-        """Counts the steps of the kernel, which is bounded no more."""
+        """Counts the steps of the kernel, no more than `left`: the verification ends the rest."""
         used = left - max(0, self.counters.work[0]) // BYTES_PER_STEP
         self.counters.work[0] = _UNBOUNDED
-        if used:  # Never more than the budget: the verification ends the rest.
+        if used > 0:  # Less after a match of a finalizer, which has removed the bound.
             work.spend(used)
 
     def grow_for(self, status: int) -> None:

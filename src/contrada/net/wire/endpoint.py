@@ -133,9 +133,10 @@ class Wire(asyncio.Protocol):
 
     def _write_outgoing(self) -> None:
         outgoing, transport = self._connection.outgoing, self._transport
-        if outgoing and transport is not None and not transport.is_closing():
-            transport.write(b"".join(outgoing))  # No copy of a lone frame, as of most.
-        outgoing.clear()
+        data = b"".join(outgoing)  # No copy of a lone frame, as of most.
+        outgoing.clear()  # First: a transport may call this end while it writes.
+        if data and transport is not None and not transport.is_closing():
+            transport.write(data)
 
 
 class ClientWire(Wire):
