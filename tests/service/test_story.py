@@ -130,7 +130,7 @@ def test_the_log_is_bounded_by_number_and_bytes() -> None:
 def test_the_bytes_of_records_and_shipments_count() -> None:
     """Guaranteed notifications of megabytes would fill the memory of a broker."""
     one = Notification({"a": "x" * 10_000}, envelope=ENVELOPE)
-    records = HandRecords("1", Records("orders", "1", (LogEntry(1, 1, one),)))
+    records = HandRecords("1", Records("orders", "1", (LogEntry(1, 1, one, 1),)))
     transfer = Transfer("a", 1, 1, (Shipment((), Notice(one)),))
     facts: list[tuple[Any, list[Any]]] = [
         (Accepting(1, [one]), []),
