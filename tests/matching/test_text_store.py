@@ -45,3 +45,15 @@ def test_texts_of_no_filter_are_unused(steps: Any, compiled: Any) -> None:
         used = {text for text in stored if index.match({"name": text})}
         unused = index._engine._segment.compiler.bytes_unused
         assert unused == sum(USES_BYTES + len(text) for text in stored - used)
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_a_text_is_at_the_place_of_its_seeded_hash(compiled: Any) -> None:
+    """Texts that share a place in one process would share it in each: a table of them is a list."""
+    kernels = module("kernels.scratch", compiled)
+    for text in (b"", b"a", b"a longer text"):
+        arrays = module("index_arrays", compiled).Arrays()
+        arrays.seed[0] = 0x2B6D5A7F9D1C
+        ref = arrays.put_text(text)
+        place = kernels.finished(kernels.hash_of_text(arrays.seed[0], text))
+        assert arrays.text_slots[place & (len(arrays.text_slots) - 1)] == ref

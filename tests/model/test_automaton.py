@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from contrada.model.languages.automaton import (
     of_intervals,
     search_automaton,
 )
-from contrada.model.languages.decision import automaton_for
+from contrada.model.languages.decision import automaton_for, guess
 from contrada.model.languages.language import Language, Pieces
 from contrada.model.languages.work_budget import Work
 from tests import strategies as some
@@ -190,3 +191,20 @@ def test_folding_is_idempotent_and_keeps_other_bytes(text: str, noise: bytes) ->
         spellings = casefold.spellings(character)
         assert character.encode() in spellings
         assert len({casefold.fold(each) for each in spellings}) == 1
+
+
+@pytest.mark.parametrize("nocase", [False, True])
+def test_a_guess_has_a_constant_at_its_place(nocase: bool) -> None:
+    """Automata would be built for questions that a joined text answers."""
+    for build, expected in (
+        (sets.eq, (b"ab", b"", b"")),
+        (sets.prefix, (b"ab", b"", b"")),
+        (sets.contains, (b"", b"ab", b"")),
+        (sets.suffix, (b"", b"", b"ab")),
+    ):
+        assert guess(build("ab", nocase=nocase).parts()[1]) == expected
+
+
+def test_the_table_of_foldings_is_turned_round_once() -> None:
+    """Each character of a constant without case would cost a pass over all foldings."""
+    assert casefold.characters_by_fold() is casefold.characters_by_fold()

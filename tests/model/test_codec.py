@@ -197,6 +197,9 @@ SPANS = {
     "nested": b"\x81\xa1a" + b"\x91" * 1_900 + b"\x01",
     "after the last time": b"\x81\xa1a" + LAST,
     "no text": b"\x81\xa1a\xa1\xff",
+    "an empty list": b"\x81\xa1a\x90",
+    "an empty map": b"\x81\xa1a\x80",
+    "no value": b"\x81\xa1a\xc1",
     "a mark": b"\x81\xa5@is.T\xc3",
     "of the system": b"\x81\xa3@id\x01",
 }

@@ -11,6 +11,7 @@ from contrada.model.algebra import sets
 from contrada.model.algebra.hulls import components, hull
 from contrada.model.algebra.value_set import ValueSet
 from contrada.model.domains import line
+from contrada.model.domains.values import TEXT
 
 TEXTS = st.one_of(
     st.text("aAbéÉ\u212a", max_size=3),
@@ -170,3 +171,18 @@ def test_sets_of_which_nothing_is_known_are_near_to_all_text() -> None:
     assert hull(ct.ops.contains("x")) == hull(~ct.ops.eq("x") & sets.ALL_TEXT) == line.ALL_TEXT
     assert hull(ct.ops.suffix("x")) == line.ALL_TEXT != hull(ct.ops.suffix("x"), backwards=True)
     assert hull(ct.ops.prefix("x"), backwards=True) == line.ALL_TEXT != hull(ct.ops.prefix("x"))
+
+
+@pytest.mark.parametrize("nocase", [False, True])
+def test_hulls_of_plain_operators_are_as_narrow_as_they(nocase: bool) -> None:
+    """Sets of different constants would be compared by automata, pair by pair."""
+    point, start = line.point((TEXT, b"abc")), line.starting_with(b"abc")
+    back, end = line.point((TEXT, b"cba")), line.starting_with(b"cba")
+    for build, forwards, backwards in (
+        (sets.eq, point, back),
+        (sets.prefix, start, line.ALL_TEXT),
+        (sets.suffix, line.ALL_TEXT, end),
+        (sets.contains, line.ALL_TEXT, line.ALL_TEXT),
+    ):
+        of = build("abc", nocase=nocase)
+        assert (hull(of), hull(of, backwards=True)) == (forwards, backwards)

@@ -24,6 +24,7 @@ from contrada.model.algebra.attributes import (
     ATTRIBUTES_KEPT_MAX,
     ATTRIBUTES_MAX,
     VALUES_MAX,
+    _kind_of,
     check_span,
 )
 from contrada.model.algebra.notification import OWN, from_parts
@@ -350,6 +351,16 @@ def test_invalid_values_are_refused_before_decoding(
     with pytest.raises(error, match=said):
         check_span(span)
     assert thread_time() - began_s < 0.1
+
+
+@pytest.mark.parametrize("size", [0, 1, 14, 15, 16, 65_535, 65_536])
+def test_a_map_or_list_of_any_size_is_known_by_its_first_byte(size: int) -> None:
+    """A nested value of a long notification would be decoded before it is refused."""
+    encoded = msgspec.msgpack.encode
+    assert _kind_of(encoded(dict.fromkeys(range(size)))) == "map"
+    assert _kind_of(encoded([None] * size)) == "list"
+    for value in (size, -size, "x" * size, b"x" * size, size > 1, None, size / 3):
+        assert _kind_of(encoded(value)) == ""
 
 
 def test_a_long_span_has_the_values_of_a_short_one() -> None:
