@@ -387,6 +387,27 @@ def test_a_finalizer_that_matches_frees_no_budget() -> None:
             assert work.left <= 1_000
 
 
+@needs_native
+def test_notifications_with_large_numbers_are_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters on times in nanoseconds, which are no doubles, would take half as long again: each
+    notification would be matched twice, to verify what was found.
+    """
+    engine, taken = new_engine(True), list[object]()
+    engine.add(1, (ct.Filter("ns > 5"),))
+    of = module("array_engine", True)
+    whole = of.found_keys
+
+    def note(found: list[int], given: object, *others: Any) -> object:
+        taken.append(given)
+        return whole(found, given, *others)
+
+    monkeypatch.setattr(of, "found_keys", note)
+    large, small = {"ns": 2**60 + 1}, {"ns": 6}
+    for given in (large, large, large, small, small, large):
+        assert engine.match(given) == [1]
+    assert taken == [large, small, large], "the one after a large one needs no look"
+
+
 def _crowded(compiled: bool) -> Any:
     """An engine with filters that are to be moved to new bins."""
     engine = new_engine(compiled)

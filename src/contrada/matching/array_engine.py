@@ -67,14 +67,13 @@ class ArrayEngine(Generic[K]):
         self._segment.arrays.counters.due[0] = limits.matches_between
         self._next: IndexSegment | None = None
         self._last: IndexSegment | None = None
-        self._cursor = 0
+        self._cursor = self._system_names = 0
         self._drift = Drift(limits)
-        self._in_batch = False
+        self._in_batch = self._is_doubted = False
         self._slots: KeyTable[K] = KeyTable()
         self._members: dict[K, tuple[Filter, ...]] | None = {}
         self._named: Any = None
         self.envelope: tuple[str, ...] = ()
-        self._system_names = 0
 
     # --- keys ---------------------------------------------------------------------------------
 
@@ -225,7 +224,7 @@ class ArrayEngine(Generic[K]):
         found: list[Any] = []
         work, span = budget(), given.span if type(given) is Notification else given
         segment, answer = self._segment, None
-        if found_keys is not None and not self._system_names:
+        if found_keys is not None and not (self._system_names or self._is_doubted):
             arrays, attrs, keys = segment.arrays, segment.compiler.attrs, self._slots.keys
             left = 0 if work is None else arrays.lend(work)
             try:
@@ -244,8 +243,9 @@ class ArrayEngine(Generic[K]):
                     arrays.grow_for(answer >> 2)
                     answer = arrays.bounded(work, match, message)
                 found = arrays.out[: max(0, answer >> 2)].tolist()
+                self._is_doubted = bool(arrays.counters.doubted[0])  # Mostly the next is, too.
                 if found and answer & 1:
-                    if arrays.counters.doubted[0]:
+                    if self._is_doubted:
                         is_inexact = bool(arrays.counters.inexact[0])
                         found = self._verified(found, self._exactly(given, envelope), is_inexact)
                     else:
