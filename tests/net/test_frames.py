@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrada.delivery.delivery_messages import LogEntry, Records
 from contrada.errors import ContradaError, EncodingError, FrameError, LimitError
 from contrada.model import Envelope, Filter, FilterSet, Notification
 from contrada.model.algebra.notification import PRIORITY_DEFAULT
 from contrada.model.codec import to_msgpack
+from contrada.net.wire.durable_messages import decode_delivery
 from contrada.net.wire.frames import (
     FRAME_BYTES_MAX,
     Credit,
@@ -264,6 +266,13 @@ def test_later_versions_may_append_fields() -> None:
     reader = FrameReader()
     reader.feed(data)
     assert frames_in(reader) == [Ping(5)]
+
+
+def test_a_record_may_lack_its_last_fields() -> None:
+    """A broker that leaves out first attempts, as the protocol allows, would lose its readers."""
+    message = msgspec.Raw(msgspec.msgpack.encode(["records", "log", "reader", [[7, 5, None]]]))
+    found = decode_delivery(message)
+    assert found == Records("log", "reader", (LogEntry(7, 5, None, attempt=1, reason=""),))
 
 
 def test_sent_frames_are_bounded_too() -> None:

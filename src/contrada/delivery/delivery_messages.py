@@ -226,7 +226,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     position: int
     time_us: int
     notification: Notification | None
-    attempt: int
+    attempt: int = 1
     reason: str = ""
 
 
