@@ -188,7 +188,8 @@ class AmqpPeer(BridgePeer):
             except InvalidValueError as error:
                 answers[place] = error
         # The tasks begin in order, and each gets the lock of the channel in order.
-        done = await self._unless_lost(asyncio.gather(*works.values(), return_exceptions=True))
+        sending = asyncio.gather(*works.values(), return_exceptions=True)
+        done = await self._unless_lost(sending, self._wait_s)
         refusal = next((each for each in done if isinstance(each, _REFUSING)), None)
         if refusal is not None:
             self._sender = await self._open_channel()
@@ -228,9 +229,9 @@ class AmqpPeer(BridgePeer):
 
     # --- the connection -----------------------------------------------------------------------
 
-    async def _unless_lost(self, work: Awaitable[T]) -> T:
+    async def _unless_lost(self, work: Awaitable[T], wait_s: float = 0) -> T:
         """Waits for work. Raises PeerLostError when it takes too long, or fails."""
-        return await self._in_time(self._answer_of(work))
+        return await self._in_time(self._answer_of(work), wait_s)
 
     async def _answer_of(self, work: Awaitable[T]) -> T:
         try:

@@ -193,13 +193,16 @@ class BridgePeer(ABC):
     def _wait_s(self) -> float:
         return self.settings.limits.bridge_wait_s * self.patience
 
-    async def _in_time(self, work: Awaitable[T]) -> T:
-        """Waits for work. Raises PeerLostError after `bridge_wait_s`, or for an OSError."""
+    async def _in_time(self, work: Awaitable[T], wait_s: float = 0) -> T:
+        """Waits for work. Raises PeerLostError after `bridge_wait_s`, or as given; or for an
+        OSError.
+        """
+        wait_s = wait_s or self.settings.limits.bridge_wait_s
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with asyncio.timeout(wait_s):
                 return await work
         except TimeoutError:
-            raise self._loss(f"no answer within {self._wait_s:g} s") from None
+            raise self._loss(f"no answer within {wait_s:g} s") from None
         except OSError as error:
             raise self._loss(reason_of(error)) from None
 

@@ -199,7 +199,7 @@ class NatsPeer(BridgePeer):
         """Waits until the server has processed all that was sent to it, and answered."""
         assert self._client is not None
         flushing = self._client.flush(int(self._wait_s))
-        await self._in_time(self._unless_lost(flushing))
+        await self._in_time(self._unless_lost(flushing), self._wait_s)
 
     async def aclose(self) -> None:
         if self._client is not None:
@@ -332,7 +332,7 @@ class JetStreamPeer(NatsPeer):
     ) -> ContradaError | None:
         """Waits for the stream; returns its refusal. Raises PeerLostError if it may accept."""
         try:
-            await self._in_time(self._unless_lost(confirmation))
+            await self._in_time(self._unless_lost(confirmation), self._wait_s)
         except stream_errors.NoStreamResponseError:
             # A stream without a leader answers like none: only the list of streams tells.
             try:
