@@ -45,6 +45,7 @@ class MergedSubscription(QueuedSubscription[Any]):
         )
         queue.keeper = self
         super().__init__(filters, queue, reader, residue)
+        self._report_bytes = 0
         self._own, self._carried = own, carried
         self._came = Duplicates()
         self._room = asyncio.Semaphore(MERGED_WAITING_MAX)
@@ -107,7 +108,7 @@ class MergedSubscription(QueuedSubscription[Any]):
             for each in (self._own, *self._carried):
                 left.push_async_callback(each.unsubscribe)
 
-    def _taken(self, size: int, count: int = 1) -> None:
+    def _report(self, count: int) -> None:
         for _ in range(count):
             self._room.release()
 

@@ -9,6 +9,7 @@ import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final, TypeVar, cast
 
 from contrada.errors import ContradaError, NotVerifiedError, ServiceClosedError, ServiceError
@@ -57,6 +58,9 @@ class QueuedSubscription(Subscription[T]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changing = asyncio.Lock()  # Held to open, update and unsubscribe.
         self._failure: ContradaError | None = None
+        self._read_bytes = 0
+        self._report_bytes: float = inf
+        """Bytes read after which `_report` is called."""
         self._delivered = 0
         self._failed = 0
         self._reconnects = 0
@@ -166,7 +170,9 @@ class QueuedSubscription(Subscription[T]):
         while True:
             while (taken := queue.take()) is not None:
                 item, size = taken
-                self._taken(size)
+                self._read_bytes += size  # As in `_taken`, without a call.
+                if self._read_bytes >= self._report_bytes:
+                    self._report(1)
                 residue = self._residue  # It may have been updated since this waits.
                 if reader is residue is None:  # As mostly, in two thirds of the time.
                     self._delivered += 1
@@ -239,7 +245,13 @@ class QueuedSubscription(Subscription[T]):
         """Withdraws it at the service."""
 
     def _taken(self, size: int, count: int = 1) -> None:
-        """Called when so many entries, of this size together, have left the queue."""
+        """Counts that so many entries, of this size together, have left the queue."""
+        self._read_bytes += size
+        if self._read_bytes >= self._report_bytes:
+            self._report(count)
+
+    def _report(self, count: int) -> None:
+        """Called when so many entries have left, and `_report_bytes` with those before."""
 
     def _lost_before(self) -> tuple[int, int]:
         """The numbers of notifications without room, and expired, that were counted elsewhere."""

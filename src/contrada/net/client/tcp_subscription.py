@@ -77,7 +77,7 @@ class TcpSubscription(QueuedSubscription[Any]):
         """The filters that the broker of a later connection has confirmed."""
         self.refusal: ServiceError | None = None
         """The refusal of its last update."""
-        self._read_bytes = 0
+        self._report_bytes = -(-self.credit_bytes // _CREDIT_STEPS)
         self._lost_at_broker = 0, 0
 
     @property
@@ -232,11 +232,9 @@ class TcpSubscription(QueuedSubscription[Any]):
         self.count_dropped(reason, len(entries))
         self._taken(sum([size for _, size, _ in entries]))
 
-    def _taken(self, size: int, count: int = 1) -> None:
-        self._read_bytes += size
-        if self._read_bytes * _CREDIT_STEPS >= self.credit_bytes:
-            self._service.reconnection.send(Credit(self.identity, self._read_bytes))
-            self._read_bytes = 0
+    def _report(self, count: int) -> None:
+        self._service.reconnection.send(Credit(self.identity, self._read_bytes))
+        self._read_bytes = 0
 
     def _lost_before(self) -> tuple[int, int]:
         return self._lost_at_broker
