@@ -4,10 +4,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from random import SystemRandom
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pytest
@@ -48,9 +49,17 @@ from tests.net.test_broker import RawClient
 Attempts: TypeAlias = Callable[[], list[logging.LogRecord]]
 
 
+PORTS: Final = range(10_000, 20_000)
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody else has."""
-    found = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Ports of no other listener, outside the range that the system gives to connections: those of
+    others take none of them while a broker is down.
+    """
+    found: list[socket.socket] = []
+    while len(found) < count:
+        with suppress(OSError):
+            found.append(socket.create_server(("127.0.0.1", SystemRandom().choice(PORTS))))
     ports = [each.getsockname()[1] for each in found]
     for each in found:
         each.close()

@@ -21,6 +21,7 @@ import pytest
 from contrada.integrations.bridges.bridge_peer import AddressForm, BridgePeer
 from contrada.model import Notification
 from contrada.net.wire.tls import Tls
+from tests.net.test_neighbours import free_ports
 
 HOST = "127.0.0.1"
 IN, OUT = "in", "out"
@@ -36,13 +37,6 @@ class Seen(NamedTuple):
     topic: str
     payload: bytes
     headers: Mapping[str, Any]
-
-
-def free_port() -> int:
-    """Returns a port that was free just now."""
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        return int(free.getsockname()[1])
 
 
 def is_open(port: int) -> bool:
@@ -69,7 +63,7 @@ class System(ABC):
     def __init__(self, folder: Path, *, has_users: bool = False) -> None:
         self.folder = folder
         self.has_users = has_users
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.tls: Tls | None = None
         """The certificate of the server, which then speaks TLS."""
         self._process: subprocess.Popen[bytes] | None = None
@@ -366,7 +360,7 @@ class RabbitMq(System):
         self.form, self.failure = amqp_peer.AMQP_ADDRESS, pika.exceptions.AMQPError
         self.peer = amqp_peer.AmqpPeer
         self.client: Any = None
-        self._ports = free_port(), free_port()
+        self._ports = free_ports(2)
         self._mapper: subprocess.Popen[bytes] | None = None
         self._seen: dict[str, list[Seen]] = {}
 
