@@ -12,7 +12,8 @@ import socket
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,22 @@ class Seen(NamedTuple):
     topic: str
     payload: bytes
     headers: Mapping[str, Any]
+
+
+@asynccontextmanager
+async def silent_host() -> AsyncIterator[int]:
+    """Yields the port of a host that accepts a connection and never answers."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        gone.set()
+
+    gone, silent = asyncio.Event(), await asyncio.start_server(serve, HOST, 0)
+    yield silent.sockets[0].getsockname()[1]
+    await gone.wait()
+    silent.close()
+    await silent.wait_closed()
 
 
 def is_open(port: int) -> bool:

@@ -1,6 +1,5 @@
 """What only AMQP has: queues and exchanges, properties, returned messages and channels."""
 
-import asyncio
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from contrada.integrations.bridges.record_translation import (
 )
 from contrada.model import Notification
 from tests.asynchronous import on_loop
-from tests.integrations.bridges.systems import HOST, IN, OUT, RabbitMq, needs
+from tests.integrations.bridges.systems import HOST, IN, OUT, RabbitMq, needs, silent_host
 from tests.integrations.bridges.test_bridge import running
 
 TRANSLATION = RecordTranslation("amqp", "amqp", TextTemplate("{topic}"))
@@ -187,23 +186,13 @@ async def test_a_queue_is_read_again_from_the_first_unacknowledged_message(
 @on_loop
 async def test_a_slow_record_gives_a_silent_host_no_more_time() -> None:
     """The bridge would wait ten minutes for a host that accepts connections and never answers."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-        gone.set()
-
-    gone, silent = asyncio.Event(), await asyncio.start_server(serve, HOST, 0)
-    port = silent.sockets[0].getsockname()[1]
-    place = AMQP_ADDRESS.parse(f"amqp://{HOST}:{port}")
-    peer = AmqpPeer(PeerSettings(place, "b", limits=BridgeLimits(bridge_wait_s=0.1)))
-    peer.patience = 3.0
-    with pytest.raises(ConnectionFailedError, match=r"no answer within 0\.1 s"):
-        await peer.open()
-    await peer.aclose()
-    await gone.wait()
-    silent.close()
-    await silent.wait_closed()
+    async with silent_host() as port:
+        place = AMQP_ADDRESS.parse(f"amqp://{HOST}:{port}")
+        peer = AmqpPeer(PeerSettings(place, "b", limits=BridgeLimits(bridge_wait_s=0.1)))
+        peer.patience = 3.0
+        with pytest.raises(ConnectionFailedError, match=r"no answer within 0\.1 s"):
+            await peer.open()
+        await peer.aclose()
 
 
 @REAL

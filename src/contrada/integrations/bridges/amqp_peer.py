@@ -229,7 +229,7 @@ class AmqpPeer(BridgePeer):
 
     # --- the connection -----------------------------------------------------------------------
 
-    async def _unless_lost(self, work: Awaitable[T], wait_s: float = 0) -> T:
+    async def _unless_lost(self, work: Awaitable[T], wait_s: float | None = None) -> T:
         """Waits for work. Raises PeerLostError when it takes too long, or fails."""
         return await self._in_time(self._answer_of(work), wait_s)
 

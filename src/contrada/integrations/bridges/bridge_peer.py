@@ -193,11 +193,11 @@ class BridgePeer(ABC):
     def _wait_s(self) -> float:
         return self.settings.limits.bridge_wait_s * self.patience
 
-    async def _in_time(self, work: Awaitable[T], wait_s: float = 0) -> T:
+    async def _in_time(self, work: Awaitable[T], wait_s: float | None = None) -> T:
         """Waits for work. Raises PeerLostError after `bridge_wait_s`, or as given; or for an
         OSError.
         """
-        wait_s = wait_s or self.settings.limits.bridge_wait_s
+        wait_s = self.settings.limits.bridge_wait_s if wait_s is None else wait_s
         try:
             async with asyncio.timeout(wait_s):
                 return await work

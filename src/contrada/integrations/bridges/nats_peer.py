@@ -110,7 +110,7 @@ class NatsPeer(BridgePeer):
             )
             self._check_tls()
             await self._subscribe(self._client)
-            await self._flush()
+            await self._flush(self._limits.bridge_wait_s)
         except nats_errors.Error as error:
             reason = str(error).removeprefix("nats: ").strip("'")
             if isinstance(error, nats_errors.NoServersError):
@@ -172,7 +172,7 @@ class NatsPeer(BridgePeer):
                     await self._publish(place, record)
                 except InvalidValueError as error:
                     refusals[place] = error
-            await self._flush()
+            await self._flush(self._wait_s)
         except nats_errors.Error as error:
             raise self._loss(error) from None
         denied = {found[1] for each in self._errors if (found := _DENIED.search(each))}
@@ -195,11 +195,11 @@ class NatsPeer(BridgePeer):
         check_size(record, headers, self._client.max_payload)
         await self._client.publish(record.topic, record.payload, reply=reply, headers=headers)
 
-    async def _flush(self) -> None:
+    async def _flush(self, wait_s: float) -> None:
         """Waits until the server has processed all that was sent to it, and answered."""
         assert self._client is not None
-        flushing = self._client.flush(int(self._wait_s))
-        await self._in_time(self._unless_lost(flushing), self._wait_s)
+        flushing = self._client.flush(int(wait_s))
+        await self._in_time(self._unless_lost(flushing), wait_s)
 
     async def aclose(self) -> None:
         if self._client is not None:

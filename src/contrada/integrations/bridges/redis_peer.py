@@ -10,6 +10,7 @@ commands XREADGROUP with an id, XACK).
     body, content type  -> the fields `contrada.body`, `contrada.content_type`
 """
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Mapping, Sequence
@@ -86,12 +87,14 @@ class RedisPeer(BridgePeer):
             ssl_certfile=None if tls is None or tls.certificate is None else str(tls.certificate),
             ssl_keyfile=None if tls is None or tls.key is None else str(tls.key),
         )
+        wait_s = self.settings.limits.bridge_wait_s
         try:
-            await self._client.ping()
-            for stream in self.settings.sources:
-                await self._join(stream)
-        except exceptions.RedisError as error:
-            reason = str(error)
+            async with asyncio.timeout(wait_s):
+                await self._client.ping()
+                for stream in self.settings.sources:
+                    await self._join(stream)
+        except (exceptions.RedisError, TimeoutError) as error:
+            reason = str(error) or f"no answer within {wait_s:g} s"
             if isinstance(error.__cause__, ConnectionRefusedError) or "Connect call" in reason:
                 reason = NO_SERVER
             raise self._failed(reason) from None
