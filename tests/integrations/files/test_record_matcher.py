@@ -673,6 +673,21 @@ def test_names_of_options_that_a_document_has(tmp_path: Path) -> None:
             assert matcher.unmet == ({"r.e.b", "m"} if is_numbered else {"r.e.b"})
 
 
+def test_matchers_with_the_same_options_read_in_turns(tmp_path: Path) -> None:
+    """The second would make the first call the names of its files misspelled."""
+    options = ReadOptions(drop=frozenset({"a"}))
+    (tmp_path / "first").write_text('{"a":1,"b":"","c":1}\n')
+    (tmp_path / "second").write_text('{"c":1}\n')
+    first, second = (Matcher([parse("c = 1")], options) for _ in range(2))
+    files = (
+        first.file(tmp_path / "first", "jsonl", "f"),
+        second.file(tmp_path / "second", "json", "f"),
+    )
+    assert all(next(each).records for each in files)
+    assert [list(each) for each in files] == [[], []]
+    assert (first.unmet, second.unmet) == (set(), {"a"})
+
+
 @pytest.mark.parametrize("bulk_after_bytes", [0, 2**62])
 @pytest.mark.parametrize(
     ("kind", "text", "strategy"),

@@ -194,8 +194,9 @@ class ReadOptions:
     quote no character quotes. `strategy` names repeated elements of a document
     (`contrada.integrations.documents.STRATEGIES`). For XML, `stylesheet` is an XSLT that is applied
     first, and `schema` the DTD, XML Schema or RELAX NG that documents must conform to; an XML
-    Schema also declares types. `limits` and `document_limits` bound the readers. `met` collects
-    names that records have, but perhaps not as attributes: dropped and empty ones.
+    Schema also declares types. `limits` and `document_limits` bound the readers. Readers add to
+    `met` the names that records have, but perhaps not as attributes: dropped and empty ones. Copies
+    by `replace` share it.
 
     Raises InputError, InvalidNameError and InvalidNotificationError for options with which no
     record could be read.

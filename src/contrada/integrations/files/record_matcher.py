@@ -92,7 +92,8 @@ class Matcher:
         names: set[str] = set()
         self._index = index
         self._asked = names
-        self._options, self._stamp = options, options.stamp
+        # Matchers that read in turns would share the names that records have.
+        self._options, self._stamp = replace(options, met=set()), options.stamp
         self._residues = Residues() if residues is None else residues
         for position, each in enumerate(filters):
             if options.strategy == PATTERN:
@@ -135,7 +136,7 @@ class Matcher:
         of a CSV file that begins below its header.
         """
         format_name, options = plain_format(format_name, self._options)
-        options.met.clear()  # Sources with equal options may share a matcher.
+        options.met.clear()  # Sources of a pipeline with equal options share a matcher.
         is_whole = format_name == "json" and (options.entries or not options.is_multi)
         if is_whole or format_name in ("xml", EVTX, *LOG_FORMATS):
             for found in read_file(path, format_name, options, source, part):
