@@ -14,7 +14,8 @@ from contrada.errors import InvalidValueError
 BEST_EFFORT: Final = "best-effort"
 """The default class."""
 
-_CLASSES: Final = (BEST_EFFORT, "reliable", "certified")
+_RELIABLE: Final = ("reliable", "certified")
+_CLASSES: Final = (BEST_EFFORT, *_RELIABLE)
 _ORDERS: Final = ("fifo", "causal")
 _TOTAL: Final = "total:"
 
@@ -40,7 +41,7 @@ def delivery_class(text: str) -> DeliveryClass:
     word, *words = text.split(" ")
     order = words.pop(0) if words and words[0] in _ORDERS else ""
     sequence = words.pop(0).removeprefix(_TOTAL) if words and words[0].startswith(_TOTAL) else ""
-    is_reliable = word in _CLASSES[1:]
+    is_reliable = word in _RELIABLE
     found = DeliveryClass(
         is_reliable, word == "certified", bool(order), order == "causal", sequence
     )
