@@ -678,7 +678,7 @@ def test_matchers_with_the_same_options_read_in_turns(tmp_path: Path) -> None:
     options = ReadOptions(drop=frozenset({"a"}))
     (tmp_path / "first").write_text('{"a":1,"b":"","c":1}\n')
     (tmp_path / "second").write_text('{"c":1}\n')
-    first, second = (Matcher([parse("c = 1")], options) for _ in range(2))
+    first, second = (Matcher([Filter("c = 1")], options) for _ in range(2))
     files = (
         first.file(tmp_path / "first", "jsonl", "f"),
         second.file(tmp_path / "second", "json", "f"),
