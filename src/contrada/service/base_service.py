@@ -108,7 +108,7 @@ class BaseService(Service):
     def reply(self, subject: Subscribable, function: Replier, *, name: str = "") -> SourceOffer:
         from contrada.service.query.request_reply import RequestSource
 
-        source = RequestSource(subject, function)
+        source = RequestSource(subject, function, self._query_client().responder.run)
         return self.offer(source.filters.filters, source, name=name)
 
     def advertise(self, offered: Offered) -> Offering:

@@ -80,7 +80,7 @@ def in_daemon(work: Callable[[], T]) -> asyncio.Future[T]:
     def run() -> None:
         try:
             ended: tuple[Callable[[Any], None], Any] = done.set_result, work()
-        except Exception as error:  # noqa: BLE001 - the future raises it
+        except BaseException as error:  # noqa: BLE001 - the future raises it
             ended = done.set_exception, error
         with suppress(RuntimeError):  # The loop was closed: nobody waits.
             loop.call_soon_threadsafe(finish, *ended)

@@ -1,6 +1,9 @@
 """The sources of a service alone, at a transport that only takes notes."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -26,7 +29,27 @@ from contrada.service.query import query_responder as answering
 from contrada.service.query.query_responder import QueryResponder
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.service_limits import ServiceLimits
-from tests.asynchronous import on_loop, until
+from tests.asynchronous import TEST_S_MAX, on_loop, until
+
+HANGING = """
+import asyncio, threading
+import contrada as ct
+
+def hang(_):
+    begun.set()
+    threading.Event().wait()
+
+async def main():
+    async with ct.connect() as service, service.{offered}:
+        asked = asyncio.create_task({asked})
+        await asyncio.to_thread(begun.wait)
+        {then}
+        asked.cancel()
+
+begun = threading.Event()
+asyncio.run(main())
+"""
+"""A program with a source that never ends."""
 
 
 @dataclass
@@ -187,3 +210,27 @@ async def test_what_gives_asynchronously_without_waiting_lets_others_run() -> No
             turns += 1
         assert notes.ends() == [("s", SourceState.EMPTY, "")]
         assert turns > 20
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+@pytest.mark.parametrize(
+    ("offered", "asked"),
+    [
+        ("offer('a any', hang, name='s')", "service.query('a any').open()"),
+        ("reply('a any', hang)", "service.request({'a': 1})"),
+    ],
+)
+def test_a_source_that_hangs_holds_no_end(offered: str, asked: str, is_interrupted: bool) -> None:
+    """At its end, or after Ctrl-C, a program would wait for the thread of the source for ever."""
+    then = "print('begun', flush=True); await asyncio.Event().wait()" if is_interrupted else "pass"
+    command = [sys.executable, "-c", HANGING.format(offered=offered, asked=asked, then=then)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as program:
+        try:
+            if is_interrupted:
+                assert program.stdout is not None
+                program.stdout.readline()
+                program.send_signal(signal.SIGINT)
+            _, errors = program.communicate(timeout=TEST_S_MAX / 4)
+        finally:
+            program.kill()
+    assert program.returncode == (-signal.SIGINT if is_interrupted else 0), errors

@@ -15,7 +15,6 @@ import secrets
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -38,6 +37,7 @@ from contrada.routing.router_messages import (
     failed,
 )
 from contrada.service.clock import wall_clock_us
+from contrada.service.loop_guards import in_daemon
 from contrada.service.query.source import FRESH_S
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.query_interface import Description, SourceLike, SourceOffer
@@ -90,7 +90,6 @@ class QueryResponder:
         self._working: dict[tuple[str, str], _AnsweringWork] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         """Those of sources that answer, or are stopping after the end of a query."""
-        self._threads: ThreadPoolExecutor | None = None
         self._free = asyncio.Semaphore(self.limits.source_threads_max)
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -196,17 +195,14 @@ class QueryResponder:
             await asyncio.wait(self.tasks)
         for task in self._closing:
             task.cancel()
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Calls a function of a plain source on a thread, as soon as one is free. After its caller
-        is cancelled, the thread is free when the function returns: calls that hang get no queue.
+        is cancelled, the thread is free when the function returns: calls that hang get no queue,
+        and hold no end of the process.
         """
         await self._free.acquire()
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.limits.source_threads_max, "contrada-source")
-        done = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        done = in_daemon(partial(function, *arguments))
         try:
             return await asyncio.shield(done)
         finally:
@@ -408,6 +404,9 @@ class _AnsweringWork:
             finally:
                 if isinstance(given, AsyncGenerator):
                     await given.aclose()
+            return
+        if type(given) in (list, tuple) and len(given) <= ITEMS_PER_STEP:
+            yield given, False
             return
         steps = _SourceSteps(given)
         try:

@@ -8,9 +8,9 @@ one value for each attribute, which the replier reads, and one answer.
 Source: CU-CS-948-03 §2 (query and respond).
 """
 
-import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from contrada.errors import InvalidValueError, RemoteCallError, ServiceError
@@ -39,12 +39,14 @@ async def send_request(
 
 
 class RequestSource:
-    """A source that answers requests which match a filter, by a function."""
+    """A source that answers requests which match a filter, by a function; a plain one by `run`."""
 
-    def __init__(self, subject: Subscribable, function: Replier) -> None:
+    def __init__(
+        self, subject: Subscribable, function: Replier, run: Callable[..., Awaitable[Any]]
+    ) -> None:
         self.filters = FilterSet(filters_of(subject))
         self._residue = residue_of(subject)
-        self._function = function
+        self._function, self._run = function, run
         self._is_async = inspect.iscoroutinefunction(function)
 
     async def answer(self, query: SourceQuery) -> AsyncIterator[Notification]:
@@ -57,7 +59,7 @@ class RequestSource:
         if self._is_async:
             reply = await self._function(request)  # type: ignore[misc]
         else:
-            reply = await asyncio.to_thread(self._function, request)
+            reply = await self._run(copy_context().run, self._function, request)
             if inspect.isawaitable(reply):  # Of an object whose call is `async`.
                 reply = await reply
         if reply is not None:
