@@ -123,6 +123,7 @@ def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
         (("a.txt",), "a: x = 1", "unknown suffix '.txt'"),
         (("a.csv", "--types", "delay"), "a: x = 1", "--types: found 'delay', expected NAME=VALUE"),
         (("a.csv", "--add", "kind"), "a: x = 1", "--add: found 'kind', expected NAME=VALUE"),
+        (("a.csv", "--rename", "a=b", "--rename", "a=c"), "a: x = 1", "'a' twice, as 'b' and 'c'"),
         (("a.csv", "--types", "delay=int"), "a: x = 1", "found 'int', expected one of text"),
         (("missing.csv",), "a: x = 1", "does not exist"),
         (("a.csv", "--output", "nowhere/out"), "a: id = 1", "Could not open file 'nowhere/out'"),
@@ -394,8 +395,8 @@ def test_options_of_reading(tmp_path: Path) -> None:
     """Files of other programs would have to be changed before."""
     (tmp_path / "a.tsv").write_text("@timestamp\t@version\tdelay\n1.5\t1\t'12\n1'\n")
     (tmp_path / "b.geojson").write_text('{"features": [{"delay": 121, "x": {"y": 1}}]}')
-    names = ("--rename", "@timestamp=at", "--drop", "@version,x", "--types", "at=epoch")
-    options = (*names, "--quote", "'", "--entries", "features")
+    names = ("--rename", "@timestamp=at", "--drop", "@version", "--drop", "x")
+    options = (*names, "--types", "at=epoch", "--quote", "'", "--entries", "features")
     subscriptions = "late: delay > 120 or delay = '12\\n1'"
     result = match(tmp_path, "a.tsv", "b.geojson", *options, subscriptions=subscriptions)
     assert (result.exit_code, result.stderr) == (0, "")

@@ -28,9 +28,9 @@ _DATED: Final = re.compile(r"@\d{4}-\d")
 _TYPES: Final = ", ".join(CONVERTERS)
 
 naming_options: Final = options.joined(
-    options.text("--types", "NAME=TYPE,…", f"Types of attributes: {_TYPES}, time:PATTERN."),
-    options.text("--rename", "NAME=NEW,…", "New names of attributes."),
-    options.text("--drop", "NAME,…", "Attributes to leave out, with those below them."),
+    options.repeated("--types", "NAME=TYPE,…", f"Types of attributes: {_TYPES}, time:PATTERN."),
+    options.repeated("--rename", "NAME=NEW,…", "New names of attributes."),
+    options.repeated("--drop", "NAME,…", "Attributes to leave out, with those below them."),
     options.text("--zone", "ZONE", "Zone of times without one, such as Europe/Rome."),
 )
 """The options for objects."""
@@ -69,9 +69,9 @@ entry_options = options.joined(absent_option, stamp_options, document_options, n
 
 
 def reading_of(
-    types: str | None,
-    rename: str | None,
-    drop: str | None,
+    types: Iterable[str],
+    rename: Iterable[str],
+    drop: Iterable[str],
     absent: Iterable[str] = (),
     add: Iterable[str] = (),
     stylesheet: Path | None = None,
@@ -135,12 +135,17 @@ def hint_for(bad: BadRecord) -> str:
     return ""
 
 
-def _listed(text: str | None) -> list[str]:
-    return [each.strip() for each in text.split(",")] if text else []
+def _listed(texts: Iterable[str]) -> list[str]:
+    return [each.strip() for text in texts if text for each in text.split(",")]
 
 
 def _pairs(texts: Iterable[str], option: str, *, empty: bool = False) -> dict[str, str]:
-    return dict(named_text(text.strip(), option, empty=empty) for text in texts)
+    found: dict[str, str] = {}
+    for text in texts:
+        name, value = named_text(text.strip(), option, empty=empty)
+        if found.setdefault(name, value) != value:
+            raise InputError(option, f"found {name!r} twice, as {found[name]!r} and {value!r}")
+    return found
 
 
 def literal(text: str) -> Value:

@@ -60,8 +60,9 @@ _EXPLAINED: Final = "\n\n".join(
 )
 
 
-def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
+def _numbers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[int, ...]:
     """Returns integers, separated by commas, in order. Raises BadParameter."""
+    value = ",".join(values)
     try:
         numbers = tuple(sorted({int(each) for each in value.split(",")}))
     except ValueError:
@@ -74,7 +75,9 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ..
 @click.command(epilog=_EXPLAINED)
 @click.option("--network", default="random", help="random, transit-stub, or a key of topohub.")
 @click.option("--sites", default=16, type=click.IntRange(1, BROKERS_MAX))
-@click.option("--parties", default="1,10,100,300", metavar="NUMBERS", callback=_numbers)
+@click.option(
+    "--parties", default=["1,10,100,300"], multiple=True, metavar="NUMBERS", callback=_numbers
+)
 @click.option("--objects", default=20, type=click.IntRange(1, OBJECTS_MAX))
 @click.option("--notifications", default=5, type=click.IntRange(1, 1000))
 @options.text("--only", None, "Only kinds with this text in their name.", default="")
