@@ -100,7 +100,7 @@ def test_a_script_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "world.json" in result.stderr
 
 
-SMALL = ("--sites", "4", "--parties", "2", "--parties", "6", "--objects", "3", "--notifications", "1")
+SMALL = ("--sites=4", "--parties=2", "--parties=6", "--objects=3", "--notifications=1")
 HERE = ("--engine", "embedded", "--jobs", "1")
 
 
