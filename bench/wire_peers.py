@@ -11,7 +11,7 @@ left out.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final
 
@@ -65,8 +65,8 @@ class Contrada(System):
 
         run_client(run())
 
-    async def _publish_chunk(self, service: Any, items: list[Item]) -> None:
-        await service.publish_batch(items)
+    def _publish_chunk(self, service: Any, items: list[Item]) -> Coroutine[Any, Any, object]:
+        return service.publish_batch(items)  # type: ignore[no-any-return]
 
     def subscribe(self, port: int, taken: Taken, ready: Callable[[], None]) -> None:
         from contrada import connect

@@ -2,6 +2,7 @@
 
 import asyncio
 import traceback
+import weakref
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -164,3 +165,21 @@ async def test_a_reply_and_a_delivery_to_one_connection_are_one_write(
         (both,) = filter(None, written)
         assert {each[3] for each in (both, both[both.index(b"ct", 1) :])} == {REPLY, DELIVERY}
         monkeypatch.undo()
+
+
+@on_loop
+async def test_a_batch_that_waits_for_its_answer_does_not_hold_its_items() -> None:
+    """Thousands of items would stay until their answers, and slow the garbage collector."""
+
+    class Items(list[dict[str, int]]):
+        """A list that tells when it is freed."""
+
+    async with Broker(port=0) as broker, connect(broker.address) as service:
+        items = Items({"n": n} for n in range(5))
+        held = weakref.ref(items)
+        publishing = asyncio.create_task(service.publish_batch(items))
+        del items
+        await asyncio.sleep(0)
+        assert not publishing.done()
+        assert held() is None
+        assert await publishing == 5
