@@ -17,6 +17,7 @@ from contrada.connections import connect
 from contrada.errors import (
     ConnectionFailedError,
     InvalidValueError,
+    NoPlaceError,
     PeerLostError,
     ServiceError,
     StoreError,
@@ -33,6 +34,7 @@ from contrada.model.syntax import parse_filter
 from contrada.net.broker.broker import Broker
 from contrada.net.wire.tls import Tls
 from contrada.service import DurableRecord, Service
+from contrada.service.backoff import Backoff
 from tests.asynchronous import on_loop, until
 from tests.integrations.bridges.systems import (
     DEAD,
@@ -393,6 +395,59 @@ async def test_a_bridge_outlives_a_full_disk_of_its_broker(dead_letters: str, ca
     await relay(2)
     assert events.calls == [(call, 1), (call, 2)]
     relaying.cancel()
+
+
+class WithoutPlace(Refusing):
+    """A peer without a place for two topics, and with refusals for another one."""
+
+    has_fields = False
+
+    async def send(self, records: Sequence[PeerRecord]) -> Sequence[ServiceError]:
+        """Refuses all."""
+        answers = {"a": NoPlaceError("no a"), "b": NoPlaceError("no b"), "c": ServiceError("no")}
+        return [answers[each.topic] for each in records]
+
+
+@on_loop
+async def test_waiting_notifications_have_one_line_for_each_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each attempt of a queue that waits for one place would fill the log."""
+    unused: Any = None
+    peer: Any = WithoutPlace()
+    bridge = Bridge(unused, peer, RecordTranslation("x", "x", TextTemplate("{where}")))
+    items = [Notification({"where": where}) for where in "aabaccb"]
+    some = [DurableRecord(item, place, 0, 1) for place, item in enumerate(items)]
+    assert await bridge._send(some) == {0, 1, 2, 3, 6}
+    lost, waits = "without dead letters it is lost", "without dead letters it is sent again"
+    assert bridge.counts == {"out, waiting": 5, "out, refused": 2}
+    assert caplog.messages == [
+        f"out, refused, 4: no; {lost}",
+        f"out, refused, 5: no; {lost}",
+        f"out, waiting, 0 and 2 more: no a; {waits} until it has a place",
+        f"out, waiting, 2 and 1 more: no b; {waits} until it has a place",
+    ]
+
+
+@on_loop
+async def test_records_that_wait_for_a_broker_have_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A night without the broker would log thousands of lines."""
+    answers = [StoreError("full")] * 5 + [StoreError("broken")] * 2
+
+    async def publish_batch(batch: list[Notification]) -> int:
+        if answers:
+            raise answers.pop(0)
+        return len(batch)
+
+    monkeypatch.setattr(Backoff, "next_s", lambda _: 0)
+    open_now = SimpleNamespace(state="connected")
+    service: Any = SimpleNamespace(publish_batch=publish_batch, connection=open_now)
+    peer: Any = Refusing()
+    unused: Any = None
+    await Bridge(service, peer, unused)._publish([(PeerRecord(topic="s"), Notification({"n": 1}))])
+    assert caplog.messages == [f"records of x://a:1 wait: {each}" for each in ("full", "broken")]
 
 
 class Slow:

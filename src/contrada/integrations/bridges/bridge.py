@@ -193,7 +193,7 @@ class Bridge:
 
     async def _publish(self, pairs: list[tuple[PeerRecord, Notification | Exception]]) -> None:
         """Publishes notifications of received records in order; retries after temporary errors."""
-        at_once, backoff = len(pairs), Backoff()
+        at_once, backoff, known = len(pairs), Backoff(), ""
         while pairs:
             record, first = pairs[0]
             if isinstance(first, Exception):
@@ -210,8 +210,10 @@ class Bridge:
             except _TEMPORARY as error:
                 if self._service.connection.state == "closed":
                     raise
-                fields = {"address": self.address, "reason": error}
-                _LOG.warning("records of %(address)s wait: %(reason)s", fields)
+                if str(error) != known:  # One line for all attempts.
+                    fields = {"address": self.address, "reason": error}
+                    _LOG.warning("records of %(address)s wait: %(reason)s", fields)
+                known = str(error)
                 done = getattr(error, "published", None) or 0
                 await asyncio.sleep(backoff.next_s())
             except errors.ServiceClosedError:
@@ -247,10 +249,15 @@ class Bridge:
                 lost = errors.shortened(f"{record.topic}{''.join(facts)}")
                 self._count(f"{IN}, dead letters", lost, refusal, "lost")
 
-    def _count(self, direction: str, name: str, error: Exception, result: str = "refused") -> None:
-        """Counts and logs a record that one side refuses; `name` is its topic or position."""
+    def _count(
+        self, direction: str, name: str, error: object, result: str = "refused", count: int = 1
+    ) -> None:
+        """Counts and logs a record that one side refuses; `name` is its topic or position. One
+        line is for `count` records.
+        """
         direction = f"{direction}, {result}"
-        self.counts[direction] += 1
+        self.counts[direction] += count
+        name += f" and {count - 1} more" if count > 1 else ""
         end = "" if self._dead_letters else f"; without dead letters it is {_ENDS[result]}"
         fields = {"way": direction, "kind": name, "reason": f"{error}{end}"}
         _LOG.warning("%(way)s, %(kind)s: %(reason)s", fields)
@@ -311,13 +318,16 @@ class Bridge:
                     self.counts[OUT] += 1
                 else:
                     refusals[position] = refusal
-        again = set()
+        again, waiting = set[int](), dict[str, list[int]]()
         for position, refusal in refusals.items():
-            waits = isinstance(refusal, errors.NoPlaceError)
-            result = "waiting" if waits else "refused"
-            self._count(OUT, str(position), refusal, result)
-            if waits or self._dead_letters:
+            if isinstance(refusal, errors.NoPlaceError):
+                waiting.setdefault(str(refusal), []).append(position)
+            else:
+                self._count(OUT, str(position), refusal)
+            if isinstance(refusal, errors.NoPlaceError) or self._dead_letters:
                 again.add(position)
+        for reason, positions in waiting.items():  # Each attempt would log all of a queue.
+            self._count(OUT, str(positions[0]), reason, "waiting", len(positions))
         return again
 
 
