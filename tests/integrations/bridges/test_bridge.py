@@ -455,6 +455,7 @@ class Slow:
 
     has_fields = False
     patience = 1.0
+    template = TextTemplate
     settings = PeerSettings(AddressForm(("x", "xs"), (1, 2)).parse("x://a"), "b")
 
     def __init__(self, taken: float) -> None:
@@ -506,6 +507,23 @@ async def test_a_slow_peer_gets_fewer_records_at_once(
         await relay()
     assert done == [*range(1, count + 1)]
     assert peer.sent == sent
+
+
+@on_loop
+async def test_a_slow_dead_letter_gets_more_time_after_each_lost_connection() -> None:
+    """It would be sent again and again, and the records behind it never."""
+    unused: Any = None
+    peer: Any = Slow(0.2)
+    bridge = Bridge(unused, peer, unused, dead_letters=DEAD)
+    record = PeerRecord(topic="s")
+    for _ in range(3):
+        with pytest.raises(PeerLostError):
+            await bridge._refuse(record, InvalidValueError("x", "expected a map"))
+    await bridge._refuse(record, InvalidValueError("x", "expected a map"))
+    peer.taken = 1
+    for _ in range(4):
+        await bridge._refuse(record, InvalidValueError("x", "expected a map"))
+    assert peer.sent == [(1, n) for n in (1, 2, 4, 8, 4, 2, 1, 1)]
 
 
 @ALL

@@ -46,7 +46,7 @@ ATTEMPTS_MAX: Final = 5
 """Attempts to send a notification with `dead_letters`. Beyond it: it is moved there."""
 
 PATIENCE_MAX: Final = 64
-"""Factor of `bridge_wait_s` for a notification that takes longer. Beyond it: it grows no more."""
+"""Factor of `bridge_wait_s` for a record that takes longer. Beyond it: it grows no more."""
 
 _TEMPORARY: Final = (errors.ConnectionFailedError, errors.CannotPublishError, errors.StoreError)
 """Errors after which the publication is retried."""
@@ -88,6 +88,7 @@ class Bridge:
         )
         self._unconfirmed: list[DurableRecord[Notification]] = []
         self._sent_max: float = self._limits.bridge_batch_max
+        self._dead_patience = 1.0
         self.counts: Counter[str] = Counter()
 
     @property
@@ -240,7 +241,7 @@ class Bridge:
                 headers=(*record.headers, (REASON, reason), ("contrada.topic", record.topic)),
             )
             backoff = Backoff()
-            while isinstance(refusal := (await self._peer.send([dead]))[0], errors.NoPlaceError):
+            while isinstance(refusal := await self._send_dead(dead), errors.NoPlaceError):
                 reason = f"dead letters {self._dead_letters}: {refusal}"
                 _LOG.warning("%(address)s: %(reason)s", {"address": self.address, "reason": reason})
                 await asyncio.sleep(backoff.next_s())
@@ -248,6 +249,17 @@ class Bridge:
                 facts = (f", {name} {value}" for name, value in record.facts.items())
                 lost = errors.shortened(f"{record.topic}{''.join(facts)}")
                 self._count(f"{IN}, dead letters", lost, refusal, "lost")
+
+    async def _send_dead(self, dead: PeerRecord) -> errors.ContradaError | None:
+        """Sends a dead letter, with twice the time after each lost connection; returns the refusal
+        of the other system.
+        """
+        patience = self._dead_patience
+        self._peer.patience = max(1 / self._sent_max, patience)
+        self._dead_patience = min(2 * patience, PATIENCE_MAX)
+        (refusal,) = await self._peer.send([dead])
+        self._dead_patience = max(patience / 2, 1)
+        return refusal
 
     def _count(
         self, direction: str, name: str, error: object, result: str = "refused", count: int = 1
@@ -277,7 +289,7 @@ class Bridge:
             some = self._unconfirmed[: max(int(most), 1)]
             # After a lost connection half as many: a slow one may take no more in its time. Half of
             # one is one in twice the time.
-            self._peer.patience = max(1 / most, 1)
+            self._peer.patience = max(1 / most, self._dead_patience)
             self._sent_max = max(min(most, len(some)) / 2, 1 / PATIENCE_MAX)
             again = await self._send(some)
             self._sent_max = min(most + min(most, 1), self._limits.bridge_batch_max)

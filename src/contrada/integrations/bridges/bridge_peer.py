@@ -45,7 +45,7 @@ class BridgeLimits:
     Beyond it: the other system waits."""
     bridge_wait_s: float = 10.0
     """Seconds for opening and closing a connection, and for confirmations. Beyond it: the
-    connection is lost; a notification that was sent alone gets twice as long on the next one."""
+    connection is lost; what was sent alone gets twice as long on the next one."""
     bridge_retry_s: float = 1.0
     """Seconds before a notification without a place, or a refused one with dead letters, is sent
     again. Beyond it: each wait is twice as long, at most `RETRY_S_MAX`."""
