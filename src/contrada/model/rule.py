@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from contrada.errors import ContradaError, LimitError, RefusedRuleError
+from contrada.errors import ContradaError, InvalidNameError, LimitError, RefusedRuleError
 from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.pattern import Pattern
+from contrada.model.domains.values import check_user_name
 from contrada.model.languages.atoms import failures
 
 NOT_FILTERS: Final = "filters alone cannot express it"
@@ -114,6 +115,14 @@ def require_text(dialect: str, given: object) -> str:
     if not isinstance(given, str):
         raise RefusedRuleError(dialect, NO_TEXT, given)
     return given
+
+
+def require_name(dialect: str, reason: str, name: str, place: str = "") -> str:
+    """Returns the name. Raises RefusedRuleError with the reason if no attribute can have it."""
+    try:
+        return check_user_name(name)
+    except InvalidNameError:
+        raise RefusedRuleError(dialect, reason, name, place) from None
 
 
 ReadRules: TypeAlias = Callable[[str], Iterator[Rule | RefusedRule]]

@@ -15,13 +15,7 @@ from typing import Any, Final
 
 from lark import Lark, Token, v_args
 
-from contrada.errors import (
-    ContradaError,
-    InvalidFilterError,
-    InvalidNameError,
-    LimitError,
-    RefusedRuleError,
-)
+from contrada.errors import ContradaError, InvalidFilterError, LimitError, RefusedRuleError
 from contrada.integrations.dialects import dialect_grammar
 from contrada.integrations.dialects.json_text import exact_number
 from contrada.integrations.dialects.yaml_documents import documents
@@ -29,9 +23,16 @@ from contrada.model.algebra import sets
 from contrada.model.algebra.expression import Formula, Member
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import NOTHING, PRESENT, ValueSet, union
-from contrada.model.domains.values import check_user_name
 from contrada.model.languages import regex_syntax
-from contrada.model.rule import Note, RefusedRule, Rule, only_rule, read_or_refuse, require_text
+from contrada.model.rule import (
+    Note,
+    RefusedRule,
+    Rule,
+    only_rule,
+    read_or_refuse,
+    require_name,
+    require_text,
+)
 
 __all__ = ["filters", "read", "read_rules"]
 
@@ -198,10 +199,7 @@ def _listed(field: Token, how: Token, texts: Iterable[str]) -> Formula:
 
 
 def _member(field: Token, values: ValueSet) -> Formula:
-    try:
-        return Member(check_user_name(str(field)), values)
-    except InvalidNameError:
-        raise RefusedRuleError(DIALECT, FIELD, str(field)) from None
+    return Member(require_name(DIALECT, FIELD, str(field)), values)
 
 
 def _text(token: Token) -> str:

@@ -12,14 +12,13 @@ from typing import Final
 
 from lark import Lark, Token, v_args
 
-from contrada.errors import InvalidNameError, RefusedRuleError
+from contrada.errors import RefusedRuleError
 from contrada.integrations.dialects import dialect_grammar
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import Formula, Member, negation
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import PRESENT
-from contrada.model.domains.values import check_user_name
-from contrada.model.rule import RefusedRule, Rule
+from contrada.model.rule import RefusedRule, Rule, require_name
 
 __all__ = ["filters", "read", "read_rules"]
 
@@ -44,10 +43,7 @@ class _FilterReader(dialect_grammar.FormulaReader):
 
     def key(self, token: Token) -> str:
         name = _text(token) if token.type == "STRING" else str(token)
-        try:
-            return check_user_name(name)
-        except InvalidNameError:
-            raise RefusedRuleError(DIALECT, KEY, name, _place(token)) from None
+        return require_name(DIALECT, KEY, name, _place(token))
 
 
 def _text(token: Token) -> str:

@@ -12,14 +12,13 @@ from functools import partial
 from math import isfinite
 from typing import Any, Final
 
-from contrada.errors import ContradaError, InvalidNameError, RefusedRuleError
+from contrada.errors import ContradaError, RefusedRuleError
 from contrada.integrations.dialects.json_text import decode_rule, json_lines
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import And, Member, Or
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import PRESENT
-from contrada.model.domains.values import check_user_name
-from contrada.model.rule import RefusedRule, Rule, read_or_refuse
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_name
 
 __all__ = ["filters", "read", "read_rules"]
 
@@ -104,10 +103,7 @@ def _objects(content: Any) -> list[dict[str, Any]]:
 
 
 def _header(name: str, value: Any) -> Member:
-    try:
-        check_user_name(name)
-    except InvalidNameError:
-        raise RefusedRuleError(DIALECT, NAME, name) from None
+    require_name(DIALECT, NAME, name)
     if value is None:
         return Member(name, PRESENT)
     try:

@@ -19,17 +19,17 @@ from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 
-from contrada.errors import InvalidFilterError, InvalidNameError, LimitError, RefusedRuleError
+from contrada.errors import InvalidFilterError, LimitError, RefusedRuleError
 from contrada.integrations.dialects import dialect_grammar
 from contrada.integrations.dialects.yaml_documents import Document, rules_of_documents
 from contrada.model.algebra import sets
 from contrada.model.algebra.expression import MIRRORED, And, Formula, Member, Or, negation
 from contrada.model.algebra.filter import FilterSet, filter_set
 from contrada.model.algebra.value_set import ABSENT, NOTHING, ValueSet, union
-from contrada.model.domains.values import INT_MAX, check_user_name
+from contrada.model.domains.values import INT_MAX
 from contrada.model.languages import characters, regex_operator, regex_syntax
 from contrada.model.languages.regex_syntax import repeats_in
-from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_text
+from contrada.model.rule import RefusedRule, Rule, read_or_refuse, require_name, require_text
 
 DIALECT: Final = "prometheus"
 
@@ -298,10 +298,7 @@ _DECIMAL: Final = re.compile(rf"(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+
 
 def label_of(name: str) -> str:
     """Returns the attribute of a label. Raises RefusedRuleError if none can have its name."""
-    try:
-        return check_user_name(name)
-    except InvalidNameError:
-        raise _refused(LABEL, name) from None
+    return require_name(DIALECT, LABEL, name)
 
 
 def text_of(token: str) -> str:

@@ -19,18 +19,18 @@ from itertools import combinations, product
 from math import factorial, prod
 from typing import Any, Final
 
-from contrada.errors import InvalidNameError, LimitError
+from contrada.errors import LimitError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.sigma_items import RuleState
 from contrada.integrations.dialects.sigma.sigma_pipelines import ProcessingPipeline, ordered_steps
-from contrada.integrations.dialects.sigma.sigma_refusals import refusal
+from contrada.integrations.dialects.sigma.sigma_refusals import field_name, refusal
 from contrada.integrations.dialects.sigma.sigma_transformations import PipelineStep
 from contrada.integrations.dialects.sigma.sigma_values import Spelling
 from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.pattern import PATTERN_PARTS_MAX, Pattern
 from contrada.model.algebra.value_set import PRESENT
-from contrada.model.domains.values import INT_MAX, check_user_name
+from contrada.model.domains.values import INT_MAX
 
 CORRELATION_PATTERNS_MAX: Final = 1_000
 """Patterns of a Sigma correlation. Beyond it: the correlation is refused."""
@@ -176,10 +176,7 @@ def _group_by(
         found = sorted({each for name in names for each in renamed(name)})
         if len(found) != 1:
             raise refusal(refusals.ALIASES, found, place)
-        try:
-            by.append(check_user_name(found[0]))
-        except InvalidNameError:
-            raise refusal(refusals.NAME, found[0], place) from None
+        by.append(field_name(found[0], place))
     return by
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from contrada.errors import ContradaError, InvalidNameError
+from contrada.errors import ContradaError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import UNKNOWN, LogSource
 from contrada.integrations.dialects.sigma.sigma_conditions import parse_conditions
-from contrada.integrations.dialects.sigma.sigma_refusals import refusal
+from contrada.integrations.dialects.sigma.sigma_refusals import field_name, refusal
 from contrada.integrations.dialects.sigma.sigma_residue import RuleResidue
 from contrada.integrations.dialects.sigma.sigma_values import (
     FieldReference,
@@ -192,10 +192,7 @@ class RuleConditions:
             raise refusal(refusals.NOT_SEARCHED, _shown(item.values[0][0]), item.place)
         names = self._keywords if item.field is None else (item.field,)
         for name in names:
-            try:
-                check_user_name(name)
-            except InvalidNameError:
-                raise refusal(refusals.NAME, name, item.place) from None
+            field_name(name, item.place)
         if item.every:
             joined: Formula = And(tuple(self._any_of(names, each, item) for each in item.values))
         else:

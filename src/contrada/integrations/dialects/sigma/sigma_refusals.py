@@ -3,6 +3,7 @@
 from typing import Final
 
 from contrada.errors import RefusedRuleError
+from contrada.model.rule import require_name
 
 DIALECT: Final = "sigma"
 
@@ -45,6 +46,11 @@ SHOWN_CHARACTERS_MAX: Final = 200
 def refusal(reason: str, found: object = None, place: str = "") -> RefusedRuleError:
     """Returns the error that refuses a rule."""
     return RefusedRuleError(DIALECT, reason, found, shorten(place))
+
+
+def field_name(name: str, place: str) -> str:
+    """Returns the name of a field. Raises RefusedRuleError if no attribute can have it."""
+    return require_name(DIALECT, NAME, name, shorten(place))
 
 
 def shorten(text: str) -> str:

@@ -18,9 +18,8 @@ from itertools import product
 from math import prod
 from typing import Final
 
-from contrada.errors import InvalidNameError, LimitError
-from contrada.integrations.dialects.sigma import sigma_refusals as refusals
-from contrada.integrations.dialects.sigma.sigma_refusals import refusal
+from contrada.errors import LimitError
+from contrada.integrations.dialects.sigma.sigma_refusals import field_name
 from contrada.integrations.dialects.sigma.sigma_values import (
     FieldReference,
     Spelling,
@@ -36,15 +35,7 @@ from contrada.model.algebra.filter import Filter, FilterSet
 from contrada.model.algebra.notification import Notification
 from contrada.model.algebra.value_set import EVERYTHING, NOTHING, PRESENT, ValueSet
 from contrada.model.domains.line import domain
-from contrada.model.domains.values import (
-    ABSENT_KEY,
-    TIME,
-    Key,
-    Value,
-    check_user_name,
-    key_of,
-    value_of,
-)
+from contrada.model.domains.values import ABSENT_KEY, TIME, Key, Value, key_of, value_of
 
 COMPARED_PAIRS_MAX: Final = 10_000
 """Pairs of values that the comparisons of a Sigma rule have in a notification, 10 ms. Beyond it: it
@@ -92,11 +83,7 @@ class RuleResidue:
                     yield isinstance(time, datetime) and numbers.contains(part(time))
 
         else:
-            other = value.field
-            try:
-                check_user_name(other)
-            except InvalidNameError:
-                raise refusal(refusals.NAME, other, place) from None
+            other = field_name(value.field, place)
             fields = (name, other)
             needed = {name: _PRESENT, other: _PRESENT}
             changes = (*value.changes, *(("cased",) if value.cased else ()))
