@@ -21,6 +21,7 @@ from contrada.errors import (
 from contrada.model import Advertisement, Filter, FilterSet, Notification, Pattern, parse
 from contrada.model.algebra.nested_objects import OBJECT_DEPTH_MAX
 from contrada.model.algebra.notification import OWN, Body
+from contrada.model.domains.values import is_number
 from contrada.model.rule import Rule
 from contrada.patterns import Match
 from contrada.routing.router_messages import Offer
@@ -158,9 +159,7 @@ def with_transmission(
     """
     given: dict[str, int] = {}
     if ttl_s is not None:
-        given_s: object = ttl_s
-        is_number = isinstance(given_s, int | float) and not isinstance(given_s, bool)
-        if not is_number or not 0 < ttl_s <= TTL_S_MAX:
+        if not is_number(ttl_s) or not 0 < ttl_s <= TTL_S_MAX:
             raise ServiceError(f"ttl_s = {ttl_s!r}: expected seconds above 0, at most {TTL_S_MAX}")
         given["ttl_us"] = max(round(ttl_s * 1e6), 1)
     if priority is not None:

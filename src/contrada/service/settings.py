@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from contrada.errors import InputError, shortened
+from contrada.model.domains.values import is_number
 
 T = TypeVar("T")
 
@@ -145,7 +146,7 @@ def _filled(kind: type[T], table: Mapping[str, Any], source: str) -> T:
             if not isinstance(value, Mapping):
                 raise InputError(source, f"{name}: found {value!r}, expected a table")
             value = _filled(expected, value, f"{source}.{name}")  # type: ignore[arg-type]
-        elif isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        elif not is_number(value) or value < 0:
             raise InputError(source, f"{name}: found {value!r}, expected a number from 0")
         elif expected is int and not isinstance(value, int):
             raise InputError(source, f"{name}: found {value!r}, expected a whole number")

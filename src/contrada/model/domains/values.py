@@ -14,7 +14,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 from uuid import UUID
 
 from contrada.errors import InvalidNameError, InvalidValueError
@@ -183,6 +183,11 @@ def predecessor(number: int | float) -> int | float | None:
         return None
     is_whole = type(above) is int and above != INT_MIN  # Its negative is no integer of 64 bits.
     return -above if is_whole else plain_number(-float(above))
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is an int or a float, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def plain_number(number: float) -> int | float:

@@ -15,7 +15,7 @@ from contrada.errors import ServiceError
 from contrada.model import Advertisement, Filter, Notification, ValueSet
 from contrada.model.algebra.value_set import ABSENT, of_cuts, of_keys
 from contrada.model.domains import line
-from contrada.model.domains.values import Key
+from contrada.model.domains.values import Key, is_number
 from contrada.routing.router_messages import Offer
 from contrada.service.query.source_query import SourceQuery
 from contrada.service.requests import notification_of, offer_of
@@ -40,8 +40,7 @@ class DescribedSource(ABC):
     """The base of sources with a given description, or a derived one that holds for `fresh_s`."""
 
     def __init__(self, description: Offered | None, fresh_s: float) -> None:
-        given_s: object = fresh_s
-        if isinstance(given_s, bool) or not isinstance(given_s, int | float) or not given_s >= 0:
+        if not is_number(fresh_s) or not fresh_s >= 0:
             raise ServiceError(f"fresh_s = {fresh_s!r}: expected seconds, 0 or more")
         self.fresh_s = fresh_s
         self._given = None if description is None else offer_of(description)

@@ -16,7 +16,7 @@ from contrada.integrations.dialects.eventbridge.eventbridge_refusals import refu
 from contrada.integrations.dialects.json_text import Inexact, is_exact
 from contrada.model.algebra import sets
 from contrada.model.algebra.value_set import ABSENT, PRESENT, ValueSet, of_keys, union
-from contrada.model.domains.values import INT_MAX, INT_MIN, Key, key_of
+from contrada.model.domains.values import INT_MAX, INT_MIN, Key, is_number, key_of
 
 _IPV6: Final = re.compile(r"[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _MASK: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -79,7 +79,7 @@ def _number(value: object, place: str, reason: str) -> int | float:
     """Returns a number, as a double if it is an integer of more than 64 bits."""
     if isinstance(value, Inexact):
         refuse(refusals.INEXACT, value, place)
-    if not _is_number(value):
+    if not is_number(value):
         refuse(reason, value, place)
     assert isinstance(value, int | float)
     if isinstance(value, int) and INT_MIN <= value <= INT_MAX:
@@ -168,7 +168,7 @@ def _anything_but(constant: object, place: str) -> ValueSet:
     listed = constant if isinstance(constant, list) else [constant]
     if any(isinstance(each, str) for each in listed):
         return PRESENT - of_keys(_text_key(each, place) for each in _strings(listed, place))
-    if not listed or not all(_is_number(each) or isinstance(each, Inexact) for each in listed):
+    if not listed or not all(is_number(each) or isinstance(each, Inexact) for each in listed):
         refuse(refusals.BUT, constant, place)
     return PRESENT - of_keys(key_of(_number(each, place, refusals.NUMERIC)) for each in listed)
 
@@ -179,10 +179,6 @@ def _strings(constant: object, place: str) -> list[str]:
     if not listed or len(strings) < len(listed):
         refuse(refusals.BUT, constant, place)
     return strings
-
-
-def _is_number(constant: object) -> bool:
-    return isinstance(constant, int | float) and not isinstance(constant, bool)
 
 
 def _non_empty(build: Callable[..., ValueSet], constant: object, place: str) -> ValueSet:

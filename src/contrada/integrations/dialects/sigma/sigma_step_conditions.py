@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from contrada.errors import InvalidFilterError
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.sigma_conditions import parse_conditions
@@ -22,6 +21,7 @@ from contrada.integrations.dialects.sigma.sigma_values import (
     SigmaValue,
     Text,
     WildcardSign,
+    placed,
     plain_of,
     text_of,
 )
@@ -141,12 +141,9 @@ def read_conditions(
 
 def read_expression(given: StepParameters, name: str, text: str) -> ValueSet:
     """Returns the texts at whose beginning an expression matches. Raises RefusedRuleError."""
-    try:
+    with placed(text, f"{given.place}.{name}"):
         regex_syntax.read(text)  # Alone: a parenthesis must not end the group around it.
         return sets.matches(f"^(?:{text})")
-    except InvalidFilterError as error:
-        place = f"{given.place}.{name}"
-        raise refusal(refusals.PATTERN, f"{error.reason}: {text}", place) from None
 
 
 # --- conditions on rules ------------------------------------------------------------------------
@@ -218,6 +215,11 @@ def _state(given: StepParameters) -> RuleTest:
         return key in state.variables and _compare(name, state.variables[key], value, given.place)
 
     return holds
+
+
+def _state_of_part(given: StepParameters) -> Callable[[object, RuleState], bool]:
+    holds = _state(given)
+    return lambda _, state: holds(state)
 
 
 def _compare(operator: str, a: object, b: object, place: str) -> bool:
@@ -331,18 +333,13 @@ def _item_applied(given: StepParameters) -> ItemTest:
     return lambda item, _: asked in item.applied
 
 
-def _item_state(given: StepParameters) -> ItemTest:
-    holds = _state(given)
-    return lambda _, state: holds(state)
-
-
 ITEM_TESTS: Final[Mapping[str, Callable[[StepParameters], ItemTest]]] = {
     "match_string": _match_string,
     "match_value": _match_value,
     "contains_wildcard": partial(_of_values, _has_wildcard),
     "is_null": partial(_of_values, _is_null),
     "processing_item_applied": _item_applied,
-    "processing_state": _item_state,
+    "processing_state": _state_of_part,
 }
 
 # --- conditions on names of fields --------------------------------------------------------------
@@ -362,14 +359,9 @@ def _fields(given: StepParameters, *, included: bool) -> FieldTest:
     )
 
 
-def _field_state(given: StepParameters) -> FieldTest:
-    holds = _state(given)
-    return lambda _, state: holds(state)
-
-
 FIELD_TESTS: Final[Mapping[str, Callable[[StepParameters], FieldTest]]] = {
     "include_fields": partial(_fields, included=True),
     "exclude_fields": partial(_fields, included=False),
-    "processing_state": _field_state,
+    "processing_state": _state_of_part,
 }
 """Without `processing_item_applied`, of which pySigma decides by the list `fields` of the rule."""

@@ -7,7 +7,6 @@ a property with another kind is false, also `<>`, so its NOT is true; one with N
 Source: Jakarta Messaging 3.1, 3.8.1 (message selector).
 """
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -31,6 +30,8 @@ from contrada.integrations.dialects.sql.sql_reader import (
 from contrada.model.algebra import sets
 from contrada.model.algebra.filter import FilterSet
 from contrada.model.algebra.value_set import ABSENT, ValueSet
+from contrada.model.domains import line
+from contrada.model.domains.values import is_number, key_of
 from contrada.model.rule import RefusedRule, Rule
 
 __all__ = ["filters", "read", "read_rules"]
@@ -46,7 +47,6 @@ _HEADERS: Final = frozenset(
     f"JMS{each}"
     for each in ("DeliveryMode", "Priority", "MessageID", "Timestamp", "CorrelationID", "Type")
 )
-_NUMBERS: Final = sets.le(math.inf) | sets.eq(math.nan)
 
 
 @v_args(inline=True)
@@ -58,8 +58,9 @@ class _SelectorReader(MessageFilterReader):
 
     def compare(self, first: Any, how: str, second: Any) -> Truth:
         values = [each.value for each in (first, second) if isinstance(each, SqlLiteral)]
-        if how != "=" and not all(_is_number(each) for each in values):
-            raise refusal(ORDER, next(each for each in values if not _is_number(each)))
+        unordered = [value for value in values if not is_number(value)]
+        if how != "=" and unordered:
+            raise refusal(ORDER, unordered[0])
         return super().compare(first, how, second)
 
     def compared(self, first: Any, how: Token, second: Any) -> Truth:
@@ -70,9 +71,7 @@ class _SelectorReader(MessageFilterReader):
         if not isinstance(second, SqlLiteral):
             first, second = second, first
         self.compare(first, "=", second)  # Refuses other operands.
-        domain = _NUMBERS if _is_number(second.value) else sets.ALL_TEXT
-        if isinstance(second.value, bool):
-            domain = sets.in_(True, False)
+        domain = ValueSet(line.domain(key_of(second.value)[0]))
         unequal = domain - sets.eq(second.value)
         return lies_in(operand_of(first), unequal, self.others(unequal, domain))
 
@@ -109,10 +108,6 @@ class _SelectorReader(MessageFilterReader):
 
 _OCTAL: Final = re.compile(r"[+-]?\s*0[0-9]+\Z")
 _IDENTIFIER: Final = re.compile(r"[^\W\d][\w$]*")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read(text: str, name: str = "", first_line: int = 1) -> Rule:
