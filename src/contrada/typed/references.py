@@ -23,6 +23,7 @@ from contrada.errors import (
     RemoteCallError,
     ServiceError,
 )
+from contrada.model.domains.values import is_number
 from contrada.service import Service
 from contrada.typed.remote_calls import (
     RENEWAL,
@@ -271,6 +272,6 @@ class _Stub:
 
 
 def _seconds(name: str, given: object) -> float:
-    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < 1e9:
+    if not is_number(given) or not 0 < given < 1e9:
         raise ServiceError(f"{name} = {given!r}: expected seconds above 0")
     return float(given)

@@ -41,7 +41,7 @@ def type_test(alternative: TypeOption) -> Callable[[object], bool]:
     if kind is FieldKind.INT:
         return lambda value: isinstance(value, int) and not isinstance(value, bool)
     if kind is FieldKind.FLOAT:
-        return lambda value: isinstance(value, float | int) and not isinstance(value, bool)
+        return values.is_number
     if kind is FieldKind.DATE:
         return lambda value: isinstance(value, date) and not isinstance(value, datetime)
     return lambda value: isinstance(value, cls)
