@@ -344,11 +344,7 @@ def object_codec(declared: Any) -> BodyCodec:
         if not isinstance(value, dict) or type(value.get("")) is not dict:
             raise ValueError
         attributes = {name: it for name, it in value.items() if name}
-        kind, known = cls, class_named(attributes.get(IS, ""))
-        if known is not None and issubclass(known, cls):
-            kind = known
-            del attributes[IS]
-        return _make_nested(declared if kind is cls else kind, Parts(attributes, value[""]))
+        return _read_nested(declared, Parts(attributes, value[""]))
 
     return BodyCodec(lambda value: isinstance(value, cls), write, read)
 
@@ -370,22 +366,19 @@ def _split_nested(value: Any, declared: type[Any]) -> tuple[type[Any], Parts]:
     return kind, parts
 
 
-def _read_nested(declared: type[Any], parts: Parts) -> Any:
-    """Returns a nested object from the parts under its path. Raises InvalidObventError."""
-    cls, type_name = declared, parts.attributes.get(IS)
+def _read_nested(declared: Any, parts: Parts) -> Any:
+    """Returns a nested object with its unknown parts; it may be of a known subclass of the
+    declared class. Raises InvalidObventError.
+    """
+    cls, type_name = get_origin(declared) or declared, parts.attributes.get(IS)
     if isinstance(type_name, str):
         known = class_named(type_name)
-        if known is not None and issubclass(known, cls):
-            cls = known
+        is_known = known is not None and issubclass(known, cls)
+        if is_known and known is not cls:  # The declared one may have arguments.
+            cls = declared = known
+        if is_known or not type_name:
             del parts.attributes[IS]
-        elif not type_name:
-            del parts.attributes[IS]
-    return _make_nested(cls, parts)
-
-
-def _make_nested(declared: Any, parts: Parts) -> Any:
-    """Returns a nested object with its unknown parts. Raises InvalidObventError."""
-    codec, cls = codec_of(declared), get_origin(declared) or declared
+    codec = codec_of(declared)
     values, rest = codec.read(parts)
     return codec.make(cls, values, None if rest is None else Rest((), rest))
 

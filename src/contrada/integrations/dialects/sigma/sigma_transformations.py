@@ -51,6 +51,7 @@ from contrada.integrations.dialects.sigma.sigma_values import (
     read_value,
     text_of,
 )
+from contrada.model.domains.values import is_number
 from contrada.model.languages import regex_syntax
 
 REPLACING_STEPS_MAX: Final = 10_000_000
@@ -356,8 +357,7 @@ def _replace_string(given: StepParameters) -> StepAction:
         return join_parts(made)
 
     def change(value: SigmaValue, state: RuleState) -> Iterator[SigmaValue]:
-        is_number = isinstance(value, Scalar) and type(value.value) in (int, float)
-        if isinstance(value, Scalar) and is_number:
+        if isinstance(value, Scalar) and is_number(value.value):
             value = Text((str(value.value).encode(),), value.cased)
         if not isinstance(value, Text):
             yield value
