@@ -435,6 +435,8 @@ def _decode_plain(packed: bytes) -> dict[str, Values]:
 
 _plain_attributes: Final = getattr(NATIVE, "plain_attributes", _decode_plain)
 if NATIVE is not None:
+    NATIVE.value_of.__name__ = "__getitem__"  # For `help`.
+    NATIVE.value_of.__qualname__ = "Notification.__getitem__"
     Notification.__getitem__ = NATIVE.value_of  # type: ignore[method-assign]
 
 _slots: Final = vars(Notification)

@@ -109,7 +109,7 @@ def plain_attributes(packed: object) -> dict[str, Any]:
 
 
 def value_of(notification: Any, name: Any) -> Any:
-    """Returns an attribute of a notification, as its `__getitem__`. Raises KeyError."""
+    """Returns the value of an attribute, a tuple of several ones. Raises KeyError."""
     values: Any = get_slot(notification, "_values")
     attributes: dict
     if values is False:
@@ -117,4 +117,6 @@ def value_of(notification: Any, name: Any) -> Any:
         set_slot(notification, "_values", attributes)
     else:
         attributes = values or notification._read()
+    if name is None:  # Cython's own error has no name then.
+        raise KeyError(None)
     return attributes[name]
