@@ -68,7 +68,7 @@ def test_a_description_is_read(tmp_path: Path) -> None:
     assert found.subscriptions == {"one": Filter("a = 1")}
     assert found.publish == "contrada://other:7655"
     assert found.matches == tmp_path / "x" / "o" / "matches"
-    assert found.quarantine == tmp_path / "x" / "o" / "quarantine"
+    assert found.output == tmp_path / "x" / "o"
     assert (found.is_stream, found.delivery) == (False, "certified")
     text = GOOD.replace("[parameters]", 'delivery = "reliable"\n[parameters]')
     assert read_pipeline(described(tmp_path, text)).delivery == "reliable"

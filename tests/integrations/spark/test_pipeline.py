@@ -150,7 +150,7 @@ def written(pipeline: Pipeline) -> tuple[Counter[Any], Counter[Any]]:
         attributes = json.dumps(json.loads(row["attributes"]))
         key = (row["subscription"], row["source"], row["file"], row["record"], attributes)
         matches[*key, notification] += 1
-    quarantine = pq.read_table(pipeline.quarantine).to_pylist()
+    quarantine = pq.read_table(pipeline.output / "quarantine").to_pylist()
     names = ("source", "file", "line", "column", "reason", "text")
     return matches, Counter(tuple(row[name] for name in names) for row in quarantine)
 
@@ -174,7 +174,7 @@ def test_same_answers_with_and_without_spark(pipeline: Pipeline, summary: Pipeli
 def test_nothing_else_is_lost(pipeline: Pipeline, summary: PipelineSummary) -> None:
     """One bad row, line or entry would silently remove good ones."""
     assert sum(source.bad for source in summary.sources) == 19
-    quarantine = pq.read_table(pipeline.quarantine).to_pylist()
+    quarantine = pq.read_table(pipeline.output / "quarantine").to_pylist()
     by_file = Counter(Path(row["file"]).name for row in quarantine)
     assert by_file == {
         "a.csv": 4,

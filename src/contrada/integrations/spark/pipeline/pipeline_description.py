@@ -142,11 +142,6 @@ class Pipeline:
         """The Parquet directory of the matches."""
         return self.output / "matches"
 
-    @property
-    def quarantine(self) -> Folder:
-        """The Parquet directory of the bad records."""
-        return self.output / "quarantine"
-
 
 class _SourceFields(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: str
