@@ -15,10 +15,10 @@ from contrada.cli.table_output import output, table
 from contrada.cli.user_may import may
 from contrada.cli.users_file import (
     changing,
+    check_there,
     read_users,
     time_of,
     token_file_option,
-    user_in,
     users_option,
     write_anew,
     write_with_token,
@@ -165,7 +165,7 @@ def remove(name: str, path: str) -> None:
     """
     with changing(Path(path)) as file:
         document, known = read_users(file)
-        user_in(path, known, name)
+        check_there(path, "user", known.users, name)
         del document["users"][name]
         write_anew(file, tomlkit.dumps(document))
     click.echo(IN_FORCE, err=True)
@@ -194,7 +194,7 @@ def token(
     ends = None if old_until is None else time_of("--old-until", old_until)
     with changing(Path(path)) as file:
         document, known = read_users(file)
-        user_in(path, known, name)
+        check_there(path, "user", known.users, name)
         settings, table = known.users[name], document["users"][name]
         is_replacing = settings.old_token and not _is_over(settings.old_token_ends)
         if withdraw and not settings.old_token:
@@ -255,11 +255,8 @@ def quota(name: str, path: str, is_group: bool, **given: int | str | None) -> No
     kind = "groups" if is_group else "users"
     with changing(Path(path)) as file:
         document, known = read_users(file)
-        if is_group and name not in known.groups:
-            groups = ", ".join(known.groups) or "none"
-            raise InputError(path, f"there is no group {name!r}; there are: {groups}")
-        if not is_group:
-            user_in(path, known, name)
+        settings = known.groups if is_group else known.users
+        check_there(path, "group" if is_group else "user", settings, name)
         wanted = {key: value for key, value in given.items() if value is not None}
         if not wanted:
             users = Users.of(path, *known).principals
@@ -267,7 +264,7 @@ def quota(name: str, path: str, is_group: bool, **given: int | str | None) -> No
             for key, most in found.limits().items():
                 click.echo(f"{key} {most}")
             return
-        own = (known.groups if is_group else known.users)[name].quota.limits()
+        own = settings[name].quota.limits()
         limits = {key: most for key, most in {**own, **wanted}.items() if most != "none"}
         checked(f"{kind}.{name}.quota", limits, Quotas)
         document[kind][name]["quota"] = limits

@@ -13,7 +13,7 @@ import click
 
 from contrada.cli import shared_options as options
 from contrada.cli.read_flags import attributes_of
-from contrada.cli.users_file import read_users, user_in, users_option
+from contrada.cli.users_file import check_there, read_users, users_option
 from contrada.errors import InputError, LimitError, NotPermittedError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.match_explanation import explain_match
@@ -124,7 +124,7 @@ def _user(path: str, name: str, jwt_groups: tuple[str, ...]) -> tuple[Principal,
         except InputError as error:
             _refuse(str(error))
     else:
-        user_in(path, known, name)
+        check_there(path, "user", known.users, name)
         settings = known.users[name]
     return settings.principal(name, known.groups), [*settings.rights(name, known.groups)]
 

@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -76,11 +76,11 @@ def write_with_token(file: Path, text: str, token: str, token_file: str | None) 
         raise
 
 
-def user_in(path: str, known: UserFile, name: str) -> None:
-    """Raises InputError if there is no such user."""
-    if name not in known.users:
-        found = ", ".join(known.users) or "none"
-        raise InputError(path, f"there is no user {name!r}; there are: {found}")
+def check_there(path: str, kind: str, known: Collection[str], name: str) -> None:
+    """Raises InputError if there is no such user, or group."""
+    if name not in known:
+        found = ", ".join(known) or "none"
+        raise InputError(path, f"there is no {kind} {name!r}; there are: {found}")
 
 
 @contextmanager
