@@ -207,6 +207,11 @@ class Box(Generic[T]):
     label: Annotated[str, Alias("title")] = ""
 
 
+@dataclass
+class Crate(Box[int], Obvent, name="fields.Crate"):
+    weight: float = 0.0
+
+
 @attrs.define
 class AttrsBox(Generic[T]):
     content: T
@@ -226,6 +231,7 @@ class StructBox(msgspec.Struct, Generic[T]):
         (Box[Place | Cat], Box(Cat(name="a"), "x")),
         (Box[Box[Place]] | None, Box(Box(Place("Zug")))),
         (dict[str, Box[Place]], {"a": Box(Place("Zug"))}),
+        (Box[int], Crate(5, weight=2.5)),
         (AttrsBox[Cat], AttrsBox(Cat(name="a"))),
         (StructBox[Cat], StructBox(Cat(name="a"))),
         (Box[list[Cat]], Box([Cat(name="a")])),
