@@ -4,10 +4,10 @@ import fcntl
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,8 @@ from tomlkit.exceptions import TOMLKitError
 from contrada.cli import shared_options as options
 from contrada.errors import InputError
 from contrada.net.broker.users import UserFile, Users
-from contrada.service.security.secret_files import write_secret
+from contrada.service.file_replacement import replace_file
+from contrada.service.security.secret_files import OWNER_ALONE, write_secret
 
 USERS_FILE: Final = "users.toml"
 
@@ -102,22 +103,12 @@ def changing(path: Path) -> Iterator[Path]:
 def write_anew(file: Path, text: str) -> None:
     """Replaces a file; an old one keeps owner and mode. Raises InputError: all is as before."""
     try:
-        handle, beside = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as written:
-                _keep_owner(written.fileno(), file)
-                written.write(text)
-                written.flush()
-                os.fsync(written.fileno())
-            os.replace(beside, file)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
+        replace_file(file, text.encode(), OWNER_ALONE, partial(_keep_owner, file))
     except OSError as error:
         raise InputError(str(file), error.strerror or str(error)) from None
 
 
-def _keep_owner(number: int, file: Path) -> None:
+def _keep_owner(file: Path, number: int) -> None:
     try:
         old = file.stat()
     except FileNotFoundError:

@@ -6,10 +6,8 @@ room, so it is not new if it returns.
 """
 
 import os
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -17,6 +15,7 @@ import msgspec
 from contrada.errors import InputError
 from contrada.integrations.feeds.feed_document import FeedDocument
 from contrada.integrations.feeds.feed_limits import FeedLimits
+from contrada.service.file_replacement import replace_file
 
 VERSION: Final = 1
 
@@ -101,7 +100,7 @@ class FeedStates:
         """Raises InputError for a file with other content, or an unreadable one."""
         self._limits = limits
         self._path = path
-        self._stamp = None if path is None else _stamp(path)
+        self._stamp = None if path is None else _stamp_at(path)
         self._held = _HeldStates() if path is None else _read(path, limits.state_bytes_max)
 
     def seen(self, identity: str) -> SeenFeed:
@@ -159,34 +158,29 @@ def _read(path: Path, size_max: int) -> _HeldStates:
     return held
 
 
-def _stamp(path: Path) -> _FileStamp:
+def _stamp_at(path: Path) -> _FileStamp:
     """Returns the stamp of a file, None if there is none."""
     try:
-        status = path.stat()
+        return _stamp(path.stat())
     except OSError:  # Reading or writing it raises the reason.
         return None
+
+
+def _stamp(status: os.stat_result) -> _FileStamp:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _write(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
     """Replaces an unchanged file; returns the stamp of the new one."""
-    # A unique name: two runs writing into one file would make it unreadable.
-    beside = path.with_name(f"{path.name}.{token_hex(4)}.new")
-    try:
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        after = _stamp(beside)
-        if _stamp(path) != before:
+
+    def check() -> None:
+        if _stamp_at(path) != before:
             raise InputError(str(path), "another run has written it; one run at a time uses a file")
-        beside.replace(path)
+
+    try:
+        return _stamp(replace_file(path, data, check=check))
     except OSError as error:
         raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
-    return after
 
 
 _decode: Final = msgspec.json.Decoder(_HeldStates).decode

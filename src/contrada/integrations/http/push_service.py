@@ -21,7 +21,6 @@ Source: CloudEvents Subscriptions API 1.0-wip §3.2.
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -54,8 +53,10 @@ from contrada.net.broker.broker import Broker
 from contrada.net.wire.tokens import is_jwt
 from contrada.service.backoff import Backoff
 from contrada.service.clock import wall_clock_us
+from contrada.service.file_replacement import replace_file
 from contrada.service.loop_guards import first_of
 from contrada.service.security.principals import NOT_PERMITTED
+from contrada.service.security.secret_files import OWNER_ALONE
 
 _PEER: Final = "sinks"
 _AGAIN: Final = (408, 425, 429)
@@ -325,15 +326,8 @@ class Pushes:
         if self._path is None:
             return
         packed = msgspec.json.encode([each.stored for each in self._pushes.values()])
-        beside = self._path.with_name(f"{self._path.name}.new")
         try:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), 0o600)
-                file.write(packed)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
+            replace_file(self._path, packed, OWNER_ALONE)
         except OSError as error:
             raise errors.InputError(str(self._path), error.strerror or str(error)) from None
 

@@ -32,6 +32,7 @@ import msgspec
 
 from contrada.errors import ContradaError, InputError
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, move_into
+from contrada.service.file_replacement import replace_file
 
 PROGRESS_FILE: Final = "published.json"
 """The file in a run's folder with the published counts."""
@@ -341,12 +342,7 @@ def write_atomically(path: Folder, content: bytes) -> None:
         path.write_atomically(content)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    with new.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    replace_file(path, content)
 
 
 def read_state(path: Folder, kind: type[T]) -> T | None:

@@ -34,6 +34,7 @@ from contrada.model.algebra.filter import selection
 from contrada.model.extensions import load, loaded
 from contrada.model.native import NATIVE
 from contrada.model.rule import Rule
+from contrada.service.file_replacement import replace_file
 
 BASES_KEPT_MAX: Final = 4
 """Mapped bases of a worker. Beyond it: the least recently used one is closed."""
@@ -230,7 +231,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
         if isinstance(each, Rule) and each.residue_holds is not None
     }
     if residues:
-        _write(folder / f"{digest}.residues", cloudpickle.dumps(residues))
+        replace_file(folder / f"{digest}.residues", cloudpickle.dumps(residues))
     _write_keys(folder / f"{digest}.keys", keys)
     names: set[str] = set()
     index: Index[int] = Index()
@@ -248,14 +249,8 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
         NATIVE is not None,
         loaded(),
     )
-    _write(folder / f"{digest}.base", msgspec.json.encode(saved))
+    replace_file(folder / f"{digest}.base", msgspec.json.encode(saved))
     return saved
-
-
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    beside.write_bytes(data)
-    beside.replace(path)
 
 
 def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
@@ -263,7 +258,7 @@ def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, pa.schema([("key", column.type)])) as writer:
         writer.write_batch(pa.record_batch([column], ["key"]))
-    _write(path, sink.getvalue())
+    replace_file(path, sink.getvalue())
 
 
 def _read_saved(folder: Path, digest: str) -> SavedBase:

@@ -1,0 +1,37 @@
+"""`replace_file`: another content for a file, atomically also across a crash of the machine."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+
+
+def replace_file(
+    path: Path,
+    data: bytes,
+    mode: int = 0o666,
+    prepare: Callable[[int], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
+) -> os.stat_result:
+    """Replaces a file, and returns the status of the new one; after an error the old one is there.
+
+    `mode` is that of the new one, less the umask. `prepare` gets its descriptor while it is empty,
+    and `check` is called when it is on the disk. Raises OSError, and the errors of both.
+    """
+    # A unique name: two programs that write one file would make it unreadable.
+    beside = path.with_name(f".{path.name}.{token_hex(4)}.new")
+    try:
+        with open(beside, "xb", opener=partial(os.open, mode=mode)) as file:
+            prepare(file.fileno())
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
+        check()
+        beside.replace(path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return status

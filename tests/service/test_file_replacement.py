@@ -1,0 +1,48 @@
+"""A file is replaced as a whole, or not at all."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from contrada.service.file_replacement import replace_file
+
+
+def test_a_file_is_replaced_when_the_new_one_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash of the machine the file would be empty, or others could read a secret."""
+    path, steps = tmp_path / "a", list[str]()
+    path.write_text("old")
+
+    def sync(number: int) -> None:
+        assert stat.S_IMODE(os.fstat(number).st_mode) == 0o600
+        steps.append(f"on disk {os.fstat(number).st_size}, {path.read_text()}")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    status = replace_file(
+        path,
+        b"newer",
+        0o600,
+        lambda number: steps.append(f"prepared {os.fstat(number).st_size}"),
+        lambda: steps.append(f"checked, {path.read_text()}"),
+    )
+    assert steps == ["prepared 0", "on disk 5, old", "checked, old"]
+    assert path.read_text() == "newer"
+    assert (status.st_ino, status.st_size) == (path.stat().st_ino, 5)
+
+
+@pytest.mark.parametrize("step", ["prepare", "check"])
+def test_an_error_leaves_the_old_file_alone(tmp_path: Path, step: str) -> None:
+    """A full disk would lose it, or leave parts of new ones beside it."""
+    path = tmp_path / "a"
+    path.write_text("old")
+
+    def fail(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"new", **{step: fail})  # type: ignore[arg-type]
+    assert path.read_text() == "old"
+    assert [*tmp_path.iterdir()] == [path]
