@@ -1,5 +1,6 @@
 """Seeded worlds: no losses, duplicates or spurious deliveries; broken routers are found."""
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -167,7 +168,7 @@ def test_a_run_is_a_function_of_its_script() -> None:
     said = [
         subprocess.run(
             [sys.executable, "-c", DIGEST],
-            env={"PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,
