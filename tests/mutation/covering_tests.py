@@ -16,12 +16,12 @@ from typing import Final
 
 from coverage import CoverageData
 
-PAGE_TESTS: Final = "tests/test_limits.py"
-"""Tests of the page with all limits, which has constants of each module."""
+IMPORT_TESTS: Final = ("tests/test_limits.py", "tests/test_frozen_classes.py")
+"""Tests of what modules define at import: of the page with all limits, and of classes."""
 
 TESTS: Final = (
     *("tests/model", "tests/matching", "tests/patterns", "tests/routing", "tests/delivery"),
-    *("tests/service", PAGE_TESTS),
+    *("tests/service", *IMPORT_TESTS),
 )
 """What runs once with coverage: the tests of the packages and of those that use them directly."""
 
@@ -64,9 +64,9 @@ class CoveringTests:
     def of_line(self, module: Path, line: int, seconds_max: float) -> list[str]:
         """Returns the passed tests that execute a line, those of its package first.
 
-        A line that runs at import has no test of its own: the tests of the page of limits follow,
-        then the tests that reach the module, or all tests of the package if there are none.
-        Together they took at most `seconds_max`; the slowest ones are left out.
+        A line that runs at import has no test of its own: `IMPORT_TESTS` follow, then the
+        tests that reach the module, or all tests of the package if there are none. Together they
+        took at most `seconds_max`; the slowest ones are left out.
         """
         contexts = self._data.contexts_by_lineno(f"{self._source_root}/{module}")
         start = statement_line((self._tree / module).read_text("utf-8"), line)
@@ -75,7 +75,7 @@ class CoveringTests:
         tests = self._ordered(self._passed(found), room)
         if "" in found:
             reaching = self._passed(test for each in contexts.values() for test in each)
-            near = PAGE_TESTS if reaching else (PAGE_TESTS, room)
+            near = IMPORT_TESTS if reaching else (*IMPORT_TESTS, room)
             further = reaching | {test for test in self._seconds if test.startswith(near)}
             tests += self._ordered(further - {*tests}, room)
         ends = itertools.accumulate(self._seconds[each] for each in tests)
@@ -92,7 +92,7 @@ class CoveringTests:
         return sorted(
             tests,
             key=lambda test: (
-                not test.startswith(PAGE_TESTS),  # First, as it takes seconds: else it is left out.
+                not test.startswith(IMPORT_TESTS),  # First, as they take seconds: else left out.
                 not test.startswith(room),
                 self._seconds[test],
                 test,

@@ -9,7 +9,7 @@ pytest.importorskip("cosmic_ray")
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import MutationSpec, WorkerOutcome, WorkItem, WorkResult
 
-from tests.mutation.covering_tests import PAGE_TESTS, CoveringTests, statement_line
+from tests.mutation.covering_tests import IMPORT_TESTS, CoveringTests, statement_line
 from tests.mutation.mutants import draw_mutants, find_mutants
 from tests.mutation.mutation_report import CONTROL, EQUIVALENTS, NO_TEST, outcome_of, write_report
 
@@ -87,7 +87,7 @@ def test_a_line_belongs_to_its_innermost_statement() -> None:
 def test_the_page_of_limits_is_looked_at_first() -> None:
     """A changed limit would survive: quick tests of the package would take all the time."""
     tests = CoveringTests.__new__(CoveringTests)
-    page = f"{PAGE_TESTS}::test_page"
+    page = f"{IMPORT_TESTS[0]}::test_page"
     tests._seconds = {page: 9.0, "tests/net/a.py::b": 0.1, "tests/model/a.py::b": 2.0}
     tests._seconds["tests/model/a.py::c"] = 1.0
     assert tests._ordered({*tests._seconds}, "tests/model/") == [
