@@ -76,19 +76,20 @@ def test_publications_in_one_step_fail_alone(delivery: str) -> None:
     assert net.servers["a"].statistics().duplicates == 1
 
 
-def test_publications_in_one_step_are_one_step() -> None:
+@pytest.mark.parametrize("count", [2, 9])
+def test_publications_in_one_step_are_one_step(count: int) -> None:
     """Many publications that wait together would cost the server a step each."""
     net = DeliveryNetwork("a", "", "a")
     net.stand("a", "s", is_durable=True)
     net.read("a", "x", "s")
-    many = [(n, "p", [notice(n, "certified", "p", n)]) for n in range(1, 10)]
+    many = [(n, "p", [notice(n, "certified", "p", n)]) for n in range(1, count + 1)]
     effects = net.servers["a"].publish_all(many, net.now_us)
-    assert [type(each) for each in effects] == [HandRecords, *[Confirmed] * 9]
+    assert [type(each) for each in effects] == [HandRecords, *[Confirmed] * count]
     net.do("a", effects)
-    assert net.got["x"] == [*range(1, 10)]
+    assert net.got["x"] == [*range(1, count + 1)]
     net.crash("a")
     net.start("a")
-    again = [(n + 9, "p", [notice(n, "certified", "p", n)]) for n in range(8, 12)]
+    again = [(n + 9, "p", [notice(n, "certified", "p", n)]) for n in range(count - 1, count + 3)]
     net.do("a", net.servers["a"].publish_all(again, net.now_us))
     assert net.servers["a"].statistics().duplicates == 2
 

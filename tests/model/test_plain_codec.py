@@ -319,6 +319,16 @@ def test_usual_notifications_are_read_at_once(data: bytes) -> None:
     check_decoding(data, is_usual=True)
 
 
+def test_names_of_usual_signs_are_read_at_once() -> None:
+    """Notifications with a name that is new here would be checked one by one, or not at all."""
+    data = to_msgpack(Notification({"name": 1}, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    for sign in range(256):
+        changed = data.replace(b"name", b"nam" + bytes([sign]))
+        for form in FORMS:
+            entries = form.plain_entries([changed], 0, set(), Notification, 0)
+            assert len(entries) == (0x20 <= sign <= 0x7E), sign
+
+
 @given(usual, st.data())
 def test_changed_bytes_are_read_as_by_the_model(data: bytes, draw: st.DataObject) -> None:
     """A subscriber would get what no broker accepts, or read beyond the end of the bytes."""

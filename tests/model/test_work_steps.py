@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from contrada import covers, meets, simplify, witness
-from contrada.model import Filter, FilterSet, ValueSet
-from contrada.model.algebra.sets import contains, gt, matches, suffix
-from contrada.model.languages import automaton
+from contrada import covers, meets, parse, simplify, witness
+from contrada.model import Envelope, Filter, FilterSet, Notification, ValueSet
+from contrada.model.algebra.sets import contains, gt, in_, matches, ne, of_operator, prefix, suffix
+from contrada.model.codec import from_msgpack, notification_from_msgpack, to_msgpack
+from contrada.model.languages import automaton, language_keys
 from contrada.model.languages.automaton import Automaton, difference, search_automaton
 from contrada.model.languages.decision import automaton_for
 from contrada.model.languages.work_budget import Work
@@ -45,6 +46,10 @@ AUTOMATA: dict[str, tuple[Callable[[], Automaton], int]] = {
     "suffix": (lambda: machine(suffix("abcabd")), 730),
     "without case": (lambda: machine(contains("kas", nocase=True)), 1_911),
     "expression": (lambda: machine(matches("(a|b)*a(a|b){3}c$")), 3_177),
+    "repeated expression": (lambda: machine(matches("(x+y?){8}z")), 4_135),
+    "nested expression": (lambda: machine(matches("((a?b?){6}c?){6}d")), 6_865),
+    "expression of words": (lambda: machine(matches(r"\bab+c\b")), 2_640),
+    "expression of optional parts": (lambda: machine(matches("(a?){20}b+")), 2_577),
     "interval": (lambda: machine(gt("abc" * 50)), 38_401),
     "difference": (lambda: difference(machine(contains("abc")), machine(suffix("bcd"))), 1_684),
 }
@@ -98,7 +103,44 @@ QUESTIONS: dict[str, tuple[Callable[[], object], int]] = {
     ),
     "a witness": (lambda: witness(Filter("a suffix 'ab' and a contains 'cd'")), 53),
     "a search in a long text": (lambda: matches("(a|b)*a(a|b){3}c$").contains("ab" * 500), 202),
+    "a search that keeps rows": (lambda: matches("(a+b)?(a+c)?d").contains("ab" * 500), 507),
+    "a part of letters beyond ASCII": (
+        lambda: contains("kä", nocase=True).contains("xÄ" * 100 + "KÄ"),
+        31,
+    ),
+    "an opaque operator": (
+        lambda: meets(
+            Filter("a && 'b = 1'"),
+            Filter("a contains 'b =' and a contains '= 2' and a not contains 'b == 2'"),
+        ),
+        1_661,
+    ),
+    "values of an opaque operator": (
+        lambda: meets(Filter("a && 'b = 1'"), Filter("a in ('b < 2', 'b > 2')")),
+        213,
+    ),
+    "two filters as values": (lambda: of_operator("&&", ["b = 1 or c = 1"]).contains("b < 2"), 385),
+    "two terms": (lambda: of_operator("unifies", ["leg(_X, rome)"]).contains("leg(bari, _Y)"), 494),
+    "an operator of an extension": (lambda: of_operator("set>=", [b"\1\2"]).canonical(), 1_152),
+    "four exceptions of two attributes": (
+        lambda: parse(" and ".join(f"not (a = {n} and b contains 'x{n}')" for n in range(4))),
+        249,
+    ),
+    "a list of values": (lambda: Notification({"a": [1, 2, 3], "b": 1}), 3),
+    "the key of texts": (lambda: key(in_("ab", "cd", "abd") & contains("b") & suffix("d")), 18),
+    "the key of a text": (lambda: key(prefix("a", nocase=True) & in_("ab") & ne("b")), 7),
+    "the key of many": (lambda: key(matches("^[a-h]{1,4}$")), 49_673),
+    "the key of one of two sets": (
+        lambda: key(in_("ab") & contains("a") & (prefix("a") | suffix("b"))),
+        22,
+    ),
+    "the key of a language": (lambda: key(suffix("ab") & prefix("a") & contains("bb")), 1_225),
 }
+
+
+def key(of: ValueSet) -> object:
+    """Returns the key of a set of texts."""
+    return language_keys.key(of.parts()[1])
 
 
 @pytest.mark.parametrize("case", QUESTIONS)
@@ -106,3 +148,21 @@ def test_a_question_takes_these_steps(case: str) -> None:
     """A request would be answered in one release, and exceed its budget in the next."""
     ask, steps = QUESTIONS[case]
     assert steps_of(ask) == steps
+
+
+@pytest.mark.parametrize(
+    ("filters", "steps"),
+    [("a > 5 and b = 'x'", 8), ("a > 5 and b contains 'x' or c not suffix 'y' and d != 7", 64)],
+)
+def test_reading_a_filter_takes_these_steps(filters: str, steps: int) -> None:
+    """A small message with many filters would hold a server's loop."""
+    encoded = to_msgpack(parse(filters))
+    assert steps_of(lambda: from_msgpack(encoded)) == steps
+
+
+def test_reading_lists_takes_a_step_for_each_value() -> None:
+    """A message full of lists would hold a server's loop."""
+    encoded = to_msgpack(
+        Notification({"a": [1, 2, 3], "b": "x", "c": ["y", "z"]}, envelope=Envelope("p.1", "p", 1))
+    )
+    assert steps_of(lambda: dict(notification_from_msgpack(encoded))) == 10
