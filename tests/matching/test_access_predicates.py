@@ -243,7 +243,7 @@ def pooled(filters: list[ct.Filter], compiled: bool) -> Any:
 def ends_of(attr: int) -> list[tuple[int, int]]:
     """Ends of ranges, by which a pool cuts bins."""
     key = module("filter_compiler").number_key
-    return [(4, key(each)[0]) for each in range(0, 20, 2)]
+    return [(4, key(each)[0]) for each in range(attr % 3, 20, 2)]
 
 
 def found(segment: Any, notification: ct.Notification, compiled: bool) -> list[int]:
@@ -289,6 +289,23 @@ def test_a_pool_grows_by_words(count: int, compiled: Any) -> None:
         given_ = ct.Notification(dict.fromkeys(NAMES[:4], at % 300) | {"f": at})
         assert found(segment, given_, compiled) == naive(dict(enumerate(filters)), given_)
     segment.assignment.validate(list(range(count)))
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_pools_have_rows_of_their_own(compiled: Any) -> None:
+    """The filters of one pool would be looked up in the rows of another."""
+    first = [f"n{n}" for n in range(POOL_ATTRS)]
+    second = [f"n{n}" for n in range(POOL_ATTRS, POOL_ATTRS + 5)]
+    filters = [boxed(dict.fromkeys(first[low:], 9)) for low in range(4)]
+    filters += [boxed({name: low + n for n, name in enumerate(second)}) for low in range(5)]
+    segment = pooled(filters, compiled)
+    assert {pool for _, pool, _ in segment.assignment.pools.filters()} == {0, 1}
+    for low in range(16):
+        values = dict.fromkeys(first, 17 - low) | {name: low + n for n, name in enumerate(second)}
+        for absent in ("", first[0], second[2]):
+            of = ct.Notification({name: values[name] for name in values if name != absent})
+            assert found(segment, of, compiled) == naive(dict(enumerate(filters)), of)
+    segment.assignment.validate(list(range(len(filters))))
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

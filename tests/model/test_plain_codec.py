@@ -373,6 +373,14 @@ def test_cut_bytes_are_read_as_by_the_model() -> None:
         check_decoding(data[:end] + data[end + 1 :])
 
 
+@pytest.mark.parametrize("begin", [b"", b"\xa4name"])
+def test_a_part_of_an_attribute_is_read_as_by_the_model(begin: bytes) -> None:
+    """What follows the attributes would be taken for a name or a value, which other readers do."""
+    data = to_msgpack(Notification({"name": 1}, envelope=Envelope("p.1", "p", 1, NOW_US)))
+    for lead in range(256):
+        check_decoding(data.replace(b"\xa4name\x01", begin + bytes([lead])))
+
+
 @pytest.mark.parametrize("lead", [b"\x7f", b"\x90", b"\xdc\x00\x10", b"\xdf\x00\x10\x00\x00"])
 def test_attributes_that_are_no_map_are_read_as_by_the_model(lead: bytes) -> None:
     """A message that other readers refuse would be delivered to some."""

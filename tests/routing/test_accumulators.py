@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from contrada.errors import EncodingError
 from contrada.model import Notification
-from contrada.model.domains.values import key_of
+from contrada.model.domains.values import (
+    INT_MAX,
+    INT_MIN,
+    NUMBER,
+    TIME,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    key_of,
+)
 from contrada.routing import accumulators
 from contrada.routing.accumulators import (
     SKETCH_HASHES_LOG2,
@@ -234,6 +242,17 @@ def test_keys_survive_encoding(value: object) -> None:
     key = key_of(value)  # type: ignore[arg-type]
     read = read_key(msgspec.msgpack.decode(msgspec.msgpack.encode(key)))
     assert (read, type(read[1])) == (key, type(key[1]))
+
+
+@pytest.mark.parametrize(
+    ("tag", "ends"), [(NUMBER, (INT_MIN, INT_MAX)), (TIME, (TIME_MIN_US, TIME_MAX_US))]
+)
+def test_keys_at_the_ends_of_a_domain_are_read(tag: int, ends: tuple[int, int]) -> None:
+    """A partial result with the least or the greatest value would be lost."""
+    for end, beyond in zip(ends, (-1, 1), strict=True):
+        assert read_key((tag, end)) == (tag, end)
+        with pytest.raises(EncodingError):
+            read_key((tag, end + beyond))
 
 
 @pytest.mark.parametrize(

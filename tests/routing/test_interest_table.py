@@ -164,3 +164,15 @@ def test_a_full_table_has_no_room_for_one_more() -> None:
     with pytest.raises(RefusedError, match="a table is full"):
         table.check_room()
     table.check_room(0)
+
+
+def test_a_table_is_filled_by_each_product() -> None:
+    """A link's filters, which come together, would pass the limit, or be refused before it."""
+    table = router_with(limits=RouterLimits(filters_max=4))._subscriptions
+    table.register_each(Client("ann"), {"1": WIDE, "2": NARROW})
+    with pytest.raises(RefusedError, match="a table is full"):
+        table.register_each(Client("ben"), {str(number): WIDE for number in range(3)})
+    table.register_each(Client("ben"), {"1": WIDE, "2": NARROW})
+    with pytest.raises(RefusedError, match="a table is full"):
+        table.register_each(Client("cid"), {"1": WIDE})
+    table.validate()
