@@ -371,10 +371,27 @@ def test_names_are_found_again(names: Any, compiled: Any) -> None:
 @given(st.text() | st.binary())
 def test_the_kernels_fold_as_the_model_does(text: Any) -> None:
     """Text without case would be compared by another table than the model's."""
-    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    check_folded(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+
+
+def check_folded(raw: bytes) -> None:
     room: Any = bytearray(raw + bytes(4 * len(raw) + 8))
     size = module("kernels.scratch").folded_text(room, 0, len(raw), len(raw))
     assert bytes(room[len(raw) : len(raw) + size]) == casefold.fold(raw)
+
+
+def test_each_character_and_each_end_of_utf8_is_folded_as_by_the_model() -> None:
+    """A character at an end of the table would be compared as it is, or bytes that are no UTF-8 as
+    a character.
+    """
+    check_folded("".join(map(chr, range(1, 0x250))).encode())
+    check_folded("".join(chr(code + n) for code in casefold.TABLE for n in (-1, 0, 1)).encode())
+    ends = (*(0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0), 0xE1)
+    leads = (*(0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED, 0xEE, 0xEF), *range(0xF0, 0xF6), 0xFF)
+    for lead in leads:
+        for second in ends:
+            for rest in (b"", b"\x80", b"\xbf\x80", b"\x80\xbfA", b"A", b"\xbfA\x80", b"\x80\xc0"):
+                check_folded(bytes((lead, second)) + rest)
 
 
 # --- columns ------------------------------------------------------------------------------------
