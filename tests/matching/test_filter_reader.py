@@ -27,6 +27,7 @@ PLAIN = (
     'a = "text" and b = "Ümläut" and c = 0',
     'a = "text" and b = "text"',
     'a = "x"',
+    f"{'n' * 31} = 1 and {'n' * 32} = 'x' and {'n' * 33} = 3",
 )
 UNPLAIN = (
     "a != 1",
@@ -49,7 +50,7 @@ def packed(*texts: str) -> list[bytes]:
 def first_unread(encodings: list[bytes], compiled: bool) -> int:
     """The number of filters that the kernel reads before the codec must."""
     segment = module("segment", compiled).IndexSegment()
-    for name in ("a", "b", "c", "d", "@id"):
+    for name in ("a", "b", "c", "d", "@id", *("n" * size for size in (31, 32, 33))):
         segment.compiler.attr(name)
     rows = module("packed", compiled).spans_of(encodings)
     return segment.read(rows, array("q", range(len(encodings))), 0)  # type: ignore[no-any-return]
@@ -162,6 +163,12 @@ def test_changed_bytes_are_as_the_codec_reads_them(
     data = bytes(encoding[: max(size, 9)] if size < 20 else encoding)
     index = new_index(compiled)
     index.add("known", of)
+    check_read(index, data)
+    index.validate()
+
+
+def check_read(index: Any, data: bytes) -> None:
+    """Asserts that an index with the key "known" adds a filter as the codec reads it."""
     try:
         expected = from_msgpack(data)
     except ContradaError as error:
@@ -172,7 +179,22 @@ def test_changed_bytes_are_as_the_codec_reads_them(
         if isinstance(expected, ct.Filter | ct.FilterSet):
             index.add_encoded(["new"], [data])
             assert index["new"] == expected or expected.unknown()
+            index.remove("new")
+
+
+@pytest.mark.parametrize("text", PLAIN)
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_each_cut_and_each_byte_is_as_the_codec_reads_it(compiled: Any, text: str) -> None:
+    """A length or a sign at its end would be read as another, or bytes behind the end be read."""
+    (encoding,) = packed(text)
+    index = new_index(compiled)
+    index.add("known", ct.Filter(text))
+    for place in range(len(encoding)):
+        check_read(index, encoding[:place])
+        for byte in (encoding[place] - 1, encoding[place] + 1, 0x91, 0xC4):
+            check_read(index, encoding[:place] + bytes((byte % 256,)) + encoding[place + 1 :])
     index.validate()
+    check_read(index, encoding)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
