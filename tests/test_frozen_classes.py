@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -38,7 +38,8 @@ def _public_classes() -> Iterator[tuple[str, bool]]:
                 if issubclass(each, msgspec.Struct):
                     yield place, each.__struct_config__.frozen
                 elif dataclasses.is_dataclass(each):
-                    yield place, each.__dataclass_params__.frozen  # type: ignore[attr-defined]
+                    parameters: Any = vars(each)["__dataclass_params__"]
+                    yield place, parameters.frozen
 
 
 def test_messages_and_values_are_frozen() -> None:
