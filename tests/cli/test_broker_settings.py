@@ -118,7 +118,10 @@ def test_one_file_is_of_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("prot = 1", ": found the key prot, expected one of: name, neighbours, parent, general, "),
+        (
+            "prot = 1",
+            ": found the key prot (did you mean port?), expected one of: name, neighbours, ",
+        ),
         ("port = 65536", ": port: found 65536, expected int <= 65535"),
         ("trees = 9", ": trees: found 9, expected int <= "),
         ("neighbours = [{ to = 'contrada://x', cost = 0 }]", "].cost: found 0, expected int >= 1"),

@@ -41,7 +41,10 @@ def test_what_fits_is_taken() -> None:
         ({"port": "3"}, "f: port: found '3', expected int"),
         ({"port": 10}, "f: port: found 10, expected int <= 9"),
         ({"kind": "c"}, "f: kind: found 'c', expected one of: a, b"),
-        ({"prot": 1}, "f: found the key prot, expected one of: port, kind, inner, only"),
+        (
+            {"prot": 1},
+            "f: found the key prot (did you mean port?), expected one of: port, kind, inner, only",
+        ),
         ({"inner": 5}, "f: inner: found 5, expected array"),
         ({"inner": [5]}, "f: inner[0]: found 5, expected str | table"),
         ({"inner": [{}]}, "f: inner[0]: the key to is missing"),

@@ -79,8 +79,7 @@ def _explained(reason: str, place: str, found: Any, kind: type) -> str:
         key = reason.split("`")[1]
         if "missing" in reason:
             return f"{at}the key {key} is missing"
-        keys = ", ".join(each.encode_name for each in _struct(info).fields)
-        return f"{at}found the key {key}, expected one of: {keys}"
+        return at + _unknown_key(key, [each.encode_name for each in _struct(info).fields])
     shown = shortened(repr(found), 80)
     if isinstance(info, inspect.LiteralType | inspect.EnumType):
         values = info.values if isinstance(info, inspect.LiteralType) else [*info.cls]
@@ -157,7 +156,16 @@ def _filled(kind: type[T], table: Mapping[str, Any], source: str) -> T:
 def _check_key(source: str, name: str, known: Iterable[str]) -> None:
     keys = [*known]
     if name not in keys:
-        raise InputError(source, f"found the key {name}, expected one of: {', '.join(keys)}")
+        raise InputError(source, _unknown_key(name, keys))
+
+
+def _unknown_key(name: str, keys: list[str]) -> str:
+    """Returns the reason against a key, with the known ones and those of similar names."""
+    from contrada.model.algebra.match_explanation import similar_names
+
+    near = " or ".join(similar_names(name, keys))
+    meant = f" (did you mean {near}?)" if near else ""
+    return f"found the key {name}{meant}, expected one of: {', '.join(keys)}"
 
 
 def _number(source: str, text: str) -> int | float:
