@@ -238,7 +238,7 @@ def test_what_is_no_store_is_refused(path: Path) -> None:
         db.execute("CREATE TABLE mine (x)")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="no store of version"):
+    with pytest.raises(StoreError, match="no store of version 1: found another database"):
         SqliteStore(path)
     assert path.read_bytes() == before
 

@@ -122,7 +122,7 @@ def test_a_store_has_one_process(place: Place, store: TableStore) -> None:
     """Two brokers would give out the same positions."""
     command = [sys.executable, "-c", OPENER, place.name]
     other = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert "it is in use, here or by another process" in other.stdout
+    assert "it is in use, here or by another process; each needs its own" in other.stdout
     with pytest.raises(StoreError, match="it is in use"):
         open_store(place.name)
     store.append("a", [b"x"], 1)
@@ -267,5 +267,5 @@ def test_a_store_of_another_version_is_refused(place: Place) -> None:
         place.execute("UPDATE contrada_store SET version = 7")
     else:
         place.execute("PRAGMA user_version = 7")
-    with pytest.raises(StoreError, match="no store of version 1"):
+    with pytest.raises(StoreError, match="no store of version 1: found version 7, of ano"):
         open_store(place.name)

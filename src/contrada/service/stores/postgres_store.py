@@ -37,6 +37,7 @@ from contrada.service.stores.table_store import (
     Tables,
     TableStore,
     WriteGroup,
+    check_version,
 )
 
 try:
@@ -161,8 +162,7 @@ class PostgresStore(TableStore):
             self._lock(self._db)
             self._make()
             version, epoch, written = self._found(self._db)
-            if version != VERSION:
-                raise StoreError(f"{self.place}: no store of version {VERSION}")
+            check_version(self.place, version)
             if self._db.execute("SHOW fsync").fetchone() == ("off",):
                 raise StoreError(f"{self.place}: its server has fsync off, so a crash loses all")
             self.epoch, self._written = epoch + 1, written
@@ -189,8 +189,7 @@ class PostgresStore(TableStore):
             if self._follower.execute("SELECT to_regclass('contrada_store')").fetchone() == (None,):
                 return StoreChanges((), ())
             version, epoch, written = self._found(self._follower)
-            if version != VERSION:
-                raise StoreError(f"{self.place}: no store of version {VERSION}")
+            check_version(self.place, version)
             if (epoch, written) == (self.epoch, self._written):
                 return StoreChanges((), ())
             changes = self._read_changes(self._follower)
@@ -267,7 +266,8 @@ class PostgresStore(TableStore):
                 db.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_S * 1_000}".encode())
                 db.execute("SELECT pg_advisory_lock(%s)", (key,))
         except errors.LockNotAvailable as error:
-            raise StoreError(f"{self.place}: it is in use, here or by another process") from error
+            reason = "it is in use, here or by another process; each needs its own"
+            raise StoreError(f"{self.place}: {reason}") from error
 
     def _make(self) -> None:
         """Creates the tables if the schema is missing, or empty."""

@@ -28,6 +28,7 @@ from contrada.service.stores.table_store import (
     Tables,
     TableStore,
     WriteGroup,
+    check_version,
 )
 
 FREE_PAGES_MAX: Final = 1024
@@ -75,8 +76,7 @@ class SqliteStore(TableStore):
             self._db = stack.enter_context(_opened(file))
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             is_new = not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone()
-            if version != (0 if is_new else VERSION):
-                raise StoreError(f"{self.path}: no store of version {VERSION}")
+            check_version(self.path, version, 0 if is_new else VERSION)
             if is_new:  # Before the first write, since `auto_vacuum` is fixed then.
                 self._db.executescript(_SCHEMA)
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -172,8 +172,7 @@ def read_sqlite(path: Path) -> Iterator[Tables]:
         db.execute("PRAGMA query_only = ON")
         db.execute("BEGIN")
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version != VERSION:
-            raise StoreError(f"{path}: no store of version {VERSION}")
+        check_version(path, version)
         of_log = "WHERE log = ? AND position >= ? AND position < ? ORDER BY position"
 
         def rows(columns: str, where: str = "", asked: tuple[int, ...] = ()) -> Iterator[Any]:
@@ -320,5 +319,6 @@ def _errors(path: Path) -> Iterator[None]:
         if _is_damage(error):
             raise StoreDamagedError(f"{path}: {error}") from error
         if name.startswith("SQLITE_BUSY"):
-            raise StoreError(f"{path}: it is in use, here or by another process") from error
+            reason = "it is in use, here or by another process; each needs its own"
+            raise StoreError(f"{path}: {reason}") from error
         raise StoreError(f"{path}: {error}") from error

@@ -45,6 +45,13 @@ TableRow: TypeAlias = tuple[int, int, int, int, bytes, int]
 """A log's number, and of a record: position, bytes before it, time, data, sum."""
 
 
+def check_version(place: object, found: int, expected: int = VERSION) -> None:
+    """Refuses tables that may have another meaning. Raises StoreError with the version found."""
+    if found != expected:
+        other = f"version {found}, of another release of Contrada" if found else "another database"
+        raise StoreError(f"{place}: no store of version {VERSION}: found {other}")
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSpace:
     """The bytes of a store: in use, free in its file, and free on its disk (None: unknown)."""
