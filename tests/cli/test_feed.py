@@ -56,7 +56,8 @@ def test_what_cannot_be_read_has_a_status(tmp_path: Path) -> None:
     assert found.exit_code == 1
     assert len(found.stdout.splitlines()) == 2
     told = found.stderr.splitlines()
-    assert told[0].startswith(f"{other}: found the root 'g', which is no feed's")
+    assert told[0].startswith(f"{other}: found the root 'g', which is no feed's; name the elem")
+    assert told[0].endswith("(--entries)")
     assert told[2].startswith("http://127.0.0.1:1/f: cannot be read: ")
     assert told[3] == "in 3 polls: 2 new, 0 changed, 0 unchanged, 0 bad, 2 polls failed"
 

@@ -258,7 +258,7 @@ def test_an_offer_ends_after_some_seconds(tmp_path: Path, broker_address: str) -
         (["ask", "a = 1", "--at", "x"], "address 'x': expected contrada://"),
         (["offer"], "--files GLOB, one of them"),
         (["offer", "--files", "*.nothing"], "there is no such file"),
-        (["offer", "--table", "nowhere.db", "x"], "unable to open database file"),
+        (["offer", "--table", "nowhere.db", "x"], "nowhere.db: unable to open database file"),
         (["offer", "--table", "x", "y", "--format", "csv"], "--format is for --files"),
         (["offer", "--table", "x", "y", "--describe", "a ="], "found the end of the text"),
         (["offer", "--table", "x", "y", "--describe", "a any", "--fresh", "3"], "--fresh is for"),

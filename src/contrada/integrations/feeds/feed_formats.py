@@ -171,8 +171,8 @@ def _entries(
     if local == "alert":
         return local, None, [root]
     if format_name == "xml":
-        reason = f"found the root {local!r}, which is no feed's; name the elements of its entries"
-        raise InputError(source, reason)
+        reason = f"found the root {local!r}, which is no feed's"
+        raise InputError(source, f"{reason}; name the elements of its entries (--entries)")
     found = _outermost(root.iter("{*}" + _ENTRIES[local]))
     name = trees.element_name(found[0]) if found else _ENTRIES[local]
     return format_name, name, [each for each in found if trees.element_name(each) == name]

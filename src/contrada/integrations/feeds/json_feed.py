@@ -79,7 +79,7 @@ def only_items(feed: FeedDocument, chosen: Iterable[FeedEntry]) -> bytes:
 
 def _array(root: Any, source: str, entries: str | None) -> list[Any]:
     if entries is None and not _is_json_feed(root):
-        reason = "found JSON that is no JSON Feed; name the array of its entries"
+        reason = "found JSON that is no JSON Feed; name the array of its entries (--entries)"
         raise InputError(source, reason)
     found = root
     name = entries or ITEMS

@@ -56,7 +56,9 @@ class SqliteTables:
     def of_file(cls, path: str | Path) -> "SqliteTables":
         """Opens an existing file."""
         uri = f"{Path(path).absolute().as_uri()}?mode=ro"
-        return cls(sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None))
+        with errors_at(Path(path).name, _is_of_database):
+            db = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+        return cls(db)
 
     def columns(self, table: Sequence[str]) -> list[pushdown.SqlColumn]:
         """See `Database`. Hidden columns of a virtual table are omitted."""
