@@ -31,6 +31,13 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+def skip(seconds: float) -> None:
+    """Advances the clock of the running loop, so that timers are due which would be later."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    loop.time = lambda: time() + seconds  # type: ignore[method-assign]
+
+
 class JumpingLoop(asyncio.SelectorEventLoop):
     """A loop whose clock jumps to the next timer when nothing else is to be done."""
 
