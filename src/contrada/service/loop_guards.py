@@ -80,6 +80,8 @@ def in_daemon(work: Callable[[], T]) -> asyncio.Future[T]:
     def run() -> None:
         try:
             ended: tuple[Callable[[Any], None], Any] = done.set_result, work()
+        except StopIteration:  # No future takes it: this one would never be done.
+            ended = done.set_exception, RuntimeError("the function raised StopIteration")
         except BaseException as error:  # noqa: BLE001 - the future raises it
             ended = done.set_exception, error
         with suppress(RuntimeError):  # The loop was closed: nobody waits.

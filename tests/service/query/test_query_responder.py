@@ -212,6 +212,26 @@ async def test_what_gives_asynchronously_without_waiting_lets_others_run() -> No
         assert turns > 20
 
 
+@on_loop
+async def test_a_source_that_raises_stop_iteration_fails() -> None:
+    """Its query would wait until its time-out, and its thread would be free never again."""
+
+    def source(_: SourceQuery) -> Any:
+        return next(iter([]))
+
+    notes = Notes(ServiceLimits(source_threads_max=1))
+    notes.allowed.set()
+    async with responder_at(notes) as responder:
+        await responder.offer("a any", source, name="s").open()
+        for _ in range(2):
+            responder.answer(["s"], question())
+            await until(lambda: notes.answers[-1:] != [] and notes.answers[-1].is_last)
+            assert notes.ends() == [
+                ("s", SourceState.FAILED, "RuntimeError: the function raised StopIteration")
+            ]
+            notes.said.clear()
+
+
 @pytest.mark.parametrize("is_interrupted", [False, True])
 @pytest.mark.parametrize(
     ("offered", "asked"),
