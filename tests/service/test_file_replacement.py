@@ -33,6 +33,24 @@ def test_a_file_is_replaced_when_the_new_one_is_on_the_disk(
     assert (status.st_ino, status.st_size) == (path.stat().st_ino, 5)
 
 
+def test_the_status_is_that_of_the_closed_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where closing sets the time of a file, a feed would take its own for that of another run."""
+    path, numbers = tmp_path / "a", list[int]()
+    stat_of = Path.stat
+
+    def closed(self: Path) -> os.stat_result:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(numbers.pop())
+        return stat_of(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", closed)
+        status = replace_file(path, b"new", prepare=numbers.append)
+    assert (status.st_size, numbers) == (3, [])
+
+
 @pytest.mark.parametrize("step", ["prepare", "check"])
 def test_an_error_leaves_the_old_file_alone(tmp_path: Path, step: str) -> None:
     """A full disk would lose it, or leave parts of new ones beside it."""

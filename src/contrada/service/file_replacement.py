@@ -28,7 +28,7 @@ def replace_file(
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            status = os.fstat(file.fileno())
+        status = beside.stat()  # Some file systems set the time of a file when it is closed.
         check()
         beside.replace(path)
     finally:
