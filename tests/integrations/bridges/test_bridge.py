@@ -526,6 +526,37 @@ async def test_a_slow_dead_letter_gets_more_time_after_each_lost_connection() ->
     assert peer.sent == [(1, n) for n in (1, 2, 4, 8, 4, 2, 1, 1)]
 
 
+@on_loop
+async def test_notifications_have_the_time_of_a_dead_letter_only_until_it_is_sent() -> None:
+    """For ever after a slow one, a lost connection would be noticed after ten minutes."""
+    unused: Any = None
+    peer: Any = Slow(0.2)
+    bridge = Bridge(unused, peer, RecordTranslation("x", "x", TextTemplate("o")), dead_letters=DEAD)
+    times: list[float] = []
+
+    async def acknowledge(*_: int) -> None:
+        times.append(peer.patience)
+
+    async def relay_one() -> None:
+        events: Any = SimpleNamespace(acknowledge=acknowledge)
+        count = len(times) + 1
+        bridge._unsent.put_nowait(DurableRecord(Notification({"n": 1}), count, 0, 1))
+        relaying = asyncio.create_task(bridge._relay_out(events))
+        await until(lambda: len(times) == count)
+        relaying.cancel()
+        await asyncio.wait([relaying])
+
+    dead = PeerRecord(topic="s")
+    for _ in range(3):
+        with pytest.raises(PeerLostError):
+            await bridge._refuse(dead, InvalidValueError("x", "expected a map"))
+    await relay_one()
+    await bridge._refuse(dead, InvalidValueError("x", "expected a map"))
+    peer.taken = 1
+    await relay_one()
+    assert times == [8, 1]
+
+
 @ALL
 @on_loop
 async def test_refused_notifications_become_dead_letters(

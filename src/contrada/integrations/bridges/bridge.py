@@ -88,7 +88,7 @@ class Bridge:
         )
         self._unconfirmed: list[DurableRecord[Notification]] = []
         self._sent_max: float = self._limits.bridge_batch_max
-        self._dead_patience = 1.0
+        self._dead_patience, self._is_dead_unsent = 1.0, False
         self.counts: Counter[str] = Counter()
 
     @property
@@ -256,9 +256,9 @@ class Bridge:
         """
         patience = self._dead_patience
         self._peer.patience = max(1 / self._sent_max, patience)
-        self._dead_patience = min(2 * patience, PATIENCE_MAX)
+        self._dead_patience, self._is_dead_unsent = min(2 * patience, PATIENCE_MAX), True
         (refusal,) = await self._peer.send([dead])
-        self._dead_patience = max(patience / 2, 1)
+        self._dead_patience, self._is_dead_unsent = max(patience / 2, 1), False
         return refusal
 
     def _count(
@@ -288,8 +288,9 @@ class Bridge:
             most = self._sent_max
             some = self._unconfirmed[: max(int(most), 1)]
             # After a lost connection half as many: a slow one may take no more in its time. Half of
-            # one is one in twice the time.
-            self._peer.patience = max(1 / most, self._dead_patience)
+            # one is one in twice the time. A dead letter that is not sent yet has its own time,
+            # which some peers take at their opening; after it, a lost connection is noticed sooner.
+            self._peer.patience = max(1 / most, self._dead_patience if self._is_dead_unsent else 1)
             self._sent_max = max(min(most, len(some)) / 2, 1 / PATIENCE_MAX)
             again = await self._send(some)
             self._sent_max = min(most + min(most, 1), self._limits.bridge_batch_max)
