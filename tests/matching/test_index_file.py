@@ -1,5 +1,6 @@
 """Saved indexes: the contents of a file, its mapping, and refused files."""
 
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -179,6 +180,23 @@ def test_changed_bytes_are_found(tmp_path: Path, seed: int) -> None:
     path.write_bytes(whole)
     with pytest.raises(EncodingError, match=r"damaged|version"):
         loaded_index(path, False)
+
+
+def test_a_saved_index_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash of the machine a saved base of Spark would have an empty index for ever."""
+    path, sizes = tmp_path / "i", list[int]()
+
+    def sync(number: int) -> None:
+        assert not path.exists()
+        sizes.append(os.fstat(number).st_size)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    index: ct.Index[int] = ct.Index()
+    index.add(1, ct.Filter("a = 1"))
+    index.save(path)
+    assert sizes == [path.stat().st_size]
 
 
 def test_a_failed_save_keeps_the_old_file(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def save(path: Path, segment: IndexSegment, slots: KeyTable[Any]) -> None:
     with beside.open("wb") as file:
         file.write(_FIRST.pack(MAGIC, checksum))
         file.writelines(_parts(packed, arrays))
+        file.flush()
+        os.fsync(file.fileno())  # Else it could be empty after a crash of the machine.
     beside.replace(path)
 
 
