@@ -553,8 +553,9 @@ class Service(AsyncResource):
             async with service.reply("service = 'price' and symbol exists", price_of): ...
 
         The function gets each request as a notification, and returns a mapping or another item, or
-        None for no reply; it may be `async`, and runs on a thread otherwise. An exception fails the
-        request, with its text. Raises as `offer`.
+        None for no reply; it may be `async`, and runs on a thread otherwise, as a plain source: the
+        end of the process cuts it off. An exception fails the request, with its text. Raises as
+        `offer`.
         """
 
     @abstractmethod
