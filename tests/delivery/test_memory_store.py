@@ -114,5 +114,6 @@ def test_limits_are_named() -> None:
     store.acknowledge("a", [(at, at + 1) for at in range(1, 2 * APART_MAX, 2)])
     with pytest.raises(LimitError, match="APART_MAX"):
         store.acknowledge("a", [(2 * APART_MAX + 1, 2 * APART_MAX + 2)])
+    store.acknowledge("a", [(1, 2)])  # No more than before.
     store.acknowledge("a", [(2, 3)])
     assert len(store.acknowledged("a")) == APART_MAX - 1

@@ -136,9 +136,13 @@ def test_held_items_are_bounded() -> None:
     assert not outgoing.has_room()
     outgoing.acknowledge(1)
     assert outgoing.has_room()
-    outgoing.send("d", 100)
-    assert not outgoing.has_room()
+    outgoing.acknowledge(3)
+    outgoing.send("d", 99)
+    assert outgoing.has_room()
     outgoing.acknowledge(4)
+    outgoing.send("e", 100)
+    assert not outgoing.has_room()
+    outgoing.acknowledge(5)
     assert outgoing.has_room()
     assert outgoing.held_bytes == 0
 
