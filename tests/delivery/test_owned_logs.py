@@ -283,3 +283,16 @@ def test_room_is_asked_for_before() -> None:
     of.check_room([((1, 99), notice(1, "reliable"))] * 2)
     with pytest.raises(CannotPublishError, match="'s'"):
         of.check_room([((1,), notice(1, "reliable"))] * 3)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_subscription_that_has_ended_has_nothing_due(ends: bool) -> None:
+    """A server would fail at the time at which the records of an ended one are due again."""
+    of = OwnedLogs(MemoryStore())
+    of.create("s", all_of(), Retention(acknowledge_s=1), is_durable=True)
+    read(of, "x", 9)
+    append(of, 1)
+    assert push_all(of) == {"x": [1]}
+    if ends:
+        assert len([*of.end(1)]) == 1
+    assert len([*of.expire(1_000_005)]) == (not ends)

@@ -1,15 +1,42 @@
 """The rows of a block of columns visit the buckets that each row would by itself."""
 
+import math
+from array import array
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import contrada as ct
-from tests.matching.engines import COMPILED, arrays_of, block_index, naive
+from contrada.matching.kernels.schema import KINDS
+from contrada.matching.kernels.scratch import EXACT_MAX
+from contrada.model.domains.values import TIME_MAX_US, TIME_MIN_US
+from tests.matching.engines import COMPILED, arrays_of, block_index, module, naive
 
 MANY = 40
 """Rows, and more than are matched one by one."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "exact", "odd"),
+    [
+        ("int64", "q", [-EXACT_MAX, -1, 0, EXACT_MAX], [-EXACT_MAX - 1, EXACT_MAX + 1, 2**62]),
+        ("time", "q", [TIME_MIN_US, 0, TIME_MAX_US], [TIME_MIN_US - 1, TIME_MAX_US + 1]),
+        ("double", "d", [-math.inf, 0.0, 1e300], [math.nan]),
+        ("float", "f", [-math.inf, 0.5], [math.nan]),
+        ("uint32", "I", [0, 2**32 - 1], []),
+    ],
+)
+def test_only_cells_without_a_key_of_their_own_are_odd(
+    kind: str, code: str, exact: list[Any], odd: list[Any]
+) -> None:
+    """A row would be matched by another value, or each row be looked at by itself."""
+    key_cell = module("kernels.column_visits").key_cell
+    cells = array(code, [*exact, *odd])
+    column = SimpleNamespace(kind=KINDS[kind], data=cells.buffer_info()[0])
+    found = [bool(key_cell(column, row)[1]) for row in range(len(cells))]
+    assert found == [False] * len(exact) + [True] * len(odd)
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -26,6 +26,7 @@ from contrada.model import Notification, to_msgpack
 from contrada.model.algebra.notification import UNSTAMPED, Envelope
 from contrada.model.codec import notification_from_msgpack
 from contrada.model.domains.values import datetime_of
+from contrada.net.wire.message_codec import encode_publish
 from tests import strategies
 from tests.matching.engines import needs_native
 
@@ -172,6 +173,9 @@ def test_plain_spans_are_passed_on_unchanged(attributes: dict[str, Any], body: b
     assert bundle[1].body == body
     assert bundle.encodings[1] == to_msgpack(given[0])
     assert bundle[:] is bundle
+    of_message = Bundle.of_message(bytes(encode_publish(bundle.encodings)))
+    assert of_message is not None
+    assert same(of_message[1:3], given)
 
 
 @needs_native

@@ -44,6 +44,12 @@ def test_the_text_of_a_set_is_the_set(a: ValueSet) -> None:
     assert ValueSet.parse(str(a)) == a
 
 
+@pytest.mark.parametrize("text", ["a matches /b+c/i", "a matches /b+c/", "a matches /b+ \\/d/Uis"])
+def test_the_text_of_an_expression_has_its_flags(text: str) -> None:
+    """A printed expression would ignore case, or be another one."""
+    assert str(parse(text)) == text
+
+
 @given(some.interval_sets(12))
 def test_the_text_of_intervals_has_their_form(a: ValueSet) -> None:
     """Plain intervals would be parsed into another form."""
