@@ -109,3 +109,26 @@ def test_no_two_members_share_a_random_number(
     senders = groups * members + (outsider >= 0)
     assert len(used) == len(set(used)) == senders * 2 * fanout
     assert max(used) < groups * (members + 1) * 2 * fanout
+
+
+def test_each_choice_and_each_loss_has_its_own_random_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message would be lost or not by the number that chose another target."""
+    kernels = module("kernels.gossip_rounds")
+    positions: list[int] = []
+
+    def noted(key: int, at: int) -> int:
+        positions.append(at)
+        return int(random_word(key, at))
+
+    random_word = kernels.random_word
+    members, fanout, group, sender = 4, 3, 1, 2
+    state, last = np.full(2 * members, WANTED | UP, np.uint8), np.zeros(2, np.int64)
+    state[group * members + sender] |= INFECTED
+    rounds, room = np.ones(2, np.int64), (np.empty(5, np.int64), np.empty(fanout, np.int64))
+    monkeypatch.setattr(kernels, "random_word", noted)
+    kernels.gossip(state, members, rounds, last, key_of(5), -1, 2**64 - 1, *room)
+    first = (group * (members + 1) + sender) * 2 * fanout
+    assert sorted(positions)[:2] == [1, 1], "of the two rounds"
+    assert sorted(positions)[2:] == [*range(first + 1, first + 2 * fanout + 1)]
