@@ -12,8 +12,9 @@ import pytest
 
 from contrada import connect_sync
 from contrada.errors import InvalidObventError, LimitError
-from contrada.model import Filter, Notification
+from contrada.model import Envelope, Filter, Notification
 from contrada.typed import Alias, Obvent, obvent
+from contrada.typed.object_parts import OBVENT_BODY
 from contrada.typed.shapes import shape_of
 from tests.typed.made_classes import made_class
 from tests.typed.test_obvent_codec import IN_MODULE, without
@@ -271,3 +272,19 @@ def test_content_of_another_class_is_refused() -> None:
     kind: Any = make_dataclass("Full", [("box", Box[int])], bases=(Obvent,), namespace=IN_MODULE)
     with pytest.raises(InvalidObventError, match="content = 'x': expected int"):
         kind(Box("x")).to_notification()
+
+
+@dataclass
+class Tour(Obvent, name="declared.Tour"):
+    stops: list[Place] = field(default_factory=list)
+
+
+@pytest.mark.parametrize("mark", [[1], {"a": 1}, 1, None, "elsewhere.Place", "declared.Tour"])
+def test_a_nested_object_with_an_odd_mark_is_of_the_declared_class(mark: Any) -> None:
+    """A stranger's event would be refused, or changed when it is published again."""
+    body = {"stops": [{"": {}, "town": "Zug", "@is": mark}]}
+    packed, marks = msgspec.msgpack.encode(body), {"@is.declared.Tour": True}
+    given = Notification.from_attributes(marks, packed, OBVENT_BODY, Envelope())
+    tour = Tour.from_notification(given)
+    assert (tour.stops[0].town, isinstance(tour.stops[0], Place)) == ("Zug", True)
+    assert msgspec.msgpack.decode(tour.to_notification().body) == body
