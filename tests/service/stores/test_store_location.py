@@ -267,5 +267,7 @@ def test_a_store_of_another_version_is_refused(place: Place) -> None:
         place.execute("UPDATE contrada_store SET version = 7")
     else:
         place.execute("PRAGMA user_version = 7")
-    with pytest.raises(StoreError, match="no store of version 1: found version 7, of ano"):
+    with pytest.raises(
+        StoreError, match="no store of version 1: found version 7, of another release or program"
+    ):
         open_store(place.name)

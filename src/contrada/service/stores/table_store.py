@@ -48,7 +48,7 @@ TableRow: TypeAlias = tuple[int, int, int, int, bytes, int]
 def check_version(place: object, found: int, expected: int = VERSION) -> None:
     """Refuses tables that may have another meaning. Raises StoreError with the version found."""
     if found != expected:
-        other = f"version {found}, of another release of Contrada" if found else "another database"
+        other = f"version {found}, of another release or program" if found else "another database"
         raise StoreError(f"{place}: no store of version {VERSION}: found {other}")
 
 
