@@ -68,7 +68,8 @@ async def off_loop(work: Callable[[], None]) -> None:
 def in_daemon(work: Callable[[], T]) -> asyncio.Future[T]:
     """Does work in a thread of its own, for which the end of the process does not wait.
 
-    The work may hang; then the future is never done, and may be cancelled.
+    The work may hang; then the future is never done, and may be cancelled. It raises RuntimeError
+    where the machine has no thread left.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -89,8 +90,11 @@ def in_daemon(work: Callable[[], T]) -> asyncio.Future[T]:
 
     try:
         threading.Thread(target=run, daemon=True).start()
-    except RuntimeError:  # Python starts no threads after the main one has ended.
-        run()
+    except RuntimeError as error:
+        if threading.main_thread().is_alive():  # On the loop, work that hangs would hold it.
+            done.set_exception(error)
+        else:  # Python starts no threads any more, and the loop ends.
+            run()
     return done
 
 
