@@ -1,6 +1,7 @@
 """Automata against the plain meaning of their expressions."""
 
 from itertools import product
+from unittest import mock
 
 import pytest
 from hypothesis import assume, example, given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from contrada.model.algebra import sets
 from contrada.model.domains import line
 from contrada.model.domains.line import Cuts
+from contrada.model.languages import automaton as automata
 from contrada.model.languages import casefold, language
 from contrada.model.languages.automaton import (
     Automaton,
@@ -109,6 +111,15 @@ def test_intervals_become_automata_and_intervals_again(cuts: Cuts, tried: list[b
             assert automaton.accepts(near) is line.holds(cuts, (6, near))
     assert intervals_of(automaton) == cuts
     assert_minimal(automaton)
+
+
+@given(st.lists(byte_words, max_size=6).map(sorted_cuts))
+def test_cuts_are_counted_exactly(cuts: Cuts) -> None:
+    """A language would be no union of intervals though it has few, or take more than the limit."""
+    with mock.patch.object(automata, "CUTS_MAX", len(cuts)):
+        assert intervals_of(of_intervals(cuts)) == cuts
+    with mock.patch.object(automata, "CUTS_MAX", len(cuts) - 1):
+        assert intervals_of(of_intervals(cuts)) is None
 
 
 @given(languages)

@@ -13,6 +13,7 @@ from contrada.errors import LimitError, UnsatisfiableFilterError
 from contrada.model import Advertisement, Envelope, Filter, Notification, Query
 from contrada.model.algebra.product import product_meets
 from contrada.model.languages.work_budget import Work
+from contrada.routing.admission import QUESTION_TIME_MAX_US
 from contrada.routing.aggregation import Aggregate, AggregateKind, Combination, Partial
 from contrada.routing.query_router import ANSWER_WINDOW
 from contrada.routing.router import Router, Strategy
@@ -644,7 +645,7 @@ def test_a_forwarding_neighbour_is_always_answered() -> None:
         (ANN, ask(WARM, ""), Reason.NO_IDENTITY),
         (ANN, ask(WARM, "known"), Reason.DUPLICATE),
         (ANN, ask(WARM, "1", timeout_us=0), Reason.WRONG_QUESTION),
-        (ANN, ask(WARM, "1", timeout_us=10**12), Reason.WRONG_QUESTION),
+        (ANN, ask(WARM, "1", timeout_us=QUESTION_TIME_MAX_US + 1), Reason.WRONG_QUESTION),
         (ANN, ask(WARM, "1", window=0), Reason.WRONG_QUESTION),
         (ANN, ask(WARM, "1", limit=-1), Reason.WRONG_QUESTION),
         (Neighbour("x"), ask(WARM, "1"), Reason.UNKNOWN_NEIGHBOUR),
@@ -661,6 +662,13 @@ def test_what_makes_no_sense_is_refused(
     assert router.handle(event, 0) == [Refused(event, reason)]
     assert router.statistics().refused == {reason: 1}
     router.validate()
+
+
+@pytest.mark.parametrize("timeout_us", [1, QUESTION_TIME_MAX_US])
+def test_the_least_and_the_greatest_time_out_are_allowed(timeout_us: int) -> None:
+    """A query would be refused though its time-out is documented as allowed."""
+    effects = Router(name="s").handle(Received(ANN, ask(WARM, "1", timeout_us=timeout_us)), 0)
+    assert not any(isinstance(each, Refused) for each in effects)
 
 
 def test_a_query_and_a_notification_may_share_an_identity() -> None:
