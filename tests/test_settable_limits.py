@@ -34,7 +34,11 @@ def test_limits_are_read_from_a_table_and_from_the_environment() -> None:
 @pytest.mark.parametrize(
     ("table", "environ", "message"),
     [
-        ({"rooter": {}}, {}, "limits: found the key rooter, expected one of: service, router"),
+        (
+            {"rooter": {}},
+            {},
+            "limits: found the key rooter .did you mean router.., expected one of: service, router",
+        ),
         ({"router": 5}, {}, "limits: router: found 5, expected a table"),
         ({"router": {"x_max": 5}}, {}, "router: found the key x_max, expected .*servers_max"),
         ({"router": {"servers_max": "5"}}, {}, "servers_max: found '5', expected a number from 0"),

@@ -94,7 +94,12 @@ def test_an_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, description: Pa
 @pytest.mark.parametrize(
     ("arguments", "old", "new", "message"),
     [
-        ((), "output", "outptu", "found the key outptu, expected one of: subscriptions, output"),
+        (
+            (),
+            "output",
+            "outptu",
+            "found the key outptu (did you mean output?), expected one of: subscriptions, output",
+        ),
         ((), '"a.csv"', '"b.csv"', "found no file for"),
         ((), "[[source]]", "[[source]", "p.toml:4:"),
         (("--set", "out"), "", "", "expected NAME=VALUE"),

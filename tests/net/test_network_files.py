@@ -188,7 +188,9 @@ def test_a_file_is_read_again(tmp_path: Path) -> None:
         assert is_delivered(at_first, address, 1)
         write("prot = 1")
         broker.send_signal(signal.SIGHUP)
-        assert "found the key prot, expected one of: " in said("nothing is changed")
+        assert "found the key prot (did you mean port?), expected one of: " in said(
+            "nothing is changed"
+        )
         assert is_delivered(at_first, address, 2)
         write(f'port = 7\nneighbours = ["{second}"]')
         broker.send_signal(signal.SIGHUP)
