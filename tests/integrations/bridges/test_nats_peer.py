@@ -15,6 +15,7 @@ from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
 from contrada.integrations.bridges.nats_peer import (
     NATS_ADDRESS,
     JetStreamPeer,
+    NatsPeer,
     check_subject,
     headers_of,
 )
@@ -46,6 +47,39 @@ def test_headers_that_nats_cannot_hold_are_refused(headers: tuple[tuple[str, str
         "Content-Type": "x/y",
         "a": "1",
     }
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+@on_loop
+async def test_the_opening_has_its_own_time(answers: int) -> None:
+    """After a slow record a bridge would wait ten minutes for a server that answers no more; or a
+    time below a second would be taken for none.
+    """
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left = answers
+        writer.write(b'INFO {"server_id":"a","version":"2.0","max_payload":9}\r\n')
+        while line := await reader.readline():
+            if line == b"PING\r\n" and left:
+                writer.write(b"PONG\r\n")
+                left -= 1
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    place = NATS_ADDRESS.parse(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    peer = NatsPeer(PeerSettings(place, "b", limits=BridgeLimits(bridge_wait_s=0.5)))
+    peer.patience = 100.0
+    if answers == 2:  # To the handshake and to the flush.
+        await peer.open()
+    else:
+        with pytest.raises(ConnectionFailedError, match=r"no answer within 0\.5 s"):
+            await peer.open()
+    await peer.aclose()
+    await ended.wait()
+    server.close()
+    await server.wait_closed()
 
 
 @BOTH

@@ -15,6 +15,7 @@ import re
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from typing import Any, Final, TypeVar
 
 from nats import errors as nats_errors
@@ -198,7 +199,7 @@ class NatsPeer(BridgePeer):
     async def _flush(self, wait_s: float) -> None:
         """Waits until the server has processed all that was sent to it, and answered."""
         assert self._client is not None
-        flushing = self._client.flush(int(wait_s))
+        flushing = self._client.flush(ceil(wait_s))  # Whole seconds; 0 would be refused.
         await self._in_time(self._unless_lost(flushing), wait_s)
 
     async def aclose(self) -> None:
