@@ -210,6 +210,23 @@ def test_a_failed_save_keeps_the_old_file(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["index"]
 
 
+def test_a_full_disk_keeps_no_part_of_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part would take the room that is missing."""
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    index = small(tmp_path / "index")
+    before = (tmp_path / "index").read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        index.save(tmp_path / "index")
+    assert (tmp_path / "index").read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["index"]
+
+
 @pytest.mark.parametrize(
     "key",
     [frozenset([1]), 2**65, ct.Filter({}), ("a", object())],

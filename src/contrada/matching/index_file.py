@@ -70,12 +70,16 @@ def save(path: Path, segment: IndexSegment, slots: KeyTable[Any]) -> None:
     for part in _parts(packed, arrays):
         checksum = zlib.crc32(part, checksum)
     beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with beside.open("wb") as file:
-        file.write(_FIRST.pack(MAGIC, checksum))
-        file.writelines(_parts(packed, arrays))
-        file.flush()
-        os.fsync(file.fileno())  # Else it could be empty after a crash of the machine.
-    beside.replace(path)
+    try:
+        with beside.open("wb") as file:
+            file.write(_FIRST.pack(MAGIC, checksum))
+            file.writelines(_parts(packed, arrays))
+            file.flush()
+            os.fsync(file.fileno())  # Else it could be empty after a crash of the machine.
+        beside.replace(path)
+    except BaseException:  # As of a full disk, on which the part would stay.
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:
