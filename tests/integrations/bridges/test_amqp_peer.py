@@ -22,7 +22,7 @@ from contrada.integrations.bridges.record_translation import (
 )
 from contrada.model import Notification
 from tests.asynchronous import on_loop
-from tests.integrations.bridges.systems import HOST, IN, OUT, RabbitMq, needs, silent_host
+from tests.integrations.bridges.systems import IN, OUT, RabbitMq, needs
 from tests.integrations.bridges.test_bridge import running
 
 TRANSLATION = RecordTranslation("amqp", "amqp", TextTemplate("{topic}"))
@@ -180,18 +180,6 @@ async def test_a_queue_is_read_again_from_the_first_unacknowledged_message(
         system.channel.queue_delete(OUT)
         with pytest.raises(PeerLostError, match="has ended the consumption"):
             await exhaust(peer)
-        await peer.aclose()
-
-
-@on_loop
-async def test_a_slow_record_gives_a_silent_host_no_more_time() -> None:
-    """The bridge would wait ten minutes for a host that accepts connections and never answers."""
-    async with silent_host() as port:
-        place = AMQP_ADDRESS.parse(f"amqp://{HOST}:{port}")
-        peer = AmqpPeer(PeerSettings(place, "b", limits=BridgeLimits(bridge_wait_s=0.1)))
-        peer.patience = 3.0
-        with pytest.raises(ConnectionFailedError, match=r"no answer within 0\.1 s"):
-            await peer.open()
         await peer.aclose()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contrada.errors import AddressError, ConnectionFailedError, InvalidValueError, PeerLostError
+from contrada.errors import AddressError, InvalidValueError, PeerLostError
 from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
 from contrada.integrations.bridges.record_translation import (
     PeerRecord,
@@ -15,7 +15,7 @@ from contrada.integrations.bridges.record_translation import (
 from contrada.integrations.bridges.redis_peer import REDIS_ADDRESS, RedisPeer, _record, fields_of
 from contrada.model import Notification
 from tests.asynchronous import on_loop
-from tests.integrations.bridges.systems import HOST, IN, OUT, RedisStreams, needs, silent_host
+from tests.integrations.bridges.systems import IN, OUT, RedisStreams, needs
 from tests.integrations.bridges.test_bridge import running
 
 TRANSLATION = RecordTranslation("redis", "redis", TextTemplate("out"), has_fields=True)
@@ -57,18 +57,6 @@ def test_the_path_of_an_address_is_the_number_of_a_database() -> None:
     """A bridge would read streams of another database."""
     with pytest.raises(AddressError, match="of the database"):
         RedisPeer(PeerSettings(REDIS_ADDRESS.parse("redis://a/b"), "b"))
-
-
-@on_loop
-async def test_a_slow_record_gives_a_silent_host_no_more_time() -> None:
-    """The bridge would wait ten minutes for a host that accepts connections and never answers."""
-    async with silent_host() as port:
-        place = REDIS_ADDRESS.parse(f"redis://{HOST}:{port}")
-        peer = RedisPeer(PeerSettings(place, "b", limits=BridgeLimits(bridge_wait_s=0.1)))
-        peer.patience = 100.0
-        with pytest.raises(ConnectionFailedError, match=r"no answer within 0\.1 s"):
-            await peer.open()
-        await peer.aclose()
 
 
 @pytest.mark.parametrize("kind", [needs(RedisStreams)])

@@ -88,7 +88,7 @@ class Bridge:
         )
         self._unconfirmed: list[DurableRecord[Notification]] = []
         self._sent_max: float = self._limits.bridge_batch_max
-        self._dead_patience, self._is_dead_unsent = 1.0, False
+        self._dead_patience = 1.0
         self.counts: Counter[str] = Counter()
 
     @property
@@ -240,10 +240,13 @@ class Bridge:
                 topic=self._dead_letters,
                 headers=(*record.headers, (REASON, reason), ("contrada.topic", record.topic)),
             )
-            backoff = Backoff()
+            backoff, known = Backoff(), ""
             while isinstance(refusal := await self._send_dead(dead), errors.NoPlaceError):
                 reason = f"dead letters {self._dead_letters}: {refusal}"
-                _LOG.warning("%(address)s: %(reason)s", {"address": self.address, "reason": reason})
+                if reason != known:  # One line for all attempts.
+                    fields = {"address": self.address, "reason": reason}
+                    _LOG.warning("%(address)s: %(reason)s", fields)
+                known = reason
                 await asyncio.sleep(backoff.next_s())
             if refusal is not None:  # The record would block all others for ever.
                 facts = (f", {name} {value}" for name, value in record.facts.items())
@@ -254,11 +257,11 @@ class Bridge:
         """Sends a dead letter, with twice the time after each lost connection; returns the refusal
         of the other system.
         """
-        patience = self._dead_patience
-        self._peer.patience = max(1 / self._sent_max, patience)
-        self._dead_patience, self._is_dead_unsent = min(2 * patience, PATIENCE_MAX), True
+        self._peer.patience = max(1 / self._sent_max, self._dead_patience)
+        # Before the attempt: another task may be the one that notices a lost connection.
+        self._dead_patience = min(2 * self._dead_patience, PATIENCE_MAX)
         (refusal,) = await self._peer.send([dead])
-        self._dead_patience, self._is_dead_unsent = max(patience / 2, 1), False
+        self._dead_patience = 1.0
         return refusal
 
     def _count(
@@ -288,9 +291,9 @@ class Bridge:
             most = self._sent_max
             some = self._unconfirmed[: max(int(most), 1)]
             # After a lost connection half as many: a slow one may take no more in its time. Half of
-            # one is one in twice the time. A dead letter that is not sent yet has its own time,
-            # which some peers take at their opening; after it, a lost connection is noticed sooner.
-            self._peer.patience = max(1 / most, self._dead_patience if self._is_dead_unsent else 1)
+            # one is one in twice the time. A dead letter that is not sent yet may need more, and
+            # some peers take their time at the opening.
+            self._peer.patience = max(1 / most, self._dead_patience)
             self._sent_max = max(min(most, len(some)) / 2, 1 / PATIENCE_MAX)
             again = await self._send(some)
             self._sent_max = min(most + min(most, 1), self._limits.bridge_batch_max)
