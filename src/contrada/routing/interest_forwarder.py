@@ -389,7 +389,7 @@ class InterestForwarder:
             raise RefusedError(Reason.UNKNOWN_NEIGHBOUR)
         effects = self._topology.remove(neighbour)
         self._due.lose(neighbour)
-        next_hops = sorted(self.next_hops_of(neighbour))
+        next_hops = sorted(self.next_hops_of(neighbour))  # In one order in all processes.
         withdrawn = [
             [node for each in next_hops for node in table.withdraw_all(each)]
             for table in self._due.tables

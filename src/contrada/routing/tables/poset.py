@@ -257,6 +257,7 @@ class Poset(Generic[P]):
         }
         for node, next_hops in moving.items():
             # A child of a root that was just removed is wanted too, though it has no parent.
+            # Sorted: a seeded world is the same with each seed of Python's hashes.
             for next_hop in sorted((node.wanted | entering.get(node, set())) - next_hops):
                 self._remove_from(node, next_hop, entering, before)
         for node, next_hops in moving.items():

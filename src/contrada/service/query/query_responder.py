@@ -405,6 +405,7 @@ class _AnsweringWork:
                 if isinstance(given, AsyncGenerator):
                     await given.aclose()
             return
+        # No code of the source runs while these are read: a thread would take as long as the query.
         if type(given) in (list, tuple) and len(given) <= ITEMS_PER_STEP:
             yield given, False
             return
