@@ -8,6 +8,8 @@ import contrada as ct
 from contrada.model import Filter, Notification
 from contrada.model.codec import to_msgpack
 from contrada.net.broker.broker import Broker
+from contrada.net.broker.fair_scheduler import TURN_S
+from contrada.net.broker.server_connection import WRITTEN_TOGETHER_BYTES, ServerConnection
 from contrada.net.wire.frames import encode
 from tests.asynchronous import on_loop, until
 from tests.net.costly import Desk
@@ -55,3 +57,34 @@ async def test_a_publication_to_many_is_queued_in_turns() -> None:
         await asyncio.sleep(0)
     assert 0 < most <= 10
     await until(lambda: desk.broker.statistics().published == 3)
+
+
+@on_loop
+async def test_frames_for_many_queues_of_a_client_are_written_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker would spend half of its time on a call of the system for each queue."""
+    sizes: list[int] = []
+    write = ServerConnection._write_outgoing
+
+    def note(self: ServerConnection) -> None:
+        sizes.append(sum(map(len, self._connection.outgoing)))
+        write(self)
+
+    desk = Desk()
+    client, publisher = desk.client(), desk.client()
+    for number in range(300):
+        await desk.longest_s(client, encode(subscribe(number, number, PLAIN, 2**20)))
+    monkeypatch.setattr(ServerConnection, "_write_outgoing", note)
+    large = to_msgpack(Notification({"x": 1, "text": "t" * 1_000}))
+    await desk.longest_s(publisher, encode(publish(1, 0, [large])))
+    await until(lambda: sum(sizes) > 300_000)
+    ends = [size for size in sizes if size]
+    assert len(ends) < 12, "a reply, and the deliveries in parts of 64 KiB, or of a turn's time"
+    assert max(ends) < 2 * WRITTEN_TOGETHER_BYTES
+
+
+def test_a_turn_of_deliveries_is_shorter_than_that_of_a_connection() -> None:
+    """Two publishers to thousands of subscriptions each would hold the loop for half a second."""
+    dearest_s = 3e-6
+    assert ct.ServiceLimits().deliveries_per_turn * dearest_s < TURN_S

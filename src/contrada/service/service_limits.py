@@ -15,7 +15,7 @@ class ServiceLimits:
     """Limits of a service, and of the dispatcher of a broker."""
 
     # Subscriptions
-    deliveries_per_turn: int = 32_768
+    deliveries_per_turn: int = 4_096
     """Pairs of a notification and a subscription that are queued in one go, of a broker's clients
     and neighbours. Beyond it: other tasks get a turn. A pair costs one to three microseconds."""
     subscriptions_max: int = 1_000_000

@@ -146,10 +146,13 @@ class Connection:
                 self._hello = replace(self._hello, capabilities=capabilities)
             self.greet()
 
-    def send(self, frame: Frame) -> None:
-        """Appends a frame to `outgoing`; a closed connection sends nothing."""
-        if not self.is_closed:
-            self.outgoing.append(encode(frame))
+    def send(self, frame: Frame) -> int:
+        """Appends a frame to `outgoing`; returns its bytes. A closed connection sends nothing."""
+        if self.is_closed:
+            return 0
+        encoded = encode(frame)
+        self.outgoing.append(encoded)
+        return len(encoded)
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Adds received bytes; `next` returns their frames."""
