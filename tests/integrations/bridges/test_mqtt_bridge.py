@@ -417,7 +417,7 @@ async def test_a_dead_letter_waits_for_its_permission(
             bridged(mqtt, service, ["s"], "k any", "s/out", dead_letters="dead") as bridge,
         ):
             await other.publish("s", "x", ContentType="x" * 300)
-            await until(lambda: caplog.text.count("dead letters dead: the MQTT broker refuses") > 2)
+            await until(lambda: "dead letters dead: the MQTT broker refuses" in caplog.text)
             # The other direction and the connection are as before.
             await service.publish({"k": 1})
             await until(lambda: bridge.counts[OUT] == 1)
