@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ from contrada.cli import shared_options as options
 from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.log_output import log
 from contrada.errors import InputError
-from contrada.integrations.bridges.bridge import Bridge
+from contrada.integrations.bridges.bridge import IN, OUT, Bridge
 from contrada.integrations.bridges.bridge_peer import BridgePeer, PeerSettings
 from contrada.integrations.bridges.record_translation import RecordTranslation, TextTemplate
 from contrada.net.wire.tls import Tls
@@ -158,9 +159,9 @@ async def _run(bridge: Bridge, service: Service, prints_counts: bool) -> None:
                 lambda: click.echo(f"{bridge.address} and {service.connection.address}")
             )
         finally:
-            for key, count in sorted({**bridge.counts, "in, dropped": bridge.dropped}.items()):
-                if count and prints_counts:
-                    click.echo(f"{count} {key}", err=True)
+            counts = {IN: 0, OUT: 0, **(bridge.counts + Counter({"in, dropped": bridge.dropped}))}
+            for key, count in sorted(counts.items()) if prints_counts else ():
+                click.echo(f"{count} {key}", err=True)
 
 
 def _tls(address: Any, given: Mapping[str, Any]) -> Tls | None:
