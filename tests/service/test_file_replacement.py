@@ -64,3 +64,17 @@ def test_an_error_leaves_the_old_file_alone(tmp_path: Path, step: str) -> None:
         replace_file(path, b"new", **{step: fail})  # type: ignore[arg-type]
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_old_files_of_killed_programs_are_removed(tmp_path: Path) -> None:
+    """They would stay for ever; or a program lose the file that it writes now."""
+    old, new, of_another = (
+        tmp_path / f".{name}.0123456{digit}.new"
+        for name, digit in (("a[1]", 7), ("a[1]", 8), ("a1", 9))
+    )
+    for each in (old, new, of_another):
+        each.touch()
+    for each in (old, of_another):
+        os.utime(each, (0, 0))
+    replace_file(tmp_path / "a[1]", b"")
+    assert {*tmp_path.iterdir()} == {tmp_path / "a[1]", new, of_another}

@@ -4,8 +4,14 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from glob import escape, iglob
 from pathlib import Path
 from secrets import token_hex
+from time import time
+from typing import Final
+
+UNFINISHED_S: Final = 86_400.0
+"""Seconds without a change of an unfinished file. Beyond it: the next replacement removes it."""
 
 
 def replace_file(
@@ -20,6 +26,11 @@ def replace_file(
     `mode` is that of the new one, less the umask. `prepare` gets its descriptor while it is empty,
     and `check` is called when it is on the disk. Raises OSError, and the errors of both.
     """
+    for name in iglob(f".{escape(path.name)}.{'[0-9a-f]' * 8}.new", root_dir=path.parent):
+        left = path.with_name(name)  # By a killed program, if it is old.
+        with suppress(OSError):
+            if left.lstat().st_mtime < time() - UNFINISHED_S:
+                left.unlink()
     # A unique name: two programs that write one file would make it unreadable.
     beside = path.with_name(f".{path.name}.{token_hex(4)}.new")
     try:
