@@ -130,7 +130,7 @@ async def test_commands_read_limits_of_the_environment(monkeypatch: pytest.Monke
     monkeypatch.setenv("CONTRADA_LIMITS_CLIENT_CREDIT_BYTES", "100000")
     async with Broker(port=0) as broker, connect(str(broker.address)) as service:
         events = await service.subscribe("a = 1")
-        assert events.credit_bytes == 100_000  # type: ignore[attr-defined]
+        assert events.credit_bytes == 100_000
     monkeypatch.setenv("CONTRADA_LIMITS_CLIENT_CREDIT_BYTES", "much")
     with pytest.raises(InputError, match="CREDIT_BYTES: found 'much', expected a number"):
         connect("contrada://127.0.0.1:7655")

@@ -1,14 +1,19 @@
-"""The credentials that a command presents to a broker: a token, and no other secret."""
+"""The connection of a command: its credentials, and the address of a silent broker."""
 
+import io
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from contrada.cli.client_command import TOKEN_BYTES_MAX, TOKEN_VARIABLE, token_from
-from contrada.errors import InputError
+from contrada.cli import client_command
+from contrada.cli.client_command import TOKEN_BYTES_MAX, TOKEN_VARIABLE, connect, token_from
+from contrada.errors import ConnectionFailedError, InputError
 from contrada.net.wire.tokens import new_token
 from contrada.service.security.secret_files import write_secret
 from contrada.service.security.signing_keys import write_private_key
+from tests.asynchronous import on_loop
 from tests.service.security.signing_keys import private_key
 
 TOKEN, _ = new_token("desk")
@@ -60,3 +65,20 @@ def test_a_token_that_everybody_reads_is_told_of(
     assert caplog.messages == [
         f"everybody on this machine can read {place}, which is secret: chmod 600"
     ]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@on_loop
+async def test_a_terminal_shows_the_address_of_a_silent_broker(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    """A person would see nothing for ten seconds; or the log of a script get a line more."""
+    monkeypatch.setenv("CONTRADA_LIMITS_CLIENT_CONNECT_WAIT_S", "0.05")
+    monkeypatch.setattr(client_command, "SILENT_S", 0.01)
+    monkeypatch.setattr(sys, "stderr", errors := io.StringIO())
+    monkeypatch.setattr(errors, "isatty", lambda: is_terminal)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # It accepts no connection.
+        address = f"contrada://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConnectionFailedError, match=r"no answer from a broker within 0.05 s"):
+            await connect(address, reconnect=False).open()
+    assert errors.getvalue() == (f"connecting to {address}\n" if is_terminal else "")

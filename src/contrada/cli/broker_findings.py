@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import structs
 
-from contrada.cli.client_command import Approach, run
+from contrada.cli.client_command import Approach, connect, run
 from contrada.cli.stats import answered
 from contrada.errors import (
     ConnectionFailedError,
@@ -20,7 +20,7 @@ from contrada.errors import (
 from contrada.net.broker.link import ON_ITS_WAY
 from contrada.net.client.client_limits import NetworkLimits
 from contrada.net.client.network_inspection import NetworkInspection, SeenBroker
-from contrada.net.client.tcp_service import TcpService, reach_with
+from contrada.net.client.tcp_service import reach_with
 from contrada.net.wire.address import is_loopback
 from contrada.net.wire.frames import VERSION
 from contrada.net.wire.tls import TLS_FAULT
@@ -188,7 +188,7 @@ async def _asked(
 ) -> tuple[float, float, float, Mapping[str, Any] | NotPermittedError]:
     """Returns the seconds to a broker's hello and answer, its lead in time, and its statistics."""
     began_s = time.monotonic()
-    async with TcpService(address, reconnect=False, options=approach) as service:
+    async with connect(address, approach, reconnect=False) as service:
         greeted_s, ahead_us = time.monotonic(), 0.0
         counts: Mapping[str, Any] | NotPermittedError
         try:
@@ -234,7 +234,7 @@ def check_network(address: str, approach: Approach) -> Iterator[Finding]:
 
 async def _explored(address: str, approach: Approach) -> tuple[dict[str, SeenBroker], int]:
     """Returns the brokers by name, the first with its address, and the number of further ones."""
-    async with TcpService(address, reconnect=False, options=approach) as start:
+    async with connect(address, approach, reconnect=False) as start:
         is_local = is_loopback(start.reconnection.address.host)
         network = NetworkInspection(start, reach_with(approach), NetworkLimits(), is_local=is_local)
         await network.explore()

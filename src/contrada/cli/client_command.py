@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
@@ -10,11 +11,12 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import click
 
-from contrada import connections
 from contrada.cli import shared_options as options
 from contrada.cli.lazy_group import EXIT_INTERRUPTED, EXIT_TERMINATED
 from contrada.errors import ConnectionFailedError, InputError
 from contrada.limits import PREFIX, read_limits
+from contrada.net.client.client_limits import ClientLimits
+from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.endpoint import TCP, ConnectOptions
 from contrada.net.wire.tls import Tls
 from contrada.net.wire.tokens import TOKEN_CHARS_MAX, TokenSource, is_jwt, name_in
@@ -36,6 +38,9 @@ END_WAIT_S: Final = 1.0
 """Seconds for an orderly end after Ctrl-C, such as closing a connection. Beyond it: the process
 ends at once, as at the second Ctrl-C.
 """
+
+SILENT_S: Final = 1.0
+"""Seconds of connecting. Beyond it: a terminal shows the address."""
 
 tls_files: Final = options.joined(
     options.file("--tls-certificate", "PEM", "Certificate to present."),
@@ -73,13 +78,32 @@ class ConnectionReport:
             self._reason = ""
 
 
-def connect(address: str, approach: ConnectOptions = TCP, **given: Any) -> Service:
+class CommandService(TcpService):
+    """The access point of a command: a terminal shows the address of a broker that is silent."""
+
+    def __init__(self, address: str, **given: Any) -> None:
+        super().__init__(address, **given)
+        self._hint = f"connecting to {address}"
+
+    async def open(self) -> None:
+        if not sys.stderr.isatty():
+            return await super().open()
+        loop = asyncio.get_running_loop()
+        hint = loop.call_later(SILENT_S, partial(click.echo, self._hint, err=True))
+        try:
+            return await super().open()
+        finally:
+            hint.cancel()
+
+
+def connect(address: str, approach: ConnectOptions = TCP, **given: Any) -> CommandService:
     """As `contrada.connect`, with limits of the environment, and reports. Raises InputError."""
     if given.get("reconnect", True):
         given["on_connection"] = ConnectionReport()
     if any(name.startswith(PREFIX) for name in os.environ):
-        given["limits"] = read_limits({}, os.environ)
-    return connections.connect(address, tls=approach.tls, token=approach.token, **given)
+        limits = read_limits({}, os.environ)
+        given |= {"limits": limits.client or ClientLimits(), "service_limits": limits.service}
+    return CommandService(address, options=approach, **given)
 
 
 def token_of(path: str | None) -> TokenSource:

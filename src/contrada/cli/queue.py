@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Approach, approach_options, run
+from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.notification_output import ENVELOPE, json_line, parts_of
 from contrada.cli.stats import ask_broker
 from contrada.cli.table_output import print_records, progress_of, table
@@ -198,7 +198,7 @@ def _change(
     """Changes a queue in steps, as long as that takes, and shows the progress on a terminal."""
 
     async def changed(on_progress: Callable[[int], object]) -> int:
-        async with TcpService(address, reconnect=False, options=approach) as service:
+        async with connect(address, approach, reconnect=False) as service:
             return await change(service.queues, on_progress)
 
     with progress_of("records") as show_progress:

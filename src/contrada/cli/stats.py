@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from contrada.cli import shared_options as options
-from contrada.cli.client_command import Approach, approach_options, run
+from contrada.cli.client_command import Approach, approach_options, connect, run
 from contrada.cli.table_output import print_records, table
 from contrada.errors import ConnectionFailedError
 from contrada.model.domains.values import datetime_of
@@ -41,7 +41,7 @@ async def ask_broker(
     address: str, approach: Approach, question: Callable[[TcpService], Awaitable[T]]
 ) -> T:
     """Connects to a broker for one question. Raises as `answered`."""
-    async with TcpService(address, reconnect=False, options=approach) as service:
+    async with connect(address, approach, reconnect=False) as service:
         return await answered(address, question(service))
 
 
