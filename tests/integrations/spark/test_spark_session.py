@@ -6,12 +6,14 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
 
-from contrada.errors import MissingRequirementError
+from contrada.errors import EngineError, MissingRequirementError
 from contrada.integrations.spark import spark_session
 
 
@@ -31,6 +33,28 @@ def test_work_that_ignores_an_interrupt_is_abandoned(
         spark_session.run_interruptibly(work)
     may_end.set()
     assert "left behind" in caplog.text
+
+
+@pytest.mark.parametrize("is_endless", [False, True])
+def test_an_interrupt_terminates_the_java_of_a_starting_session(
+    monkeypatch: pytest.MonkeyPatch, is_endless: bool
+) -> None:
+    """Ctrl-C would wait for Spark's start and end; or a stream show the end of Java as an error."""
+    java = Mock()
+    java.proc.terminate.side_effect = (has_ended := threading.Event()).set
+    monkeypatch.setattr(SparkContext, "_gateway", java)
+    monkeypatch.setattr(spark_session, "_starting", is_starting := threading.Event())
+
+    def work(stop: threading.Event) -> None:
+        is_starting.set()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert has_ended.wait(20)
+        is_starting.clear()
+        raise EngineError("its Java process has ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        spark_session.run_interruptibly(work, is_endless=is_endless)
+    assert has_ended.is_set()
 
 
 def test_a_java_that_does_not_answer_is_refused(

@@ -69,6 +69,9 @@ _LOG: Final = logging.getLogger(__name__)
 _remote: Final[list["SparkSession"]] = []
 """The open sessions of Connect servers."""
 
+_starting: Final = threading.Event()
+"""Whether a session is starting, which has no jobs yet."""
+
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -106,7 +109,11 @@ def spark_session(
     for key, value in _merge_settings(settings, conf or {}).items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        _starting.set()
+        try:
+            session = builder.getOrCreate()
+        finally:
+            _starting.clear()
         if remote is None:
             # It would print a traceback after the end of Java, which the waiting call raises.
             server: Any = session.sparkContext._accumulatorServer
@@ -196,7 +203,8 @@ _SQLSTATE: Final = re.compile(r"( *SQLSTATE: \w+)+$")
 
 
 def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool = False) -> T:
-    """Runs work that uses Spark; Ctrl-C cancels its jobs and stops its session in order.
+    """Runs work that uses Spark; Ctrl-C cancels its jobs and stops its session in order. Of a
+    session that is still starting, it terminates Java.
 
     Endless work usually ends by Ctrl-C: then only the event is set, and the result is returned. The
     work makes the session in a thread of its own, since PySpark cannot recover from a signal during
@@ -221,7 +229,10 @@ def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool 
         stop.set()
         give_up_s = monotonic() + INTERRUPT_WAIT_S
         while thread.is_alive() and monotonic() < give_up_s:
-            if not is_endless:
+            if _starting.is_set():
+                is_endless = False  # It has no result.
+                _terminate_java()
+            elif not is_endless:
                 _cancel_jobs()
             thread.join(CANCEL_S)
         if is_endless and outcome.done():
@@ -232,6 +243,14 @@ def run_interruptibly(work: Callable[[threading.Event], T], *, is_endless: bool 
                 {"wait_s": INTERRUPT_WAIT_S},
             )
         raise
+
+
+def _terminate_java() -> None:
+    from pyspark import SparkContext
+
+    java = getattr(SparkContext._gateway, "proc", None)
+    if java is not None:  # Else it is loaded just now, and PySpark does not know it yet.
+        java.terminate()
 
 
 def _cancel_jobs() -> None:
