@@ -314,6 +314,21 @@ def test_a_subscription_of_a_neighbour_compares_few_advertisements(
     router.validate()
 
 
+def test_a_budget_ends_comparisons_in_the_same_order_in_each_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trace of the same messages would differ by the seed of hashes."""
+    peers = [Neighbour(f"p{number}") for number in range(8)]
+    links = [(each, Role.PEER) for each in peers]
+    router = router_with(*links, strategy=Strategy.ADVERTISEMENTS)
+    for number, each in enumerate(peers):
+        effects_of(router, each, Advertise("a", Advertisement({"a": number + 1})))
+    monkeypatch.setattr(interest_forwarder, "REROUTING_WORK_MAX", 7)
+    effects = router.handle(Received(ANN, Subscribe("s", Filter("a = 0"))), 0)
+    asked = [each.to for each in effects if isinstance(each, Send)]
+    assert sorted(asked) == peers[3:], "the first three were compared, and do not meet it"
+
+
 def test_a_comparison_that_a_budget_ends_is_no_broken_invariant() -> None:
     """A test would blame the router for a filter that is forwarded as if it met an offer."""
     for steps in (int(20 * 1.15**power) for power in range(40)):  # Up to 4,600.

@@ -205,8 +205,9 @@ class InterestForwarder:
         if not self.uses_advertisements:
             return next_hops
         known = _NONE if before is None else before.next_hops(parties)
-        sources = {each: self._source_of(each) for each in next_hops - known}
-        able = self._sources_met({*sources.values()}, node.product)
+        # In one order in all processes: beyond a budget, the remaining sources count as met.
+        sources = {each: self._source_of(each) for each in sorted(next_hops - known)}
+        able = self._sources_met(dict.fromkeys(sources.values()), node.product)
         met = {next_hop for next_hop, source in sources.items() if source in able}
         return met | (next_hops & known & node.wanted)
 
@@ -214,7 +215,7 @@ class InterestForwarder:
         """In a shared tree, notifications travel the same tree as their filters."""
         return next_hop if self._topology.shared else next_hop.neighbour
 
-    def _sources_met(self, sources: set[_OfferSource], of: Filter) -> set[_OfferSource]:
+    def _sources_met(self, sources: Iterable[_OfferSource], of: Filter) -> set[_OfferSource]:
         """Returns sources with an advertisement that a filter meets; more beyond a budget."""
         met: set[_OfferSource] = set()
         many: set[_OfferSource] = set()
@@ -317,7 +318,7 @@ class InterestForwarder:
                         continue
                     if begins:
                         nodes[node] = node.wanted | over
-                    elif not self._sources_met({source}, node.product):
+                    elif not self._sources_met([source], node.product):
                         nodes[node] = node.wanted - over
             self._has_guessed |= not work.steps_left()
         return self._forward_filters(dict(sorted(nodes.items())))
