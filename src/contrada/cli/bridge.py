@@ -43,7 +43,7 @@ PASSWORD_BYTES_MAX: Final = 65_536
 
 
 @click.command()
-@click.argument("kind", type=click.Choice([*PEERS]))
+@click.argument("kind", type=click.Choice([*PEERS]), metavar="KIND")
 @click.option(
     "--broker", required=True, metavar="ADDRESS", help="The other system: KIND://[USER@]HOST."
 )
