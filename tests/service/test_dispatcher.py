@@ -19,13 +19,12 @@ from contrada.routing.delegation import SubscribePattern
 from contrada.routing.router import Router
 from contrada.routing.router_messages import SUBSCRIPTION_FILTERS_MAX, Client, Publish, Subscribe
 from contrada.service.clock import Deadlines
-from contrada.service.dispatch_routes import Pending, Route
+from contrada.service.dispatch_routes import Pending, Route, Turn
 from contrada.service.dispatcher import (
     NOTIFICATIONS_PER_UPKEEP,
     UPKEEP_UNITS,
     UPKEEP_UNITS_OF_NOTIFICATION,
     Dispatcher,
-    Turn,
 )
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import ENTRY_BYTES, SubscriptionQueue, size_of
@@ -133,6 +132,31 @@ async def test_a_queue_without_room_keeps_its_order_over_turns() -> None:
         assert taken[0]["n"] == number
     assert await waiting == 0
     assert len(other) == 1
+
+
+@on_loop
+async def test_a_route_is_in_one_turn_with_all_its_parts() -> None:
+    """A notification would be delivered again in each turn with parts of a subscription; and never
+    where the parts are replaced before the turn, though old and new ones match it.
+    """
+    dispatcher: Dispatcher = Dispatcher(limits=ServiceLimits(deliveries_per_turn=2))
+    client = dispatcher.client()
+    queues: list[SubscriptionQueue[Notification]] = [SubscriptionQueue() for _ in range(3)]
+    routes = [dispatcher.prepare(client, str(n), queue) for n, queue in enumerate(queues)]
+    for filters in ("a = 1", "a > 0", "a < 2"):
+        for route in routes:
+            dispatcher.enter(route, Subscribe(route.identity, FilterSet(filters)))
+    for route in routes:
+        dispatcher.begin(route)
+    later: list[Turn] = []
+    pending, _ = dispatcher.take(client, PUBLISHED, 0, later)
+    assert sum(map(len, queues)) < len(queues)
+    for route in routes:
+        draft = route.draft()
+        dispatcher.enter(draft, Subscribe(route.identity, FilterSet("a = 1")))
+        dispatcher.replace(route, draft)
+    assert await dispatcher.wait([*pending, *later], LONG_S) == 0
+    assert [*map(len, queues)] == [1] * len(queues)
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

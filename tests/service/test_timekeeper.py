@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from contrada.model import Filter, FilterSet, Notification
 from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.dispatcher import Dispatcher
 from contrada.service.envelope_factory import EnvelopeFactory
+from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import SubscriptionQueue
 from contrada.service.timekeeper import WAIT_SHARE, ReaderWaits
 from tests.asynchronous import on_jumping_loop
@@ -30,8 +33,10 @@ class Trickle(SubscriptionQueue[Notification]):
 class Publisher:
     """A publisher with several subscriptions of others."""
 
-    def __init__(self, *queues: SubscriptionQueue[Notification]) -> None:
-        self.dispatcher = Dispatcher()
+    def __init__(
+        self, *queues: SubscriptionQueue[Notification], limits: ServiceLimits = ServiceLimits()
+    ) -> None:
+        self.dispatcher = Dispatcher(limits=limits)
         self._stamp = EnvelopeFactory("p")
         self._client = self.dispatcher.client()
         for queue in queues:
@@ -40,9 +45,10 @@ class Publisher:
         self.waits = ReaderWaits(self.dispatcher)
 
     def pending(self, count: int) -> list[Any]:
-        """Publishes; returns the entries without room."""
+        """Publishes; returns the entries without room, and the later turns."""
         items = self._stamp.stamped([Notification({"n": n}) for n in range(count)], 1)
-        return self.dispatcher.publish(self._client, Publish(tuple(items)), 1)
+        later: list[Any] = []
+        return self.dispatcher.take(self._client, Publish(tuple(items)), 1, later)[0] + later
 
     async def publish(self, count: int, wait_s: float = WAIT_S) -> tuple[int, float]:
         """Returns the number of lost entries, and the seconds that it waited."""
@@ -70,11 +76,14 @@ async def beside_readers(queues: list[Trickle], act: Callable[[], Awaitable[None
             each.cancel()
 
 
+@pytest.mark.parametrize("limits", [ServiceLimits(), ServiceLimits(deliveries_per_turn=1)])
 @on_jumping_loop
-async def test_a_reader_that_takes_something_does_not_restart_the_wait() -> None:
-    """Its publishers would be as slow as it is, for ever."""
+async def test_a_reader_that_takes_something_does_not_restart_the_wait(
+    limits: ServiceLimits,
+) -> None:
+    """Its publishers would be as slow as it is, for ever; or where it is in a later turn."""
     queues = [Trickle(is_held_up=True) for _ in range(3)]
-    publisher = Publisher(*queues)
+    publisher = Publisher(*queues, limits=limits)
 
     async def publish() -> None:
         lost, took_s = await publisher.publish(1_000)

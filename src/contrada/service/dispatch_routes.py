@@ -1,13 +1,21 @@
-"""`Route` and `LinkRoute`: the ends of a dispatcher, each with its queue and its losses."""
+"""`Route` and `LinkRoute`: the ends of a dispatcher, with queues, losses and turns."""
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from contrada.delivery.backlog import QueueEntry
-from contrada.routing.router_messages import Client, Message, Neighbour, Refused
+from contrada.routing.router_messages import (
+    Client,
+    Deliver,
+    Effect,
+    Message,
+    Neighbour,
+    Notifications,
+    Refused,
+)
 from contrada.service.subscription_queue import EXPIRED, QUEUE_FULL, Passed, SubscriptionQueue
 from contrada.service.transition_log import Dropped, TransitionLog
 
@@ -141,3 +149,44 @@ class Pending(NamedTuple, Generic[P]):
 
     route: Route[P] | LinkRoute
     entries: Sequence[QueueEntry[P]]
+
+
+Turn: TypeAlias = list[tuple[list[Route[Any]], Notifications]]
+"""Deliveries that are left for a later turn: notifications, each once for all these routes."""
+
+
+def first_turn(
+    effects: Iterable[Effect],
+    later: list[Turn],
+    routes: Mapping[str, Mapping[str, Route[Any]]],
+    deliveries_max: int,
+) -> list[Effect]:
+    """Returns the effects of one turn; adds the deliveries of others, in order.
+
+    `routes` are those in force, by client and name.
+    """
+    first: list[Effect] = []
+    left = deliveries_max
+    for effect in effects:
+        if not isinstance(effect, Deliver):
+            first.append(effect)
+            continue
+        count, names = len(effect.notifications), effect.subscriptions
+        if not later and count * len(names) <= left:  # As mostly.
+            left -= count * len(names)
+            first.append(effect)
+            continue
+        # Found now: parts of one route could have several turns, or be replaced before them.
+        found = map(routes.get(effect.client.name, {}).get, names)
+        left_out, batch, at = [*dict.fromkeys(filter(None, found))], effect.notifications, 0
+        while at < len(left_out):
+            if not later or count > left:
+                later.append([])
+                left = deliveries_max
+            if not later[-1] or later[-1][-1][1] is not batch:  # Mostly all clients get one.
+                later[-1].append(([], batch))
+            some = left_out[at : at + max(1, left // count)]
+            later[-1][-1][0].extend(some)
+            left -= count * len(some)
+            at += len(some)
+    return first

@@ -32,9 +32,18 @@ from contrada.model.languages.decision import safe_answers
 from contrada.routing import router_messages as messages
 from contrada.routing.delegation import SubscribePattern, UnsubscribePattern
 from contrada.routing.router import Router
+from contrada.routing.router_messages import Notifications
 from contrada.routing.tables.poset import form_of
 from contrada.service.clock import Deadlines, monotonic_us, wall_clock_us
-from contrada.service.dispatch_routes import LINK_DOWN, Carried, LinkRoute, Pending, Route
+from contrada.service.dispatch_routes import (
+    LINK_DOWN,
+    Carried,
+    LinkRoute,
+    Pending,
+    Route,
+    Turn,
+    first_turn,
+)
 from contrada.service.interface import ServiceStatistics
 from contrada.service.service_limits import ServiceLimits
 from contrada.service.subscription_queue import (
@@ -74,9 +83,6 @@ _Unfinished: TypeAlias = tuple[list[Pending[Any]], list[messages.Refused]]
 
 _FilledQueues: TypeAlias = dict[Route[Any] | LinkRoute, list[Sequence[QueueEntry[Any]]]]
 """The runs of entries for each queue."""
-
-Turn: TypeAlias = list[messages.Deliver]
-"""Deliveries that are left for a later turn."""
 
 
 class Dispatcher:
@@ -300,26 +306,18 @@ class Dispatcher:
                 self._offer(only, entries_of(found), pending)
             return pending, []
         if later is not None:
-            effects = _first_turn(effects, later, self.limits.deliveries_per_turn)
+            effects = first_turn(effects, later, self.routes, self.limits.deliveries_per_turn)
         # A queue is filled once for a batch, also if other subscriptions match in between.
         filled: _FilledQueues = {}
         refused: list[messages.Refused] = []
         for effect in effects:
             if isinstance(effect, messages.Deliver):
-                routes = self.routes.get(effect.client.name, {})  # None of a client that left.
-                _add_entries(filled, routes, effect)
+                known = self.routes.get(effect.client.name, {})  # None of a client that left.
+                _add_entries(filled, map(known.get, effect.subscriptions), effect.notifications)
             elif isinstance(effect, messages.Send):
-                link = self._links[effect.to]
-                if isinstance(effect.message, messages.Publish):
-                    filled.setdefault(link, []).append(_entries_on(effect.message))
-                else:
-                    link.say(effect.message)
+                _add_message(filled, self._links[effect.to], effect.message)
             elif isinstance(effect, messages.DeliverMatch):
-                match = effect.match
-                watching = self.routes[effect.client.name].get(match.key)
-                if watching is not None:
-                    size = size_of_all(match.notifications)
-                    filled.setdefault(watching, []).append([(match, size, None)])
+                _add_match(filled, self.routes[effect.client.name], effect)
             elif isinstance(effect, messages.PatternEnded):
                 _end_pattern(self.routes[effect.client.name].get(effect.subscription))
             elif isinstance(effect, messages.Refused):
@@ -446,12 +444,17 @@ class Dispatcher:
         self._carry_out(self.router.handle(messages.DeadlinePassed(), monotonic_us()))
 
     async def wait(
-        self, unfinished: Sequence[Pending[Any] | Turn], wait_s: float, until_s: float = inf
+        self,
+        unfinished: Sequence[Pending[Any] | Turn],
+        wait_s: float,
+        until_s: float = inf,
+        held_up: list[Pending[Any]] | None = None,
     ) -> int:
         """Delivers what is left, waiting for room; returns the number of lost entries.
 
         All are waited for concurrently, so that many dead readers delay no more than one. See
-        `SubscriptionQueue.put` for `until_s`.
+        `SubscriptionQueue.put` for `until_s`. Entries of later turns that a reader holds up are
+        added to `held_up`.
         """
         if len(unfinished) == 1 and isinstance(unfinished[0], Pending):  # It needs no task.
             return await _put(unfinished[0], wait_s, until_s)
@@ -463,14 +466,16 @@ class Dispatcher:
                     if isinstance(rest[0], list):
                         await asyncio.sleep(0)  # So that earlier entries of its queues are in line.
                     each = rest.popleft()
-                    pending = self._carry_out(each)[0] if isinstance(each, list) else [each]
+                    pending = self._fill(_queues_of(each)) if isinstance(each, list) else [each]
+                    if held_up is not None and isinstance(each, list):
+                        held_up += [more for more in pending if more.route.queue.is_held_up]
                     for more in pending:
                         tasks.append(group.create_task(_put(more, wait_s, until_s)))
                         if len(tasks) % WAITS_PER_TURN == 0:
                             await asyncio.sleep(0)
         finally:
             for each in rest:  # It was cancelled.
-                _count_lost(self._carry_out(each)[0] if isinstance(each, list) else [each])
+                _count_lost(self._fill(_queues_of(each)) if isinstance(each, list) else [each])
         return sum(task.result() for task in tasks)
 
     def statistics(self) -> ServiceStatistics:
@@ -510,12 +515,27 @@ def _now_us_for(message: messages.Message) -> int:
     return clock() // 1000
 
 
-def _entries_on(message: messages.Publish) -> list[QueueEntry[Carried]]:
-    hops, source = message.hops, message.source
-    return [
-        (Carried(each, hops, source), size, transmission)
-        for each, size, transmission in entries_of(message.notifications)
-    ]
+def _add_message(filled: _FilledQueues, link: LinkRoute, message: messages.Message) -> None:
+    """Adds the notifications of a message for a neighbour; sends any other one."""
+    if isinstance(message, messages.Publish):
+        hops, source = message.hops, message.source
+        entries = [
+            (Carried(each, hops, source), size, transmission)
+            for each, size, transmission in entries_of(message.notifications)
+        ]
+        filled.setdefault(link, []).append(entries)
+    else:
+        link.say(message)
+
+
+def _add_match(
+    filled: _FilledQueues, routes: Mapping[str, Route[Any]], effect: messages.DeliverMatch
+) -> None:
+    """Adds a match for the subscription to its pattern, if that is in force."""
+    watching = routes.get(effect.match.key)
+    if watching is not None:
+        size = size_of_all(effect.match.notifications)
+        filled.setdefault(watching, []).append([(effect.match, size, None)])
 
 
 def _count_lost(pending: Iterable[Pending[Any]]) -> None:
@@ -527,30 +547,6 @@ def _count_lost(pending: Iterable[Pending[Any]]) -> None:
 def new_router(**options: Any) -> Router:
     """A router that reports changes on offer."""
     return Router(tells_offers=True, **options)
-
-
-def _first_turn(
-    effects: Iterable[messages.Effect], later: list[Turn], deliveries_max: int
-) -> list[messages.Effect]:
-    """Returns the effects of one turn; adds the deliveries of others, in order."""
-    first: list[messages.Effect] = []
-    turn: list[Any] = first
-    left = deliveries_max
-    for effect in effects:
-        if not isinstance(effect, messages.Deliver):
-            first.append(effect)
-            continue
-        count, names = len(effect.notifications), effect.subscriptions
-        if count * len(names) <= left:  # As mostly.
-            left -= count * len(names)
-            turn.append(effect)
-            continue
-        step = max(1, deliveries_max // count)
-        for begin in range(0, len(names), step):
-            turn = [structs.replace(effect, subscriptions=names[begin : begin + step])]
-            later.append(turn)
-        left = deliveries_max - count * len(turn[0].subscriptions)
-    return first
 
 
 async def _put(waiting: Pending[Any], wait_s: float, until_s: float) -> int:
@@ -572,16 +568,23 @@ async def _put(waiting: Pending[Any], wait_s: float, until_s: float) -> int:
 
 
 def _add_entries(
-    filled: _FilledQueues, routes: Mapping[str, Route[Any]], effect: messages.Deliver
+    filled: _FilledQueues, routes: Iterable[Route[Any] | None], notifications: Notifications
 ) -> None:
     """Adds the entries of a delivery for each of its routes that is in force."""
-    entries = entries_of(effect.notifications)
-    for name in effect.subscriptions:
-        route = routes.get(name)  # None where it is not in force.
+    entries = entries_of(notifications)
+    for route in routes:  # None where it is not in force.
         if route is not None:
             runs = filled.setdefault(route, [])
             if not runs or runs[-1] is not entries:  # Not those of another part.
                 runs.append(entries)
+
+
+def _queues_of(turn: Turn) -> _FilledQueues:
+    """The queues of a later turn, with their entries."""
+    filled: _FilledQueues = {}
+    for routes, notifications in turn:
+        _add_entries(filled, routes, notifications)
+    return filled
 
 
 def _error_of(refused: messages.Refused) -> ContradaError:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from contrada.service.dispatch_routes import Pending
-from contrada.service.dispatcher import Dispatcher, Turn
+from contrada.service.dispatch_routes import Pending, Turn
+from contrada.service.dispatcher import Dispatcher
 
 WAIT_SHARE: Final = 0.25
 """Share of the time that a publisher waits for slow readers for long. Beyond it: a reader that
@@ -35,14 +35,13 @@ class ReaderWaits:
         self._waited_s -= min((began_s - self._ended_s) * WAIT_SHARE, self._waited_s)
         until_s = began_s + max(0.0, wait_s - self._waited_s)
         # While this server itself is too busy to write, its readers are not at fault.
-        is_held_up = any(
-            isinstance(each, Pending) and each.route.queue.is_held_up for each in unfinished
-        )
+        full = (each for each in unfinished if isinstance(each, Pending))
+        held_up = [each for each in full if each.route.queue.is_held_up]
         try:
-            return await self._dispatcher.wait(unfinished, wait_s, until_s)
+            return await self._dispatcher.wait(unfinished, wait_s, until_s, held_up)
         finally:
             self._ended_s = clock()
-            if is_held_up:
+            if held_up:
                 self._waited_s += self._ended_s - began_s
 
 

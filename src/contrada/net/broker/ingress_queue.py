@@ -22,8 +22,8 @@ from contrada.net.broker.user_usage import UserUsage
 from contrada.routing.router_messages import Origin, Publish
 from contrada.service import trace_spans
 from contrada.service.clock import wall_clock_us
-from contrada.service.dispatch_routes import Pending
-from contrada.service.dispatcher import Dispatcher, Turn
+from contrada.service.dispatch_routes import Pending, Turn
+from contrada.service.dispatcher import Dispatcher
 from contrada.service.subscription_queue import PUBLISH_WAIT_S_MAX, size_of_all
 from contrada.service.timekeeper import ReaderWaits
 
