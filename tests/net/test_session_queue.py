@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +17,7 @@ from contrada.net.wire.frames import (
     Credit,
     CutOff,
     Delivery,
+    Failure,
     Frame,
     FrameReader,
     Hello,
@@ -256,6 +257,26 @@ async def test_a_fault_of_the_reader_does_not_end_the_publisher(
     assert len(clients.answers()) == 1
     assert clients.reader.is_closed
     assert not clients.publisher.is_closed
+
+
+@on_jumping_loop
+async def test_a_faulty_queue_ends_a_reader_after_the_frames_of_others() -> None:
+    """A reader that reads again would lose frames and not know it, as the event loop logs the
+    fault; or frames that were not written yet would be lost.
+    """
+    clients = Clients(MANY)
+    clients.reader.pause_writing()
+    clients.publish(2)
+    faulty: Any = OtherFeed()
+    faulty.next_frame = lambda: 1 // 0
+    clients.reader.mark_ready(faulty)
+    clients.reader.resume_writing()
+    await until(lambda: clients.reader.is_closed)
+    *_, delivery, failure = clients.frames()
+    assert isinstance(delivery, Delivery)
+    assert delivery.notifications == clients.encodings
+    assert isinstance(failure, Failure)
+    assert "ZeroDivisionError" in failure.reason
 
 
 @needs_native

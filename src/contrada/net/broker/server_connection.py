@@ -227,11 +227,11 @@ class ServerConnection(Wire):
         self._regulate_reading()
 
     def resume_writing(self) -> None:
-        """Writes again."""
+        """Writes again, in a round."""
         self.is_write_paused = False
         self._regulate_reading()
         if self._transport is not None and not self._transport.is_closing():
-            self.flush()
+            self._flush_soon()  # The event loop would log a fault here, and go on.
 
     def _regulate_reading(self) -> None:
         """Pauses reading while input waits for its turn, or the client does not read."""
@@ -344,7 +344,12 @@ class ServerConnection(Wire):
     def mark_ready(self, feed: Feed) -> None:
         """Schedules a queue; its frames are written in this turn of the loop."""
         self._ready[feed] = None
-        if not self._flush_due and not self.is_write_paused:
+        if not self._flush_due:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """Has the queues written in the next round, with those of other connections."""
+        if self._ready and not self._flush_due and not self.is_write_paused:
             self._flush_due = True
             self.broker.rounds.add(self)
 
@@ -503,8 +508,7 @@ class ServerConnection(Wire):
             if not until_s:
                 until_s = self._loop.time() + TURN_S
             elif self._loop.time() > until_s:
-                self._flush_due = True
-                self.broker.rounds.add(self)
+                self._flush_soon()
                 break
             feed = next(iter(self._ready))
             del self._ready[feed]
