@@ -24,6 +24,7 @@ from contrada.service.dispatcher import (
     NOTIFICATIONS_PER_UPKEEP,
     UPKEEP_UNITS,
     UPKEEP_UNITS_OF_NOTIFICATION,
+    WAITS_PER_TURN,
     Dispatcher,
 )
 from contrada.service.service_limits import ServiceLimits
@@ -182,6 +183,25 @@ async def test_deliveries_of_later_turns_are_made_or_counted(is_cancelled: bool)
         assert await waiting == 3
     assert [*map(len, queues)] == [0, 1]
     assert dispatcher.statistics().dropped == {"queue full": 3}
+
+
+@on_loop
+async def test_many_of_a_later_turn_are_counted_where_their_wait_is_cancelled() -> None:
+    """Those for which no task was begun would be lost uncounted."""
+    dispatcher: Dispatcher = Dispatcher(limits=ServiceLimits(deliveries_per_turn=1_000))
+    count = 2 * WAITS_PER_TURN + 1
+    full_outlets(dispatcher, count)
+    batch = tuple(Notification({"a": 1, "n": n}) for n in range(2))
+    later: list[Turn] = []
+    pending, _ = dispatcher.take(dispatcher.client(), Publish(batch), 0, later)
+    assert not pending
+    waiting = asyncio.create_task(dispatcher.wait(later, LONG_S))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert dispatcher.statistics().dropped == {"queue full": 2 * count}
 
 
 def route_of(pending: Pending[Notification]) -> Route[Notification]:

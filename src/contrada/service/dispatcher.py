@@ -453,8 +453,7 @@ class Dispatcher:
         """Delivers what is left, waiting for room; returns the number of lost entries.
 
         All are waited for concurrently, so that many dead readers delay no more than one. See
-        `SubscriptionQueue.put` for `until_s`. Entries of later turns that a reader holds up are
-        added to `held_up`.
+        `SubscriptionQueue.put` for `until_s`; readers that hold up later turns go to `held_up`.
         """
         if len(unfinished) == 1 and isinstance(unfinished[0], Pending):  # It needs no task.
             return await _put(unfinished[0], wait_s, until_s)
@@ -466,13 +465,15 @@ class Dispatcher:
                     if isinstance(rest[0], list):
                         await asyncio.sleep(0)  # So that earlier entries of its queues are in line.
                     each = rest.popleft()
-                    pending = self._fill(_queues_of(each)) if isinstance(each, list) else [each]
-                    if held_up is not None and isinstance(each, list):
-                        held_up += [more for more in pending if more.route.queue.is_held_up]
-                    for more in pending:
-                        tasks.append(group.create_task(_put(more, wait_s, until_s)))
-                        if len(tasks) % WAITS_PER_TURN == 0:
-                            await asyncio.sleep(0)
+                    if isinstance(each, list):
+                        pending = self._fill(_queues_of(each))
+                        rest.extendleft(reversed(pending))  # There they are counted if cancelled.
+                        if held_up is not None:
+                            held_up += [more for more in pending if more.route.queue.is_held_up]
+                        continue
+                    tasks.append(group.create_task(_put(each, wait_s, until_s)))
+                    if len(tasks) % WAITS_PER_TURN == 0:
+                        await asyncio.sleep(0)
         finally:
             for each in rest:  # It was cancelled.
                 _count_lost(self._fill(_queues_of(each)) if isinstance(each, list) else [each])
