@@ -1,15 +1,17 @@
 """Networks of brokers in this process, and when they are at rest."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
+from contrada.model import Filter
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.neighbours import Membership, WantedLink
 from contrada.net.wire.address import parse_address
 from contrada.routing.router_messages import (
     Ask,
+    Client,
     Effect,
     Event,
     Neighbour,
@@ -43,7 +45,7 @@ class Network(list[Broker]):
     def watch(self, dispatcher: Dispatcher) -> None:
         """Counts the messages of a server, which has no links yet."""
         router = dispatcher.router
-        handle, publish = router.handle, router.publish
+        handle, publish, subscribe = router.handle, router.publish, router.subscribe_each
 
         def count_sent(effects: list[Effect]) -> None:
             told = [each.message for each in effects if isinstance(each, Send)]
@@ -64,6 +66,14 @@ class Network(list[Broker]):
             count_sent(effects)
             return effects
 
+        def counted_subscriptions(
+            client: Client, filters: Mapping[str, Filter]
+        ) -> list[Effect] | None:
+            effects = subscribe(client, filters)
+            count_sent(effects or [])
+            return effects
+
+        setattr(router, "subscribe_each", counted_subscriptions)  # noqa: B010
         setattr(router, "handle", counted)  # noqa: B010 - a method is no variable
         setattr(router, "publish", counted_publication)  # noqa: B010
 

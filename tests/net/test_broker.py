@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from unittest import mock
 
 import msgspec
@@ -409,7 +408,7 @@ async def test_queued_publications_do_not_keep_their_frame(fields: list[object])
         talk = its_end._handler
         assert isinstance(talk, ClientSession)
         feed = next(iter(talk._queues.values()))
-        feed._bounds = replace(feed._bounds, notifications=1)  # Later ones wait for room.
+        feed._bounds = feed._bounds._replace(notifications=1)  # Later ones wait for room.
         client.say(*[Request(n, msgspec.Raw(asked), 0, 60_000) for n in range(6)])
         if fields and fields[0]:
             replies = [await client.hears() for _ in range(8)][2:]
@@ -716,7 +715,12 @@ async def test_a_cancelled_subscription_leaves_nothing() -> None:
 @on_loop
 async def test_a_request_under_way_fails_when_the_connection_breaks() -> None:
     """A subscriber in this moment would wait for ever."""
-    with mock.patch.object(ClientSession, "_subscribe", lambda self, *_: self.peer.abort()):
+
+    def break_off(session: ClientSession, _: object) -> bool:
+        session.connection.abort()
+        return True
+
+    with mock.patch.object(ClientSession, "_subscribe_each", break_off):
         async with Broker(port=0) as broker, connect(broker.address) as service:
             with pytest.raises(ConnectionFailedError):
                 await service.subscribe("a = 1").open()

@@ -25,7 +25,7 @@ from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire import message_codec
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.connection import LivenessLimits
-from contrada.net.wire.frames import Hello, encode
+from contrada.net.wire.frames import Hello, Request, encode
 from contrada.net.wire.payload_codec import CONTENT_BYTES_MAX
 from contrada.service import ConnectionState, Service, Subscription
 from contrada.service.subscription_queue import ENTRY_BYTES
@@ -486,16 +486,16 @@ async def test_a_connection_lost_again_while_it_is_taken_up_is_made_again() -> N
             peer.close("not yet")
 
         ends = iter([ServerConnection.abort, closing])
-        subscribe = ClientSession._subscribe
+        subscribe = ClientSession._subscribe_each
 
-        def failing(self: ClientSession, *arguments: Any) -> object:
+        def failing(self: ClientSession, requests: list[Request]) -> bool:
             end = next(ends, None)
             if end is None:
-                return subscribe(self, *arguments)
+                return subscribe(self, requests)
             end(self.connection)
-            return iter(())
+            return True
 
-        with mock.patch.object(ClientSession, "_subscribe", failing):
+        with mock.patch.object(ClientSession, "_subscribe_each", failing):
             (its_end,) = broker._connections
             its_end.abort()
             await reached(states, "lost")

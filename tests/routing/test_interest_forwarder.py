@@ -233,7 +233,7 @@ def test_comparisons_with_advertisements_are_bounded(compared: list[Product]) ->
     # An index knows two values only as any.
     filters = {str(number): Filter({"a": [number, f"{number}"]}) for number in range(1, 11)}
     with pytest.raises(LimitError), Work("REQUEST_WORK_MAX", 1_500):
-        router.subscribe_each(ANN, filters, 0)
+        router.subscribe_each(ANN, filters)
     assert (compared, router.knows(ANN)) == ([], False), "each may be compared alone"
     with Work("REQUEST_WORK_MAX", 1_500):
         asked = Received(ANN, Subscribe("s", FilterSet(filters.values())))
@@ -242,7 +242,7 @@ def test_comparisons_with_advertisements_are_bounded(compared: list[Product]) ->
     assert 500 <= len(compared) // 2 <= 750, "two steps for each, beside those of the entry"
     assert [each.filters for each in sent if isinstance(each, Subscribe)], "they may match"
     with Work("REQUEST_WORK_MAX", 15_000):
-        assert router.subscribe_each(BOB, {"t": Filter("a = 11")}, 0) == []
+        assert router.subscribe_each(BOB, {"t": Filter("a = 11")}) == []
     router.validate()
 
 

@@ -190,13 +190,12 @@ class Router:
         return self._counted(effects) if effects else effects
 
     def subscribe_each(
-        self, client: Client, filters: Mapping[str, Filter], now_us: int
+        self, client: Client, filters: Mapping[str, Filter]
     ) -> list[messages.Effect] | None:
         """As `handle` of a received `Subscribe` for each new identity, all in one step.
 
         Returns None where one of them would be refused; then nothing has changed.
         """
-        self._assembler.begin_turn(now_us)
         self._next_hops.clear()
         try:
             effects = self._forwarding.subscribe_each(client, filters)

@@ -183,10 +183,10 @@ class Dispatcher:
         Returns False, unchanged, where one may be refused. Not for stories, which record each.
         """
         is_full = self._subscriptions + len(routes) > self.limits.subscriptions_max
-        if is_full or any(each.unknown() for each in filters):
+        if is_full or any(map(Filter.unknown, filters)):
             return False
         named = {str(next(self._names)): each for each in filters}
-        effects = self.router.subscribe_each(routes[0].client, named, wall_clock_us())
+        effects = self.router.subscribe_each(routes[0].client, named)
         if effects is None:
             return False
         self._carry_out(effects)

@@ -189,25 +189,23 @@ class ClientSession:
                 raise  # The fault has ended the whole connection.
             self._refuse(request.number, error)
 
-    def _handle_subscriptions(self, request: frames.Request) -> Generator[None]:
-        """Handles a subscription and those received behind it, in one step where that is possible.
-
-        Else each is handled alone, in a turn, and gets its own answer.
-        """
+    def _handle_subscriptions(self, request: frames.Request) -> Generator[None] | None:
+        """Handles a subscription, and those received behind it, in one step where possible."""
         received = self._entry.received_behind(request)
-        if len(received) > 1 and self._subscribe_each(received):
-            return
-        for each in received:
-            if len(received) > 1:
-                yield  # Also before the first: the step that was refused had a whole budget.
+        return None if self._subscribe_each(received) else self._handle_singly(received)
+
+    def _handle_singly(self, requests: list[frames.Request]) -> Generator[None]:
+        """Handles subscriptions one after the other, each in a turn with its own answer."""
+        for each in requests:
+            yield  # Also before the first: the step that was refused had a whole budget.
             yield from self._handle_request(each)
 
     def _subscribe_each(self, requests: list[frames.Request]) -> bool:
         """Puts new subscriptions to one filter each in force, and answers them.
 
-        Returns False, and has changed nothing, where one of them is of another kind, or refused.
+        Returns False, unchanged, where one is of another kind or refused, or stories record each.
         """
-        if self.connection.is_gone:
+        if self.connection.is_gone or self._dispatcher.transitions is not None:
             return False
         try:
             self._check_room(len(requests))

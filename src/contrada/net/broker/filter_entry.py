@@ -1,8 +1,8 @@
 """`FilterEntry`: how the filters of a client's subscriptions enter the router of a broker.
 
-The many filters of one subscription enter in parts, each in a turn with a budget. Many
-subscriptions to one filter each, received one behind the other, enter in one step: a step for each
-of them would cost more than their filters.
+A subscription to one filter enters in one step, together with those received behind it: a step for
+each of them would cost more than their filters. All others enter alone, their filters in parts,
+each in a turn with a budget.
 """
 
 import logging
