@@ -50,7 +50,7 @@ def test_full_registrations_take_no_more() -> None:
     registrations: Registrations[int] = Registrations(RouterLimits(registrations_max=2))
     registrations.add(Client("a"), "1", 1)
     registrations.add(Client("a"), "2", 2)
-    refusal = refused(registrations.add, Client("b"), "1", 3)
+    refusal = refused(registrations.check_room)
     assert refusal is not None
     assert isinstance(refusal.error, LimitError)
     assert (refusal.reason, refusal.error.limit) == (Reason.FULL, "registrations_max")

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -87,7 +86,7 @@ async def test_publishers_wait_for_a_slow_reader_of_matches() -> None:
     """A fast publisher would lose matches of a healthy subscriber."""
     async with EmbeddedService() as service:
         matches = service.subscribe(AB)
-        matches.queue._bounds = replace(matches.queue._bounds, notifications=4)
+        matches.queue._bounds = matches.queue._bounds._replace(notifications=4)
         async with matches:
             items = (at(time_us, **{"ab"[time_us % 2]: 1}) for time_us in range(2_000))
             publisher = asyncio.create_task(service.publish_batch(items))
@@ -105,7 +104,7 @@ async def test_losses_of_a_dead_reader_are_counted() -> None:
     """Best effort would mean silent, also when the service is closed."""
     async with EmbeddedService(publish_wait_s=0) as service:
         matches = service.subscribe(AB)
-        matches.queue._bounds = replace(matches.queue._bounds, notifications=1)
+        matches.queue._bounds = matches.queue._bounds._replace(notifications=1)
         async with matches:
             await service.publish_batch(at(n, **{"ab"[n % 2]: 1}) for n in range(6))
             assert matches.statistics().dropped == {"queue full": 1}
@@ -119,7 +118,7 @@ async def test_a_match_that_waits_for_room_is_counted_when_the_service_closes() 
     """A completed match without room would vanish at the end."""
     async with EmbeddedService() as service:
         matches = service.subscribe(AB)
-        matches.queue._bounds = replace(matches.queue._bounds, notifications=1)
+        matches.queue._bounds = matches.queue._bounds._replace(notifications=1)
         async with matches:
             await service.publish_batch([{"a": 1}, {"b": 1}])
             await until(lambda: service.statistics().matched == 1)

@@ -129,7 +129,7 @@ class Compiler:
         words: list[int] = []
         opaque: list[int] = []
         inexact = sets = False
-        for name, value_set in of.sets.items():
+        for name, value_set in of.sides.items():
             attr = self.attrs.get(name, -1)
             if attr < 0:
                 attr = self.attr(name)

@@ -29,6 +29,7 @@ CANCEL_S: Final = 1.0
 """Seconds until a task that has not ended is cancelled again."""
 
 _END: Final = object()
+_POLICIES: Final = get_args(WhenFull)
 _PUBLISHED: Final = "notifications of the batch were published before"
 
 
@@ -136,8 +137,8 @@ def checked_wait(publish_wait_s: float) -> float:
 
 def checked_when_full(when_full: WhenFull) -> WhenFull:
     """The behaviour of a full queue, if it is a known one. Raises ServiceError."""
-    if when_full not in get_args(WhenFull):
-        known = ", ".join(map(repr, get_args(WhenFull)))
+    if when_full not in _POLICIES:
+        known = ", ".join(map(repr, _POLICIES))
         raise ServiceError(f"when_full = {when_full!r}: expected one of {known}")
     return when_full
 

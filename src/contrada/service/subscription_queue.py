@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from contrada.delivery.backlog import Backlog, QueueEntry, transmission_of
 from contrada.matching.packed import Bundle
@@ -138,8 +138,7 @@ class Keeper(Protocol):
         """Counts entries that the queue dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
+class _Bounds(NamedTuple):
     """The bounds of a queue, and the clock by which entries expire."""
 
     notifications: int
@@ -214,8 +213,8 @@ class SubscriptionQueue(Generic[P]):
         self._entries: deque[QueueEntry[P]] | Backlog[P] | None = None
         self.held_bytes = 0
         """The bytes of all entries."""
-        bounds = _Bounds(notifications_max, bytes_max, clock)
-        self._bounds = _USUAL if bounds == _USUAL else bounds
+        bounds = notifications_max, bytes_max, clock
+        self._bounds = _USUAL if bounds == _USUAL else _Bounds(*bounds)
         self._budget = budget
         self._arrived: asyncio.Event | None = None
         self._line: _PublisherLine | None = None

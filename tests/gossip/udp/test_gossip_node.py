@@ -143,8 +143,8 @@ async def test_losses_of_a_slow_reader_are_counted() -> None:
     """Memory would grow with unread events; or losses would not be counted."""
     async with node() as one, one.subscribe("a any", when_full="disconnect") as strict:
         async with one.subscribe("a any", when_full="block") as slow:
-            slow.queue._bounds = replace(slow.queue._bounds, notifications=2)
-            strict.queue._bounds = replace(strict.queue._bounds, notifications=1)
+            slow.queue._bounds = slow.queue._bounds._replace(notifications=2)
+            strict.queue._bounds = strict.queue._bounds._replace(notifications=1)
             for value in range(4):
                 await one.publish({"a": value})
             assert slow.statistics().dropped == {"queue full": 2}

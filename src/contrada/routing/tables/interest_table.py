@@ -67,8 +67,7 @@ class Registrations(Generic[E]):
         self._count = 0
 
     def add(self, party: Party, identity: str, entry: E) -> None:
-        """Adds a new entry. Raises RefusedError if the table is full."""
-        self.check_room()
+        """Adds a new entry, for which there is room."""
         entries = self._entries.get(party)
         if entries is None:
             entries = self._entries[party] = {}
