@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 
 from contrada.errors import ConnectionFailedError
 from contrada.integrations.http.gateway_limits import GatewayLimits
+from contrada.net.wire.endpoint import describe_os_error
 from contrada.net.wire.tls import TLS_WAIT_S
 from contrada.service.loop_guards import stop_listening
 
@@ -337,7 +338,7 @@ class HttpPort:
                 ssl_handshake_timeout=TLS_WAIT_S if self._tls else None,
             )
         except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = describe_os_error(error) if isinstance(error, OSError) else error
             raise ConnectionFailedError(self.address, f"cannot listen: {reason}") from None
         self._tick()
 

@@ -37,6 +37,7 @@ from contrada.net.broker.user_usage import UserUsage, UserUsages
 from contrada.net.broker.users import Authenticator, Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
+from contrada.net.wire.endpoint import describe_os_error
 from contrada.net.wire.frames import Hello, InspectReply, InspectRequest
 from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, RevocationLists, Tls
 from contrada.net.wire.tokens import name_in
@@ -205,7 +206,7 @@ class Broker(Server):
         except (OSError, OverflowError) as error:
             await self.logs.aclose()
             wanted = str(Address(self._host, self._port, self._server_context is not None))
-            reason = getattr(error, "strerror", None) or error
+            reason = describe_os_error(error) if isinstance(error, OSError) else error
             raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
         self.neighbours.listens_at = self.address
         self._began_us = wall_clock_us()

@@ -266,11 +266,13 @@ class ClientWire(Wire):
 
 
 def describe_os_error(error: OSError) -> str:
-    """Returns the reason of a failed connection as a sentence."""
+    """Returns the reason of a failed connection, or why a port cannot be used, as a sentence."""
     if isinstance(error, ssl.SSLError):
         return describe_tls_error(error)
     if isinstance(error, socket.gaierror):
         return f"the host is not known ({error.strerror})"
+    if error.errno == errno.EADDRINUSE:
+        return "another program listens there; choose another port, or 0 for a free one"
     # A host with several addresses has one text with all errors.
     refused = str(error).count(f"[Errno {errno.ECONNREFUSED}]")
     if refused and refused == str(error).count("[Errno"):
