@@ -17,8 +17,8 @@ from contrada.delivery.durable_state import DurableState
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.owned_logs import OwnedLogs
 from contrada.delivery.retention import OnFull, Retention
-from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
-from contrada.model import to_msgpack
+from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, LimitError
+from contrada.model import Notification, to_msgpack
 from tests.delivery.network import all_of, notice
 from tests.delivery.stores import lose
 
@@ -78,6 +78,19 @@ def test_a_consumer_at_a_full_stream_gets_records_later() -> None:
     append(of, 1)
     assert push_all(of, away="g") == {}
     assert push_all(of) == {"x": [1]}
+
+
+def test_a_large_record_for_one_log_leaves_all_logs_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The publication fails as a whole, but the first log would hold its part."""
+    of = make_logs(MemoryStore(), "s", "t")
+    small = notice(1, "reliable")
+    large = Notification({"i": 2}, body=bytes(300), envelope=small.envelope)
+    monkeypatch.setattr("contrada.delivery.store.RECORD_BYTES_MAX", 300)
+    with pytest.raises(LimitError, match="RECORD_BYTES_MAX"):
+        of.append([((1, 2), small), ((2,), large)], 5)
+    assert [of.log_of(name).extent.records for name in "st"] == [0, 0]
 
 
 def test_all_is_kept_or_nothing() -> None:

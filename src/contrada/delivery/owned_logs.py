@@ -249,41 +249,44 @@ class OwnedLogs:
 
     def check_room(self, arrivals: Iterable[tuple[Iterable[int], Notification]]) -> None:
         """Raises CannotPublishError if a subscription has no room and refuses publishers."""
-        records: dict[int, list[bytes]] = {}
-        for ids, notification in arrivals:
-            for number in ids:
-                if number in self._logs:
-                    records.setdefault(number, []).append(_encode(notification))
-        for number, each in records.items():
-            self._logs[number].log.check_room(each)
+        for number, records in self._encode(arrivals).items():
+            self._logs[number].log.check_room(records)
 
     def append(self, arrivals: Iterable[tuple[Iterable[int], Notification]], time_us: int) -> bool:
         """Appends all notifications to logs, or none; returns whether the stores had room.
 
         Raises LimitError for a large one.
         """
-        records: dict[int, list[bytes]] = {}
-        for ids, notification in arrivals:
-            data = _encode(notification)
-            check_records([data])
-            for number in ids:
-                if number in self._logs:
-                    self._recent[data] = notification
-                    records.setdefault(number, []).append(data)
+        records = self._encode(arrivals)
         sizes: dict[bool, int] = {}
         for number, each in records.items():
+            check_records(each)
             is_durable = self._logs[number].is_durable
             sizes[is_durable] = sizes.get(is_durable, 0) + sum(map(len, each))
-        if not all(self._store_of(kind).has_room(size) for kind, size in sizes.items()):
-            return False
+        for is_durable, size in sizes.items():
+            if not self._store_of(is_durable).has_room(size):
+                return False
         for number, each in records.items():
             _append(self._logs[number].log, each, time_us, self.appended)
             self._touch(number)
         return True
 
+    def _encode(
+        self, arrivals: Iterable[tuple[Iterable[int], Notification]]
+    ) -> dict[int, list[bytes]]:
+        """Returns the records for each subscription here."""
+        records: dict[int, list[bytes]] = {}
+        for ids, notification in arrivals:
+            data = notification.packed or to_msgpack(notification)
+            for number in ids:
+                if number in self._logs:
+                    self._recent[data] = notification
+                    records.setdefault(number, []).append(data)
+        return records
+
     def append_best_effort(self, number: int, notification: Notification, time_us: int) -> None:
         """Appends a best-effort notification; without room it is dropped and counted."""
-        data = _encode(notification)
+        data = to_msgpack(notification)
         self._recent[data] = notification
         self._append_or_drop(number, data, time_us)
 
@@ -514,7 +517,3 @@ def _withdrawals(
 
 def _consumer(reader: ConsumerKey) -> str:
     return "/".join(reader)
-
-
-def _encode(notification: Notification) -> bytes:
-    return notification.packed or to_msgpack(notification)
