@@ -392,7 +392,8 @@ class DeliveryServer:
 
         while True:  # Each step may enable another one.
             self._access.publish_waiting(now_us)
-            self._send_posted()
+            shipments, self._access.shipments = self._access.shipments, []
+            self._send_shipments(shipments)
             changed = self._inbox.use_ready(use)
             for reader, records in self.logs.push(self.consumers.has_room, now_us):
                 self.consumers.deliver(reader, records, now_us)
@@ -408,7 +409,7 @@ class DeliveryServer:
                 taken = self._inbox.taken(self.name)[1]
                 if self._outbox.acknowledge(self.name, own.incarnation, taken, now_us):
                     self._access.recheck_waiting()
-            if not self._send_posted() and not changed:
+            if not self._access.shipments and not changed:
                 break
         self._retry_us = now_us + RETRY_US if is_stuck else None
         for source in self._to_acknowledge:
@@ -419,12 +420,6 @@ class DeliveryServer:
         effects += self._access.outcomes
         self._transit.outgoing, self.consumers.outgoing, self._access.outcomes = [], [], []
         return effects
-
-    def _send_posted(self) -> bool:
-        """Sends posted shipments. Returns whether there were any."""
-        shipments, self._access.shipments = self._access.shipments, []
-        self._send_shipments(shipments)
-        return bool(shipments)
 
     def _send_ack(self, source: str) -> None:
         # The row shows the sender where its notifications for a sequence are in flight.

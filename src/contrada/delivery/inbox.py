@@ -140,7 +140,7 @@ class Inbox:
         `use` returns the number of shipments that it has used. It gets the others again.
         """
         changed: dict[str, None] = {}
-        while self._use_round(use, changed):
+        while self._ready and self._use_round(use, changed):
             pass
         for source in changed:
             self._note(source)
