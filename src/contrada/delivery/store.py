@@ -171,11 +171,6 @@ class Store(Protocol):
 _SUMMED: Final = struct.Struct("<qq")
 
 
-def checksum(seed: int, position: int, time_us: int, data: bytes) -> int:
-    """Returns the checksum of a record: it depends on the log and the position."""
-    return zlib.crc32(data, zlib.crc32(_SUMMED.pack(position, time_us), seed))
-
-
 Interval = tuple[int, int]
 """Positions from the first to before the second."""
 
@@ -259,13 +254,18 @@ class LogHead:
         self.acknowledged = Positions()
         self.left_out: tuple[tuple[int, int], ...] = ()
 
-    def append(self, records: Sequence[bytes], time_us: int) -> Iterator[tuple[StoredRow, int]]:
-        """Assigns positions to records. Yields each as stored, with the bytes before it."""
+    def append(self, records: Sequence[bytes], time_us: int) -> list[tuple[StoredRow, int]]:
+        """Assigns positions to records. Returns each as stored, with the bytes before it."""
         self.time_us = time_us = max(self.time_us, time_us)
-        for data in records:
-            position, before = self.next, self.total
-            self.next, self.total = position + 1, before + len(data)
-            yield (position, time_us, data, checksum(self.seed, position, time_us, data)), before
+        rows = []
+        crc, pack = zlib.crc32, _SUMMED.pack
+        for position, data in enumerate(records, self.next):
+            # The sum depends on the log and the position.
+            summed = crc(data, crc(pack(position, time_us), self.seed))
+            rows.append(((position, time_us, data, summed), self.total))
+            self.total += len(data)
+        self.next += len(rows)
+        return rows
 
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
         """Acknowledges existing positions. Raises LimitError beyond `APART_MAX`."""

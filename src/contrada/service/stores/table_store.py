@@ -222,9 +222,12 @@ class TableStore(ABC):
                 stored.check_log_name(log)
                 of = self._logs[log] = TableLog(log, next(self._numbers))
             first, number = of.next, of.number
-            for (position, time, data, summed), before in of.append(records, time_us):
-                of.rows.append((number, position, before, time, data, summed))
-            self._group.rows += of.rows[len(of.rows) - len(records) :]
+            rows = [
+                (number, position, before, time, data, summed)
+                for (position, time, data, summed), before in of.append(records, time_us)
+            ]
+            of.rows += rows
+            self._group.rows += rows
             self._group.bytes += size
             self._group.appended[number] = self._group.appended.get(number, 0) + len(records)
             self._waiting_bytes += size
