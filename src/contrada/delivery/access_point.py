@@ -173,7 +173,7 @@ class AccessPoint:
         except ContradaError:
             return False
         if publisher:
-            known.accept(each.envelope.sequence for each in whole)
+            known.accept([each.envelope.sequence for each in whole])
             self._publishers.save(publisher, known)
         self.outcomes += [Confirmed(token, notifications) for token, _, notifications in run]
         return True
@@ -211,8 +211,9 @@ class AccessPoint:
         if of.publisher in self.pasts:
             return f"the earlier publications of {of.publisher!r} at other servers are unknown here"
         known = self._publishers.get(of.publisher)
-        numbers = [each.envelope.sequence for each in of.notifications]
-        if of.publisher and all(0 < each <= known.sequence for each in numbers):
+        if of.publisher and all(
+            0 < each.envelope.sequence <= known.sequence for each in of.notifications
+        ):
             return None  # All are duplicates.
         sequence = of.guarantee.sequence
         via = self._sequences.sequencer_of(sequence)[1] if sequence else self.name
@@ -286,8 +287,10 @@ class AccessPoint:
     @property
     def due_us(self) -> int | None:
         """The next deadline of a waiting publication, or of a question about a past."""
-        until_us = next((each.until_us for each in self._waiting.values()), None)
-        return until_us if until_us is None or not self.pasts else min(until_us, self.pasts.due_us)
+        if not self._waiting:
+            return None
+        until_us = next(iter(self._waiting.values())).until_us
+        return min(until_us, self.pasts.due_us) if self.pasts else until_us
 
     @property
     def waiting(self) -> int:
@@ -309,7 +312,7 @@ class AccessPoint:
             self._give_up(of, error)
             return
         if fresh and of.publisher:
-            known.accept(each.envelope.sequence for each in fresh)
+            known.accept([each.envelope.sequence for each in fresh])
             self._publishers.save(of.publisher, known)
         self.outcomes.append(Confirmed(of.token, fresh))
 
@@ -335,9 +338,10 @@ class AccessPoint:
             self._publishers.record_route(known, route, with_context=with_context)
 
     def _route_of(self, guarantee: DeliveryClass) -> SequencerEpoch:
+        if not guarantee.sequence:
+            return LOCAL
         epoch, server = self._sequences.sequencer_of(guarantee.sequence)
-        is_here = not guarantee.sequence or server == self.name
-        return LOCAL if is_here else (guarantee.sequence, server, epoch)
+        return LOCAL if server == self.name else (guarantee.sequence, server, epoch)
 
     def order_notification(
         self, source: str, message: ToSequence, now_us: int, *, with_context: bool
@@ -482,7 +486,7 @@ def _common_class(notifications: Sequence[Notification]) -> DeliveryClass:
     guarantee = delivery_class(found[0]) if found else DeliveryClass()
     if len(found) > 1 or not guarantee.is_reliable:
         raise InvalidValueError(found, "expected notifications of one class, reliable or certified")
-    largest = max(len(each.span) + len(each.body) for each in notifications)
+    largest = max([len(each.span) + len(each.body) for each in notifications])
     if largest > KEPT_BYTES_MAX:
         raise LimitError("KEPT_BYTES_MAX", KEPT_BYTES_MAX, largest)
     return guarantee

@@ -211,10 +211,10 @@ class DurableTable:
         found = self.addressees(notifications)
         for owners in found:
             for owner, ids in owners.items():
-                entry = self.owners[owner].entries
-                full = next((each for each in ids if entry[each].is_full), None)
-                if full is not None:
-                    raise CannotPublishError(entry[full].name)
+                entries = self.owners[owner].entries
+                for each in ids:
+                    if entries[each].is_full:
+                        raise CannotPublishError(entries[each].name)
         return found
 
     def owner_of(self, name: str) -> tuple[str, int] | None:

@@ -39,7 +39,6 @@ from contrada.errors import (
 )
 from contrada.model import FilterSet, Notification
 from contrada.model.languages.work_budget import Work
-from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.broker_logs import BrokerLogs
 from contrada.net.broker.fair_scheduler import request_work
 from contrada.net.broker.ingress_queue import IngressQueue
@@ -113,7 +112,7 @@ class DurableSession:
 
     def __init__(self, connection: ServerConnection, client: Client, logs: BrokerLogs) -> None:
         self._connection, self._client, self._logs = connection, client, logs
-        self._host = logs.host
+        self._broker, self._host = connection.broker, logs.host
         self._readers: dict[str, ReaderQueue] = {}
         self._reads = 0
         self._batches: set[int] = set()  # requests for record batches without an answer
@@ -122,15 +121,11 @@ class DurableSession:
         self._held = 0
         self._ingress = IngressQueue(
             client,
-            connection.broker,
-            frames_max=self._limits.durable_requests_max,
+            self._broker,
+            frames_max=self._broker.limits.durable_requests_max,
             answer=self._answer_publications,
             end=connection.end,
         )
-
-    @property
-    def _limits(self) -> BrokerLimits:
-        return self._connection.broker.limits
 
     @property
     def held_bytes(self) -> int:
@@ -152,7 +147,7 @@ class DurableSession:
         following: LogRequest | None = request
         while following is not None:
             request, following = following, None
-            if self._unanswered >= (most := self._limits.durable_requests_max):
+            if self._unanswered >= (most := self._broker.limits.durable_requests_max):
                 raise self._overload(f"more than durable_requests_max = {most} unanswered")
             self._unanswered += 1
             try:
@@ -218,8 +213,8 @@ class DurableSession:
     # --- publishing ---------------------------------------------------------------------------
 
     def _add_publisher(self, number: int, message: PublisherHello) -> None:
-        is_new = message.publisher not in self._publishers
-        if is_new and len(self._publishers) >= (most := self._limits.publishers_per_client_max):
+        most = self._broker.limits.publishers_per_client_max
+        if message.publisher not in self._publishers and len(self._publishers) >= most:
             raise LimitError("publishers_per_client_max", most)
         self._logs.admit(message.publisher, message.instance, self)
         self._publishers[message.publisher] = None
@@ -248,12 +243,12 @@ class DurableSession:
         refused = (yield from permit.unpublishable(notifications)) if permit else []
         if permit is not None and refused:
             error = self._refusal(permit, notifications[refused[0]], len(refused))
-            if (transitions := self._connection.broker.dispatcher.transitions) is not None:
+            if (transitions := self._broker.dispatcher.transitions) is not None:
                 forbidden = (notifications[at] for at in refused)
                 transitions.refuse(self._client, str(error), forbidden)
             raise error
         size = sum(map(size_of, notifications))
-        if self.held_bytes + run_bytes + size > (most := self._limits.pending_bytes_max):
+        if self.held_bytes + run_bytes + size > (most := self._broker.limits.pending_bytes_max):
             limit = f"pending_bytes_max = {most}"
             raise self._overload(f"more than {limit} bytes unanswered")
         usage = self._connection.usage
@@ -265,14 +260,14 @@ class DurableSession:
 
     def _refusal(self, permit: Permit, first: Notification, count: int) -> ContradaError:
         """Counts refused notifications. Returns the error of the first."""
-        self._connection.broker.dropped[NOT_PERMITTED] += count
+        self._broker.dropped[NOT_PERMITTED] += count
         return permit.why_unpublishable(first)
 
     def _publish(self, run: Sequence[_PendingPublication]) -> Generator[None]:
         """Publishes a run at once, or one by one where that is too much work."""
         if not run:
             return
-        self._hold(sum(each.size for each in run))
+        self._hold(sum([each.size for each in run]))
         try:
             yield from self._match_and_store(run)
         finally:
@@ -281,7 +276,7 @@ class DurableSession:
     def _match_and_store(self, run: Sequence[_PendingPublication]) -> Generator[None]:
         try:
             whole = [it for each in run for it in each.notifications]
-            with Work("BATCH_WORK_MAX", self._limits.batch_work_max, is_strict=True):
+            with Work("BATCH_WORK_MAX", self._broker.limits.batch_work_max, is_strict=True):
                 self._host.server.match_ahead(whole)
         except LimitError as error:
             if len(run) > 1:
@@ -300,7 +295,7 @@ class DurableSession:
             if pending.error is not None:
                 return
             try:
-                most = self._limits.notification_work_max
+                most = self._broker.limits.notification_work_max
                 with Work("NOTIFICATION_WORK_MAX", most, is_strict=True):
                     self._host.server.match_ahead((each,))
             except LimitError as error:
@@ -331,7 +326,7 @@ class DurableSession:
         for each in run:
             each.open -= 1
         closed = [each for each in run if not each.open]
-        self._hold(-sum(each.size for each in closed))
+        self._hold(-sum([each.size for each in closed]))
         for wait_ms, same in groupby(closed, key=attrgetter("wait_ms")):
             together = tuple(same)
             fresh = tuple([it for each in together for it in each.fresh])
@@ -344,7 +339,7 @@ class DurableSession:
         self, run: Sequence[_PendingPublication], answer: int | ContradaError
     ) -> None:
         """Answers a run; the first accepted one with the dropped pairs of all."""
-        due_s = max(each.due_s for each in run)
+        due_s = max([each.due_s for each in run])
         if due_s and due_s > self._connection.clock():  # Its publisher waits, no other request.
             loop = asyncio.get_running_loop()
             loop.call_at(due_s, self._answer_publications, run, answer)
@@ -362,7 +357,7 @@ class DurableSession:
 
     def _hold(self, size: int) -> None:
         self._held += size
-        self._connection.broker.hold(size)
+        self._broker.hold(size)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -374,7 +369,7 @@ class DurableSession:
                     f"{label!r} reads {self._readers[label].request.name!r} already"
                 )
             self._close_reader(CloseLog(message.name, label))
-        if len(self._readers) >= (most := self._limits.readers_per_client_max):
+        if len(self._readers) >= (most := self._broker.limits.readers_per_client_max):
             raise LimitError("readers_per_client_max", most)
         if len(message.holds) > OUT_MAX:
             raise LimitError("OUT_MAX", OUT_MAX, len(message.holds))
@@ -383,7 +378,7 @@ class DurableSession:
         if usage is not None and principal is not None:
             usage.check_subscription(message.name)
             message = usage.admit_log(principal, self._host.server, message)
-        most = self._limits.durable_filters_max
+        most = self._broker.limits.durable_filters_max
         if filters is not None and len(filters.filters) > most:
             raise LimitError("durable_filters_max", most, len(filters.filters))
         if self._connection.permit is not None and filters is not None:
@@ -393,7 +388,7 @@ class DurableSession:
         self._logs.claim(self._reader_key(label), self.yield_reader)
         self._reads += 1
         # A name of this run: records of the run before may still be in flight to the old name.
-        consumer = f"{self._connection.broker.instance}.{self._client.name}.{self._reads}"
+        consumer = f"{self._broker.instance}.{self._client.name}.{self._reads}"
         asked = msgspec.structs.replace(message, consumer=consumer)
         reader = self._readers[label] = ReaderQueue(self._connection, self._logs, asked, label)
         try:
@@ -409,11 +404,12 @@ class DurableSession:
         self._answer(number, encode_durable(ReaderState(filters, owner, at)))
 
     def _read_batch(self, number: int, message: AskRecordBatch) -> Generator[None]:
-        if len(self._batches) >= (most := self._limits.record_batches_max):
+        limits = self._broker.limits
+        if len(self._batches) >= (most := limits.record_batches_max):
             raise LimitError("record_batches_max", most)
         check_names(self._connection.permit, message)
         batch = yield from read_record_batch(
-            self._host.server, message, self._limits.record_batch_bytes_max, self._connection.permit
+            self._host.server, message, limits.record_batch_bytes_max, self._connection.permit
         )
         if number:
             self._batches.add(number)

@@ -109,7 +109,7 @@ def decode_in_parts(
 def first_bytes(bytes_max: int, items: list[B]) -> list[B]:
     """Returns the first items, up to the one that reaches a number of bytes."""
     sizes = accumulate(map(len, items))
-    return items[: 1 + sum(1 for _ in takewhile(bytes_max.__gt__, sizes))]
+    return items[: 1 + len(list(takewhile(bytes_max.__gt__, sizes)))]
 
 
 def _spend_on(each: Sequence[bytes]) -> None:
