@@ -102,7 +102,7 @@ class OwnedLogs:
         self._numbers: dict[str, int] = {}
         self.stuck: dict[str, str] = {}  # logs that `push` could not read: call it again
         self._touched: dict[int, None] = {}  # their consumers may get records
-        self._recent: dict[bytes, Notification] = {}  # appended since the last push
+        self._recent: dict[bytes, Notification] = {}  # since the last push
         self._changed: dict[int, None] = {}  # may have to be announced
         self._notes = Notes(store)
         self._alarms: list[tuple[int, int]] = []  # a heap of times and numbers, for `expire`
@@ -277,7 +277,7 @@ class OwnedLogs:
         """Returns the records for each subscription here."""
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
-            data = notification.packed or to_msgpack(notification)
+            data = to_msgpack(notification)
             for number in ids:
                 if number in self._logs:
                     self._recent[data] = notification
