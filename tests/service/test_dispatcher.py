@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
@@ -185,6 +186,16 @@ async def test_deliveries_of_later_turns_are_made_or_counted(is_cancelled: bool)
     assert dispatcher.statistics().dropped == {"queue full": 3}
 
 
+async def wait_cancelled(dispatcher: Dispatcher, unfinished: Sequence[Pending[Any] | Turn]) -> None:
+    """Waits for readers, and is cancelled at the second turn of the loop."""
+    waiting = asyncio.create_task(dispatcher.wait(unfinished, LONG_S))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 @on_loop
 async def test_many_of_a_later_turn_are_counted_where_their_wait_is_cancelled() -> None:
     """Those for which no task was begun would be lost uncounted."""
@@ -195,12 +206,7 @@ async def test_many_of_a_later_turn_are_counted_where_their_wait_is_cancelled() 
     later: list[Turn] = []
     pending, _ = dispatcher.take(dispatcher.client(), Publish(batch), 0, later)
     assert not pending
-    waiting = asyncio.create_task(dispatcher.wait(later, LONG_S))
-    for _ in range(2):
-        await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    await wait_cancelled(dispatcher, later)
     assert dispatcher.statistics().dropped == {"queue full": 2 * count}
 
 
@@ -229,12 +235,7 @@ async def test_what_a_publisher_no_longer_waits_for_is_counted(count: int) -> No
     dispatcher: Dispatcher = Dispatcher()
     full_outlets(dispatcher, count)
     pending = dispatcher.publish(dispatcher.client(), PUBLISHED, 0)
-    waiting = asyncio.create_task(dispatcher.wait(pending, LONG_S))
-    for _ in range(2):
-        await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    await wait_cancelled(dispatcher, pending)
     assert [route_of(each).dropped for each in pending] == [1] * count
     assert dispatcher.statistics().dropped == {"queue full": count}
 

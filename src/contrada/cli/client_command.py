@@ -81,19 +81,17 @@ class ConnectionReport:
 class CommandService(TcpService):
     """The access point of a command: a terminal shows the address of a broker that is silent."""
 
-    def __init__(self, address: str, **given: Any) -> None:
-        super().__init__(address, **given)
-        self._hint = f"connecting to {address}"
-
     async def open(self) -> None:
         if not sys.stderr.isatty():
             return await super().open()
-        loop = asyncio.get_running_loop()
-        hint = loop.call_later(SILENT_S, partial(click.echo, self._hint, err=True))
+        hint = asyncio.get_running_loop().call_later(SILENT_S, self._show_address)
         try:
             return await super().open()
         finally:
             hint.cancel()
+
+    def _show_address(self) -> None:
+        click.echo(f"connecting to {self.reconnection.address}", err=True)
 
 
 def connect(address: str, approach: ConnectOptions = TCP, **given: Any) -> CommandService:

@@ -274,7 +274,9 @@ class OwnedLogs:
     def _encode(
         self, arrivals: Iterable[tuple[Iterable[int], Notification]]
     ) -> dict[int, list[bytes]]:
-        """Returns the records for each subscription here."""
+        """Returns the records for each subscription here. Until the next push, the notifications
+        of these are not decoded again.
+        """
         records: dict[int, list[bytes]] = {}
         for ids, notification in arrivals:
             data = to_msgpack(notification)
