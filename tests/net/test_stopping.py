@@ -8,7 +8,7 @@ import pytest
 
 from contrada.connections import connect, connect_sync
 from contrada.errors import ConnectionFailedError, ContradaError
-from contrada.model import Filter, FilterSet
+from contrada.model import Filter, FilterSet, Notification
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.broker.embedded_broker import EmbeddedBroker
@@ -18,7 +18,9 @@ from contrada.net.client.client_limits import ClientLimits
 from contrada.net.client.tcp_service import TcpService
 from contrada.net.wire.address import parse_address
 from contrada.net.wire.endpoint import ConnectOptions
+from contrada.routing.router_messages import Publish, Subscribe
 from contrada.service.dispatch_routes import LINK_DOWN
+from contrada.service.subscription_queue import QUEUE_FULL, SubscriptionQueue
 from contrada.service.sync import SyncService
 from tests.asynchronous import TEST_S_MAX, on_loop, until
 from tests.net.networks import network
@@ -236,3 +238,16 @@ async def test_a_stop_without_time_leaves_no_connection(is_embedded: bool) -> No
                 await asyncio.wait_for(end(), 0.05)
             await until(lambda: not len(brokers[0].neighbours))
             await publisher.publish({"a": 1})
+
+
+@on_loop
+async def test_entries_of_a_wait_that_has_not_begun_are_counted() -> None:
+    """Notifications whose wait for a slow reader begins with the end would be lost uncounted."""
+    broker = Broker(port=0)
+    dispatcher = broker.dispatcher
+    client, queue = dispatcher.client(), SubscriptionQueue[Notification](notifications_max=1)
+    dispatcher.subscribe(client, Subscribe("1", FilterSet("a any")), queue)
+    both = Publish(tuple(Notification({"a": each}) for each in range(2)))
+    broker.start_work(dispatcher.wait(dispatcher.publish(client, both, 0), TEST_S_MAX))
+    await broker.stop()
+    assert broker.statistics().dropped == {QUEUE_FULL: 1}

@@ -151,6 +151,15 @@ class Pending(NamedTuple, Generic[P]):
     entries: Sequence[QueueEntry[P]]
 
 
+class Waited(NamedTuple):
+    """The result of a wait for room."""
+
+    lost: int
+    """Entries for which there was none in time."""
+    is_held_up: bool
+    """Whether a reader kept its queue full, not only this server."""
+
+
 Turn: TypeAlias = list[tuple[list[Route[Any]], Notifications]]
 """Deliveries that are left for a later turn: notifications, each once for all these routes."""
 

@@ -42,6 +42,7 @@ from contrada.service.dispatch_routes import (
     Pending,
     Route,
     Turn,
+    Waited,
     first_turn,
 )
 from contrada.service.interface import ServiceStatistics
@@ -444,21 +445,18 @@ class Dispatcher:
         self._carry_out(self.router.handle(messages.DeadlinePassed(), monotonic_us()))
 
     async def wait(
-        self,
-        unfinished: Sequence[Pending[Any] | Turn],
-        wait_s: float,
-        until_s: float = inf,
-        held_up: list[Pending[Any]] | None = None,
-    ) -> int:
-        """Delivers what is left, waiting for room; returns the number of lost entries.
+        self, unfinished: Sequence[Pending[Any] | Turn], wait_s: float, until_s: float = inf
+    ) -> Waited:
+        """Delivers what is left, waiting for room.
 
         All are waited for concurrently, so that many dead readers delay no more than one. See
-        `SubscriptionQueue.put` for `until_s`; readers that hold up later turns go to `held_up`.
+        `SubscriptionQueue.put` for `until_s`.
         """
-        if len(unfinished) == 1 and isinstance(unfinished[0], Pending):  # It needs no task.
-            return await _put(unfinished[0], wait_s, until_s)
+        if len(unfinished) == 1 and isinstance(only := unfinished[0], Pending):  # It needs no task.
+            is_held_up = only.route.queue.is_held_up
+            return Waited(await _put(only, wait_s, until_s), is_held_up)
         tasks: list[asyncio.Task[int]] = []
-        rest = deque(unfinished)
+        rest, is_held_up = deque(unfinished), False
         try:
             async with asyncio.TaskGroup() as group:
                 while rest:
@@ -466,18 +464,17 @@ class Dispatcher:
                         await asyncio.sleep(0)  # So that earlier entries of its queues are in line.
                     each = rest.popleft()
                     if isinstance(each, list):
-                        pending = self._fill(_queues_of(each))
-                        rest.extendleft(reversed(pending))  # There they are counted if cancelled.
-                        if held_up is not None:
-                            held_up += [more for more in pending if more.route.queue.is_held_up]
+                        # There they are counted if cancelled.
+                        rest.extendleft(reversed(self._fill(_queues_of(each))))
                         continue
+                    is_held_up = is_held_up or each.route.queue.is_held_up
                     tasks.append(group.create_task(_put(each, wait_s, until_s)))
                     if len(tasks) % WAITS_PER_TURN == 0:
                         await asyncio.sleep(0)
         finally:
             for each in rest:  # It was cancelled.
                 _count_lost(self._fill(_queues_of(each)) if isinstance(each, list) else [each])
-        return sum(task.result() for task in tasks)
+        return Waited(sum(task.result() for task in tasks), is_held_up)
 
     def statistics(self) -> ServiceStatistics:
         """The counts so far."""

@@ -29,20 +29,16 @@ class ReaderWaits:
         self._waited_s = self._ended_s = 0.0
 
     async def wait(self, unfinished: Sequence[Pending[Any] | Turn], wait_s: float) -> int:
-        """Delivers what is left; returns the number of lost entries, as `Dispatcher.wait`."""
+        """Delivers what is left; returns the number of lost entries."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
         self._waited_s -= min((began_s - self._ended_s) * WAIT_SHARE, self._waited_s)
         until_s = began_s + max(0.0, wait_s - self._waited_s)
-        # While this server itself is too busy to write, its readers are not at fault.
-        full = (each for each in unfinished if isinstance(each, Pending))
-        held_up = [each for each in full if each.route.queue.is_held_up]
-        try:
-            return await self._dispatcher.wait(unfinished, wait_s, until_s, held_up)
-        finally:
-            self._ended_s = clock()
-            if held_up:
-                self._waited_s += self._ended_s - began_s
+        lost, is_held_up = await self._dispatcher.wait(unfinished, wait_s, until_s)
+        self._ended_s = clock()
+        if is_held_up:  # Readers are not at fault while this server is too busy to write.
+            self._waited_s += self._ended_s - began_s
+        return lost
 
 
 class Timekeeper:
