@@ -166,6 +166,42 @@ async def test_a_conversation_ends_with_the_gateway() -> None:
 
 
 @on_loop
+async def test_ended_subscriptions_need_no_unsubscribe(tmp_path: Path) -> None:
+    """A client whose durable subscriptions are removed now and then could soon subscribe no more,
+    and an id would be in force for ever.
+    """
+    limits = GatewayLimits(websocket_subscriptions_max=2)
+    async with serving(tmp_path / "events.db", limits=limits) as it, talking(it) as socket:
+        await say(socket, type="subscribe", id="stays", filter="n >= 0")
+        for name in ("s", "t", "t"):
+            asked = {"type": "subscribe", "id": name, "filter": "n >= 0", "durable": "desk"}
+            assert await say(socket, **asked) == {"type": "ack", "id": name}
+            await it.service.unsubscribe("desk")
+            assert json.loads(await socket.recv())["type"] == "end"
+        # Its client may not have read the end before.
+        assert (await say(socket, type="unsubscribe", id="t"))["type"] == "ack"
+        assert (await say(socket, type="subscribe", id="stays", filter="n = 1"))["type"] == "error"
+        await it.service.publish({"n": 1})
+        assert json.loads(await socket.recv())["id"] == "stays"
+
+
+@on_loop
+async def test_unsettled_records_do_not_delay_the_end(tmp_path: Path) -> None:
+    """The stop would wait for a client that settles nothing, and end without a word to it; one of
+    a removed user would stay for ever.
+    """
+    async with serving(tmp_path / "events.db") as it, talking(it) as socket:
+        asked = {"type": "subscribe", "id": "s", "filter": "n >= 0", "durable": "desk"}
+        await say(socket, **asked, prefetch=1)
+        await it.service.publish({"n": 1})
+        assert json.loads(await socket.recv())["position"] == 1
+        await it.gateway.stop()
+        assert json.loads(await socket.recv())["type"] == "end"
+        with pytest.raises(websockets.ConnectionClosedOK):
+            await socket.recv()
+
+
+@on_loop
 async def test_a_websocket_at_an_unknown_path_is_answered_with_404() -> None:
     """A wrong path would look like a missing permission."""
     async with serving() as it:

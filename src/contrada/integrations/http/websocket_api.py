@@ -123,6 +123,11 @@ class _OpenSubscription:
         if self._prefetch is None or len(self._unsettled) < self._prefetch:
             self.has_room.set()
 
+    def hold_no_more(self) -> None:
+        """Lets the rest be written: the subscription ends, and its client may settle nothing."""
+        self._prefetch = None
+        self.has_room.set()
+
 
 def _notification_of(of: Notification) -> msgspec.Raw:
     return msgspec.Raw(notification_json(of))
@@ -148,6 +153,8 @@ class Conversation:
         try:
             await asyncio.wait([listening, ending], return_when=asyncio.FIRST_COMPLETED)
             if not listening.done():  # Streams write their queued events first.
+                for each in self._open.values():
+                    each.hold_no_more()
                 await asyncio.wait(self._tasks.values()) if self._tasks else None
                 with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
                     async with asyncio.timeout(self._limits.stream_wait_s):
@@ -233,6 +240,8 @@ class Conversation:
 
     async def _subscribe(self, message: _WebSocketSubscribe) -> None:
         most = self._limits.websocket_subscriptions_max
+        if message.id in self._open or len(self._open) >= most:
+            await self._forget_ended()
         if message.id in self._open:
             raise errors.InvalidValueError(message.id, "a subscription of this id is in force")
         if len(self._open) >= most:
@@ -249,6 +258,14 @@ class Conversation:
         writing = asyncio.create_task(self._write(message.id, found))
         writing.add_done_callback(self._cut_on_fault)
         self._tasks[message.id] = writing
+
+    async def _forget_ended(self) -> None:
+        """Forgets subscriptions whose end was written. Until then a late `unsubscribe` is no error,
+        as its client may not have read the end yet.
+        """
+        for name in [name for name, writing in self._tasks.items() if writing.done()]:
+            del self._tasks[name]
+            await self._open.pop(name).events.__aexit__(None, None, None)
 
     def _cut_on_fault(self, writing: "asyncio.Task[None]") -> None:
         """Ends the conversation after a fault: its client would wait for events in vain."""
