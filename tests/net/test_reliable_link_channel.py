@@ -432,3 +432,32 @@ def test_kills_of_brokers_between_lose_nothing(tmp_path: Path) -> None:
                 assert sorted(n for n in done if n >= 0) == sorted(accepted)
 
     work()
+
+
+@on_loop
+async def test_a_name_that_two_brokers_gave_away_apart_is_reported_and_ended_at_both(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One `unsubscribe` would leave the other log, which fills and in the end holds publishers."""
+
+    async def create(at: str) -> None:
+        async with connect(net.address(at)) as service, service.subscribe("n any", durable="s"):
+            pass
+
+    net = Line(tmp_path, "ab")
+    await net.start("a")
+    await create("a")
+    await net.stop("a")
+    try:
+        await net.start("b")
+        await create("b")
+        await net.start("a")
+        await until(lambda: net.know(2))
+        said = [each.getMessage() for each in caplog.records]
+        assert sum("was created at a, b before" in each for each in said) == 2, said
+        async with connect(net.address("b")) as service:
+            await service.unsubscribe("s")
+            await until(lambda: net.know(0))
+    finally:
+        for each in list(net.brokers.values()):
+            await each.stop()

@@ -54,9 +54,12 @@ class Consumers:
             self._close(reader, f"{client!r} does not read {message.name!r}")
         else:
             reads = self._owners.pop(reader, None) is not None
+            ends = isinstance(message, CloseLog) and message.ends
+            owners = sorted({owner, *self._table.homes_of(message.name)}) if ends else [owner]
             try:
                 if not (reads and isinstance(message, CloseLog)):
-                    self._access.check_room(owner)
+                    for each in owners:
+                        self._access.check_room(each)
             except CannotPublishError as error:
                 self._close(reader, str(error))
                 if reads:  # Even without room: its records would never be handed out again.
@@ -64,7 +67,8 @@ class Consumers:
                 return
             if not isinstance(message, CloseLog):
                 self._owners[reader] = owner
-            self._send(owner, message, now_us)
+            for each in owners:
+                self._send(each, message, now_us)
 
     def _close(self, reader: ConsumerKey, reason: str, *, again: bool = False) -> None:
         self._owners.pop(reader, None)

@@ -451,6 +451,10 @@ class DeliveryServer:
         owner, number = found
         return owner, number, self._table.owners[owner].entries[number].filters
 
+    def homes_of(self, name: str) -> list[str]:
+        """See `DurableTable.homes_of`."""
+        return self._table.homes_of(name)
+
     @property
     def unacknowledged(self) -> int:
         """The shipments that other reachable owners have not acknowledged."""

@@ -171,6 +171,7 @@ class DeliveryHost:
         self._publishing: dict[int, asyncio.Future[Sequence[Notification]]] = {}
         self._ways: Mapping[str, str] = {}
         self._stuck: set[str] = set()
+        self._namesakes: set[str] = set()  # those that were logged
         self.groups = GroupCommitter(store, self._show, self._close_consumers)
         self._deadlines = Deadlines(
             lambda: self.server.due_us, lambda: self._take(self.server.tick(now_us())), now_us
@@ -369,6 +370,8 @@ class DeliveryHost:
     def receive(self, neighbour: Neighbour, message: messages.DeliveryMessage) -> None:
         """Handles a message of a neighbour."""
         self._take(self.server.receive(neighbour, message, self._now_us()), neighbour, message)
+        if isinstance(message, messages.AnnounceOwner):
+            self._log_namesakes({each.name for _, each in message.changes if each is not None})
 
     # --- best effort --------------------------------------------------------------------------
 
@@ -448,6 +451,20 @@ class DeliveryHost:
         for name in self._stuck - stuck.keys():
             _LOG.warning("%(subscription)s is read again", {"subscription": name})
         self._stuck = set(stuck)
+
+    def _log_namesakes(self, announced: set[str]) -> None:
+        """Logs once which durable subscriptions here exist elsewhere, too."""
+        for name in announced - self._namesakes:
+            homes = self.server.homes_of(name)
+            if len(homes) > 1 and self.server.name in homes:
+                self._namesakes.add(name)
+                said = {"subscription": name, "servers": ", ".join(homes), "first": homes[0]}
+                _LOG.warning(
+                    "%(subscription)s was created at %(servers)s before they knew of each other: "
+                    "each has all notifications, and new readers read that of %(first)s; "
+                    "unsubscribe it, which ends all, and create it again",
+                    said,
+                )
 
     def _show(self, effects: Sequence[VisibleEffect]) -> None:
         for each in effects:
