@@ -136,6 +136,18 @@ def test_a_new_run_deletes_unfinished_ones(tmp_path: Path) -> None:
     assert shown(tmp_path) == {"old"}
 
 
+def test_a_run_is_the_last_one_although_the_clock_was_set_back(tmp_path: Path) -> None:
+    """`--resume` would not find it, or after its end bring back the results before."""
+    before = RunFolder(tmp_path, "29991231T235959.999999Z-0a1b2c3d")
+    before.path.mkdir(parents=True)
+    before.show()
+    run = new_run(tmp_path)
+    assert unfinished_run(tmp_path) == run
+    run.show()
+    assert unfinished_run(tmp_path) is None
+    assert [each.name for each in run.path.parent.iterdir()] == [run.name]
+
+
 def test_two_runs_do_not_write_in_one_place(tmp_path: Path) -> None:
     """One run would delete the results of the other."""
     with (

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import time
 from typing import IO, Any, Final, TypeVar
@@ -48,6 +48,7 @@ _RUNS: Final = ".runs"
 _LOCK: Final = ".lock"
 _TAKEN: Final = "another run writes there"
 _BEFORE: Final = "0"  # Sorts before all times.
+_STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 
 LOCK_LEASE_S: Final = 60.0
 """Seconds for which a lease holds without renewal. Beyond it: another run may take it."""
@@ -100,9 +101,12 @@ class RunFolder:
 
 
 def new_run(output: Folder) -> RunFolder:
-    """Begins a run; names sort by time."""
-    now = datetime.now(UTC)
-    run = RunFolder(output, f"{now:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(4)}")
+    """Begins a run; its name sorts after the shown one, also if the clock was set back since."""
+    now, shown = datetime.now(UTC), current_run(output)
+    if shown is not None and shown.name != _BEFORE:
+        began = datetime.strptime(shown.name.partition("-")[0], _STAMP).replace(tzinfo=UTC)
+        now = max(now, began + timedelta(microseconds=1))
+    run = RunFolder(output, f"{now:{_STAMP}}-{secrets.token_hex(4)}")
     run.path.mkdir(parents=True)
     return run
 
