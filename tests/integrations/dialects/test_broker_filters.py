@@ -153,7 +153,7 @@ def test_bindings_of_headers_exchanges_are_read() -> None:
         found = list(rabbitmq.read_rules(json.dumps(content)))
         assert [(each.name, str(getattr(each, "filters", ""))) for each in found] == expected
     lines = list(rabbitmq.read_rules('{"n": 1}\n\n{"n": 2}\n'))
-    assert [each.name for each in lines] == ["line 1", "line 2"]
+    assert [each.name for each in lines] == ["line 1", "line 3"]
     (none,) = rabbitmq.read_rules(json.dumps({**DEFINITIONS, "bindings": []}))
     assert isinstance(none, RefusedRule)
 

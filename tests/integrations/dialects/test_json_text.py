@@ -106,15 +106,19 @@ def test_deep_and_long_texts_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("{}\n\n[1]\n", ["{}", "[1]"]),
-        ("{\n{}", ["{", "{}"]),
-        ("{}\n{", ["{}", "{"]),
-        ('{\n"a":\n1\n}', []),
-        ("[\n{},\n{}\n]", []),
-        ("{}", []),
-        ("", []),
+        ("{}\n\n[1]\n", {1: "{}", 3: "[1]"}),
+        ("{}\r\n{}\r[]", {1: "{}", 2: "{}", 3: "[]"}),
+        ('"\u2028\x85"\n{}', {1: '"\u2028\x85"', 2: "{}"}),
+        ("{\n{}", {1: "{", 2: "{}"}),
+        ("{}\n{", {1: "{}", 2: "{"}),
+        ('{\n"a":\n1\n}', {}),
+        ("[\n{},\n{}\n]", {}),
+        ("{}", {}),
+        ("", {}),
     ],
 )
-def test_json_lines_differ_from_json_over_several_lines(text: str, lines: list[str]) -> None:
-    """One broken rule over many lines would be as many broken rules."""
+def test_json_lines_differ_from_json_over_several_lines(text: str, lines: dict[int, str]) -> None:
+    """One broken rule over many lines would be as many broken rules, and one with a line separator
+    in a text would be two.
+    """
     assert json_lines(text) == lines

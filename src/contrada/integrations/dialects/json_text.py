@@ -7,6 +7,7 @@ differs from its double becomes Inexact.
 
 import json
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ JSON_DEPTH_MAX: Final = 100
 
 NOT_JSON: Final = "not JSON"
 """The reason that refuses a rule."""
+
+_LINE_END: Final = re.compile(r"\r\n?|\n")
 
 _INTEGER_CHARACTERS_MAX: Final = 400
 """int() is slow on very long texts; every double is shorter when it is written as an integer."""
@@ -84,17 +87,26 @@ def decode_rule(dialect: str, given: object, *, exact: bool = True) -> Any:
         raise RefusedRuleError(dialect, NOT_JSON, error.reason) from None
 
 
-def json_lines(text: str) -> list[str]:
-    """Returns the lines of JSON lines, without blank ones; an empty list for any other text.
+def numbered_lines(text: str) -> dict[int, str]:
+    """Returns the lines that are not blank, by number. Unlike those of `splitlines`, they end at
+    LF, CR LF or CR alone: a text in JSON may hold all other ends, such as U+2028.
+    """
+    lines = enumerate(_LINE_END.split(text), start=1)
+    return {number: line for number, line in lines if line.strip()}
+
+
+def json_lines(text: str) -> dict[int, str]:
+    """Returns the `numbered_lines` of JSON lines; an empty dict for any other text.
 
     Their first or last line is JSON by itself; in JSON that spans several lines neither is.
     """
-    lines = [line for line in text.splitlines() if line.strip()]
+    found = numbered_lines(text)
+    lines = [*found.values()]
     for line in (lines[0], lines[-1]) if len(lines) > 1 else ():
         with suppress(EncodingError, LimitError):
             decode_json(line)
-            return lines
-    return []
+            return found
+    return {}
 
 
 def check_depth(depth: int) -> None:

@@ -63,7 +63,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     definitions, of which the bindings of headers exchanges have the names of their destinations.
     """
     lines = json_lines(text)
-    for number, line in enumerate(lines, start=1):
+    for number, line in lines.items():
         yield read_or_refuse(f"line {number}", partial(read, line, f"line {number}"))
     if lines:
         return

@@ -35,10 +35,7 @@ def read_subscriptions(text: str, source: str) -> Mapping[str, Filter | FilterSe
     for the first invalid line, and for a text without any subscription.
     """
     found: dict[str, Filter | FilterSet] = {}
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
+    for number, line in named_lines(text):
         before, colon, _ = line.partition(":")
         name = before.strip()
         if not colon or not name:
@@ -73,6 +70,14 @@ def read_subscriptions(text: str, source: str) -> Mapping[str, Filter | FilterSe
     if not found:
         raise InputError(source, "found no subscription, expected lines of `name: filter`")
     return found
+
+
+def named_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines of `name: …` with their numbers: no blank ones, and no comments."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
 
 
 class Dialect(NamedTuple):

@@ -11,8 +11,9 @@ from contrada.integrations.spark.pipeline import pipeline_subscriptions
 from contrada.integrations.spark.pipeline.pipeline_subscriptions import (
     SubscriptionsOrigin,
     load_origins,
+    read_patterns,
 )
-from contrada.model import Filter, FilterSet
+from contrada.model import Filter, FilterSet, Pattern
 from contrada.model.codec import to_msgpack
 from tests.net.processes import serving
 
@@ -41,6 +42,13 @@ def test_a_broker_of_many_filters(address: str) -> None:
         changed = load_origins(origin, asked)
         assert changed.digest != asked.digest
         assert changed.filters.keys() == asked.filters.keys() - {"a = 1"}
+
+
+def test_lines_of_patterns_end_where_lines_of_filters_do(tmp_path: Path) -> None:
+    """A text with a line separator would be cut, and a mark of Windows would be part of a name."""
+    file = tmp_path / "patterns"
+    file.write_text("\ufeff# two steps\nab: s = 'x\u2028y' -> n = 1\n", encoding="utf-8")
+    assert read_patterns(file) == {"ab": Pattern("s = 'x\u2028y' -> n = 1")}
 
 
 def test_one_name_for_two_subscriptions_is_refused(address: str, tmp_path: Path) -> None:

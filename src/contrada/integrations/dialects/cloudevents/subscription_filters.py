@@ -125,7 +125,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     lines = json_lines(text)
     if not lines:
         yield read_or_refuse("", partial(read, text))
-    for number, line in enumerate(lines, start=1):
+    for number, line in lines.items():
         yield read_or_refuse(str(number), partial(read, line, str(number)))
 
 

@@ -87,7 +87,7 @@ def read_rules(text: str) -> Iterator[Rule | RefusedRule]:
     their number from 1 as name, a single one no name.
     """
     if lines := json_lines(text):
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(lines.values(), start=1):
             yield _read_entry(line, str(number), is_text=True)
         return
     try:

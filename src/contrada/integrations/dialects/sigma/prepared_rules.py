@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from contrada.errors import EncodingError, InvalidFilterError, LimitError
-from contrada.integrations.dialects.json_text import decode_json
+from contrada.integrations.dialects.json_text import decode_json, numbered_lines
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
 from contrada.integrations.dialects.sigma.log_sources import LogSource
 from contrada.integrations.dialects.sigma.sigma_refusals import refusal, shorten
@@ -33,7 +33,7 @@ _NOT: Final = "not "
 
 def read_prepared(text: str) -> Iterator[Rule | RefusedRule]:
     """Yields the rules of a text, in order; see `model.rule.ReadRules`."""
-    for line in text.splitlines():
+    for line in numbered_lines(text).values():
         try:
             given = decode_json(line)
             name = shorten(str(given["id"]))

@@ -156,9 +156,7 @@ def _with_name_patterns(path: Path, filters: NamedFilters) -> NamedFilters:
 def read_patterns(path: Path) -> dict[str, Pattern]:
     """Reads lines of `name: pattern`. Raises InputError with the line."""
     found: dict[str, Pattern] = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
+    for number, line in subscription_files.named_lines(read_text(path)):
         name, colon, text = (each.strip() for each in line.partition(":"))
         if not name or not colon or name in found:
             reason = f"found {line.strip()[:60]!r}, expected `name: pattern`, each name once"
