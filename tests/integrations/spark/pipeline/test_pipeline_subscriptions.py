@@ -44,6 +44,23 @@ def test_a_broker_of_many_filters(address: str) -> None:
         assert changed.filters.keys() == asked.filters.keys() - {"a = 1"}
 
 
+def test_a_renamed_file_of_rules_is_a_change(tmp_path: Path) -> None:
+    """A stream would keep the former names, and rules that went from one file to another."""
+    origins = [SubscriptionsOrigin(tmp_path, "eventbridge")]
+    (tmp_path / "late.json").write_text('{"a": ["x"]}')
+    asked = load_origins(origins)
+    (tmp_path / "late.json").rename(tmp_path / "lost.json")
+    renamed = load_origins(origins, asked)
+    assert [*asked.filters, *renamed.filters] == ["late", "lost"]
+    rule = (tmp_path / "lost.json").read_text()
+    (tmp_path / "lost.json").write_text(rule + "\n" + rule)
+    (tmp_path / "lost.jsonl").write_text("")
+    joined = load_origins(origins, renamed)
+    (tmp_path / "lost.json").write_text(rule + "\n")
+    (tmp_path / "lost.jsonl").write_text(rule)
+    assert load_origins(origins, joined).digest != joined.digest
+
+
 def test_lines_of_patterns_end_where_lines_of_filters_do(tmp_path: Path) -> None:
     """A text with a line separator would be cut, and a mark of Windows would be part of a name."""
     file = tmp_path / "patterns"

@@ -6,6 +6,7 @@ change.
 """
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -85,12 +86,14 @@ def load_origins(
 
 
 def digest_of(origin: SubscriptionsOrigin) -> str:
-    """Returns the digest of an origin's files. Raises InputError."""
+    """Returns the digest of an origin's files, and of their names, which rules without a name have.
+    Raises InputError.
+    """
     assert origin.file is not None
     found = blake2b(digest_size=16)
     suffixes = subscription_files.DIALECTS[origin.dialect].suffixes if origin.dialect else ()
     for path in subscription_files.rule_files((origin.file,), suffixes):
-        found.update(read_bytes(path))
+        found.update(msgspec.msgpack.encode((os.fsencode(path.stem), read_bytes(path))))
     return found.hexdigest()
 
 
