@@ -204,7 +204,7 @@ class _MatchReport:
         self._wanted = wanted
         self._names = list(wanted)
         self._correlations = correlations
-        self._matcher = CorrelationMatcher(correlations, is_live=False)
+        self._matcher = CorrelationMatcher(correlations)
         self._output = output
         self._quiet = quiet
         self._only_matching = only_matching

@@ -27,6 +27,7 @@ from contrada.integrations.files.subscription_files import (
 from contrada.matching.index import Index
 from contrada.model import FilterSet, Notification
 from contrada.model.rule import CorrelationRule, Rule
+from contrada.service.clock import wall_clock_us
 
 
 def sigma_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -96,7 +97,7 @@ class RuleAlerts:
         self._index: Index[str] = Index()
         for name, rule in self._rules.items():
             self._index.add(name, rule)
-        self._matcher = CorrelationMatcher(self._correlations, is_live=True)
+        self._matcher = CorrelationMatcher(self._correlations)
         asked = [rule.filters for rule in self._rules.values()]
         asked += [rule.asked for rule in self._correlations.values()]
         self.filters = FilterSet(asked)
@@ -112,7 +113,7 @@ class RuleAlerts:
                 yield msgspec.json.encode(found).decode()
             else:
                 yield _line(name, self._rules[name], notification)
-        for name, events in self._matcher.push(notification):
+        for name, events in self._matcher.push(notification, wall_clock_us()):
             about = about_of(self._correlations[name])
             if as_json:
                 yield msgspec.json.encode(correlation_object(name, about, events)).decode()

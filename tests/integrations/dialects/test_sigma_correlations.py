@@ -18,6 +18,7 @@ from contrada.errors import LimitError
 from contrada.integrations.dialects import sigma
 from contrada.integrations.dialects.correlation_matcher import CorrelationMatcher
 from contrada.integrations.dialects.sigma import sigma_refusals as refusals
+from contrada.model.domains.values import TIME_MAX_US
 from contrada.model.rule import CorrelationRule, RefusedRule, Rule
 
 RULES: Final[dict[str, Any]] = {"a": {"x": 1}, "b": {"y": 1}, "c": [{"x": 2}, {"y": 2}]}
@@ -112,8 +113,8 @@ def test_a_correlation_matches_where_its_events_are_within_the_span(
     rule = read(correlation)
     assert isinstance(rule, CorrelationRule)
     events = list(enumerate(drawn))
-    matcher = CorrelationMatcher({"r": rule}, is_live=is_live)
-    found = [match for at, each in events for match in matcher.push(event(at, **each))]
+    matcher, arrived_us = CorrelationMatcher({"r": rule}), TIME_MAX_US if is_live else None
+    found = [match for at, each in events for match in matcher.push(event(at, **each), arrived_us)]
     found += matcher.end()
     assert bool(found) is is_in_span(correlation, events)
     for name, run in found:
@@ -172,8 +173,8 @@ def test_one_event_may_match_several_rules_in_any_order() -> None:
     assert isinstance(found, CorrelationRule)
     both, third = {"x": 1, "y": 1, "host": "h"}, {"x": 2, "host": "h"}
     for order in ((both, third), (third, both)):
-        matcher = CorrelationMatcher({"r": found}, is_live=True)
-        runs = [run for n, each in enumerate(order) for run in matcher.push(event(n, **each))]
+        matcher = CorrelationMatcher({"r": found})
+        runs = [run for n, each in enumerate(order) for run in matcher.push(event(n, **each), n)]
         assert [len(run) for _, run in runs] == [2]
     alone = read({**VALID, "type": "temporal", "rules": ["a", "b"], "condition": {"eq": 2}})
     assert isinstance(alone, RefusedRule)
@@ -184,6 +185,19 @@ def test_one_event_may_match_several_rules_in_any_order() -> None:
     counted = read({**VALID, "condition": {"gt": 2}})
     assert isinstance(counted, CorrelationRule)
     assert [len(each.filters) for each in counted.patterns] == [3]
+
+
+def test_a_time_ahead_of_the_clock_is_that_of_the_arrival() -> None:
+    """One event in the last year would end the matcher, or be within the span of all later ones."""
+    rule = read({**VALID, "timespan": "5s", "condition": {"gte": 2}})
+    assert isinstance(rule, CorrelationRule)
+    matcher = CorrelationMatcher({"r": rule})
+    last_s = TIME_MAX_US // 1_000_000
+    found = []
+    for arrived_s, stamped_s in ((10, last_s), (20, last_s), (22, last_s), (40, 40), (50, 50)):
+        given = event(stamped_s, x=1, host="h")
+        found += [run for _, run in matcher.push(given, arrived_s * 1_000_000)]
+    assert [[each.envelope.at_us // 1_000_000 for each in run] for run in found] == [[20, 22]]
 
 
 C: Final = "correlation"
