@@ -1,10 +1,11 @@
 """The room of a log: the bounds at which it is full, and has room again."""
 
+from math import inf, nan
 from typing import Any
 
 import pytest
 
-from contrada.delivery.retention import Retention
+from contrada.delivery.retention import DELAY_US_MAX, Retention
 from contrada.delivery.store import Extent
 from contrada.errors import InvalidValueError
 
@@ -23,6 +24,27 @@ def test_numbers_have_a_least_value(name: str, least: int) -> None:
     for wrong in (least - 1, True, "1", None):
         with pytest.raises(InvalidValueError, match=f"{name}: expected"):
             make(**{name: wrong})
+
+
+def test_times_are_at_most_a_year() -> None:
+    """The time of the next attempt would be no number of a note, and end the work of a server."""
+    most = DELAY_US_MAX // 1_000_000
+    longest = Retention(acknowledge_s=most, backoff_s=most, backoff_s_max=float(most))
+    assert longest.acknowledge_us == longest.backoff_us(1_000) == DELAY_US_MAX
+    make: Any = Retention
+    for name in ("acknowledge_s", "backoff_s", "backoff_s_max"):
+        for wrong in (most + 1, 1e305, inf, nan, 10**400):
+            with pytest.raises(InvalidValueError, match=f"{name}: expected seconds"):
+                make(**{name: wrong})
+
+
+@pytest.mark.parametrize("name", ["records_max", "bytes_max", "replay_max", "attempts_max"])
+def test_numbers_fit_a_note(name: str) -> None:
+    """The subscription would exist, and its note raise an error of the encoder."""
+    make: Any = Retention
+    make(**{name: 2**63 - 1})
+    with pytest.raises(InvalidValueError, match=f"{name}: expected"):
+        make(**{name: 2**63})
 
 
 @pytest.mark.parametrize(
