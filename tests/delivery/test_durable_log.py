@@ -1,6 +1,7 @@
 """`DurableLog`: no record is lost, and no acknowledged one is handed out."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -631,6 +632,31 @@ def test_future_positions_cannot_be_acknowledged() -> None:
     with pytest.raises(InvalidValueError, match="before 3, which are there"):
         of.acknowledge([(1, 4)])
     assert of.extent.first == 1
+
+
+class CountedAttempts(Attempts):
+    """Attempts that count the passes over all of them."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[int]:
+        """Counts a pass."""
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_one_message_passes_once_over_the_records_of_readers() -> None:
+    """10,000 intervals that name the same positions held a server for seconds."""
+    attempts = CountedAttempts()
+    of = DurableLog("s", MemoryStore(), Retention(), attempts=attempts)
+    append(of, *map(str, range(299)))
+    of.open("x")
+    take_records(of, credit=50)
+    of.acknowledge([(60, 300)] * 100)
+    of.acknowledge([(each, each + 3) for each in range(1, 99, 4)])
+    assert attempts.passes <= 2
+    of.validate()
+    assert sorted(of.holders) == [4 * each for each in range(1, 13)]
 
 
 def test_earlier_records_are_acknowledged_after_a_restart() -> None:

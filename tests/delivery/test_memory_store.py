@@ -1,5 +1,7 @@
 """`MemoryStore`, and its simulated failures."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +48,23 @@ def test_a_group_survives_whole_or_not_at_all(survived: int) -> None:
     store.note("taken", b"1")
     store.crash(survived)
     assert (len(store.read("a", 1, 9)), len(store.notes())) == (survived, survived)
+
+
+def test_the_last_records_are_dropped_as_fast_as_the_first() -> None:
+    """Each acknowledgement passed over the places of all records that were dropped before."""
+    store, count = MemoryStore(survives=False), 60_000
+    store.append("a", [b"record"] * count, 1)
+
+    def seconds(first: int) -> float:
+        begun_s = time.process_time()
+        for before in range(first, first + 3_000):
+            store.truncate("a", before + 1)
+        return time.process_time() - begun_s
+
+    early_s = seconds(1)
+    store.truncate("a", count - 3_000)
+    assert seconds(count - 3_000) < 4 * early_s
+    assert store.extent("a") == Extent(count, count + 1, 6)
 
 
 def test_writes_after_a_crash_are_lost() -> None:

@@ -20,6 +20,7 @@ Source: EPFL 2503 §5.3.6 (subscriptions that outlive their process), §4.7.2 (o
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, starmap
 from sys import maxsize
 from typing import Final, NamedTuple
 
@@ -322,7 +323,7 @@ class DurableLog:
             attempt = self.attempts[position] + 1
             if isinstance(entry, Damaged):
                 self.statistics.damaged += 1
-                self._acknowledge([(position, position + 1)])
+                self._acknowledge(Positions([(position, position + 1)]))
             elif self._is_dead(position):
                 self._bury(entry)
                 continue
@@ -340,7 +341,7 @@ class DurableLog:
     def _bury(self, record: LogRecord) -> None:
         self.buried.append(record.data)
         self.statistics.dead += 1
-        self._acknowledge([(record.position, record.position + 1)])
+        self._acknowledge(Positions([(record.position, record.position + 1)]))
 
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
         """Acknowledges the positions from each first to before each end.
@@ -348,19 +349,19 @@ class DurableLog:
         They may have been handed out before a restart. Raises InvalidValueError for positions not
         appended yet, LimitError as `Store`.
         """
-        intervals, end_of_all = list(intervals), self.extent.next
-        for each in intervals:
+        positions, end_of_all = Positions(intervals), self.extent.next
+        for each in positions:
             if each[1] > end_of_all:
                 reason = f"expected positions before {end_of_all}, which are there"
                 raise InvalidValueError(each, reason)
-        self._acknowledge(intervals)
+        self._acknowledge(positions)
 
-    def _acknowledge(self, intervals: list[tuple[int, int]]) -> None:
+    def _acknowledge(self, positions: Positions) -> None:
         extent = self.extent
-        self.store.acknowledge(self.name, intervals)
-        for first, end in intervals:
+        self.store.acknowledge(self.name, positions)
+        for first, end in positions:
             self.statistics.acknowledged += self.done.add(max(first, extent.first), end)
-            self._release(first, end)
+        self._release(positions)
         before = extent.before(self.done.first_without(extent.first), self.retention.replay_max)
         if before > extent.first:
             try:
@@ -424,24 +425,25 @@ class DurableLog:
                     self._bury(record)
         return taken
 
-    def _release(self, first: int, end: int) -> None:
-        known = len(self.holders) + len(self.attempts)
-        among = range(first, end) if end - first < known else [*self.holders, *self.attempts]
+    def _release(self, positions: Positions) -> None:
+        """Forgets the holders and attempts of records. Cost: these, or all that have any."""
+        among: Iterable[int] = chain.from_iterable(starmap(range, positions))
+        if positions.count_from(0) > len(self.holders) + len(self.attempts):
+            among = [each for each in (*self.holders, *self.attempts) if each in positions]
         holders: set[HeldRecords] = set()
         for position in among:
-            if first <= position < end:
-                self.attempts.forget(position)
-                of = self.holders.pop(position, None)
-                if of is not None:
-                    of.discard(position)
-                    holders.add(of)
+            self.attempts.forget(position)
+            of = self.holders.pop(position, None)
+            if of is not None:
+                of.discard(position)
+                holders.add(of)
         for of in holders:
             of.count_first()
 
     def _truncate(self, before: int) -> None:
         first = self.extent.first
         self.store.truncate(self.name, before)
-        self._release(first, before)
+        self._release(Positions([(first, before)]))
         self.done.forget(before)
         self._cursor = max(self._cursor, before)
 

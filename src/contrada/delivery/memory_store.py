@@ -7,7 +7,6 @@ data need not survive.
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from itertools import takewhile
 from typing import Final, TypeAlias, TypeVar
 
 from contrada.delivery import store as stored
@@ -49,10 +48,14 @@ class _Disk:
 
     def truncate(self, name: str, before: int) -> None:
         log = self.logs[name]
-        truncated = log.before.get(log.head.extent.first_kept(before), log.head.total)
-        for position in list(takewhile(before.__gt__, log.before)):
-            log.records.pop(position, None)
-            del log.before[position]
+        extent = log.head.extent
+        truncated = log.before.get(extent.first_kept(before), log.head.total)
+        # By position: an iteration would first pass over the places of all deleted entries.
+        at = extent.first_kept(extent.first)
+        while at < before:
+            log.records.pop(at, None)
+            del log.before[at]
+            at = extent.first_kept(at + 1)
         self.held_bytes -= truncated - log.head.truncated
         log.head.truncate(before, truncated)
 
