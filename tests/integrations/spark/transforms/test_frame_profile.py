@@ -85,3 +85,14 @@ def test_not_a_number_is_one_value(spark: SparkSession) -> None:
     assert (nan["domain"], nan["values"], nan["distinct_about"]) == ("nan", 1, 1)
     assert nan["equality_about"] == 0.5
     assert advertisement_of(profile(frame)).sides["value"].holds(key_of(float("nan")))
+
+
+def test_nested_values_are_attributes(spark: SparkSession) -> None:
+    """A frame with a map, a variant or an array of structs could not be profiled."""
+    frame = spark.sql(
+        "select map('a', 1, 'b', 2) as m, parse_json('{\"x\": {\"y\": \"z\"}}') as v, "
+        "array(named_struct('n', 1)) as lost, 5 as plain"
+    )
+    rows = {row.attribute: (row.domain, row["values"]) for row in profile(frame).collect()}
+    number = ("number", 1)
+    assert rows == {"m.a": number, "m.b": number, "v.x.y": ("text", 1), "plain": number}

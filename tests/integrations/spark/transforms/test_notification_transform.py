@@ -24,7 +24,7 @@ from contrada.integrations.files.json_objects import (
 from contrada.integrations.files.record import record_of
 from contrada.integrations.spark import match, to_notifications
 from contrada.integrations.spark.transforms import notification_transform as making
-from contrada.integrations.spark.transforms.frames import DOUBLE, INTEGER, TEXT, TIME
+from contrada.integrations.spark.transforms.frames import DOUBLE, INTEGER, SEVERAL, TEXT, TIME
 from contrada.integrations.spark.transforms.notification_transform import RowBuilder, build_batches
 
 WIDE = """
@@ -439,3 +439,20 @@ def test_a_stream_of_messages(spark: SparkSession, tmp_path: Path) -> None:
     found = made(spark.read.parquet(str(tmp_path / "out")))
     assert sorted(map(repr, found)) == sorted(map(repr, made(table)))
     assert len(found) == len(LINES)
+
+
+def test_a_key_of_a_map_that_is_no_text_makes_a_bad_row() -> None:
+    """The whole job would end, at the text that shows the row."""
+    texts = pa.array([b"a\xff", b"ok"], pa.binary()).view(pa.string())
+    days = pa.array(
+        [[[(date(2026, 1, 1), 1)]], [[(date(2026, 1, 2), 2)]]],
+        pa.list_(pa.map_(pa.date32(), pa.int64())),
+    )
+    for of, column, good in (
+        ("map", pa.MapArray.from_arrays([0, 1, 2], texts, [1, 2]), [False, True]),
+        ("wide", days, [False, False]),
+    ):
+        builder = RowBuilder(of, ReadOptions(), ("m",), (SEVERAL,))
+        made = builder.build(pa.record_batch([column], ["0"]))
+        assert made.notifications.is_valid().to_pylist() == good
+        assert [each is None for each in made.reasons.to_pylist()] == good

@@ -5,7 +5,7 @@ row for each task, attribute and domain. Counts and bounds are exact; estimates 
 their names.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf, nan, nextafter
 from typing import Any, Final
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that everyone gi
 from contrada.errors import ContradaError, MissingRequirementError
 from contrada.integrations.spark.transforms import frames
 from contrada.integrations.spark.transforms.worker_code import for_worker
-from contrada.model import Advertisement, ValueSet
+from contrada.model import Advertisement, Notification, ValueSet
 from contrada.model.algebra.sets import eq, ge, in_, le
 from contrada.model.algebra.value_set import union
 from contrada.model.codec import notification_from_msgpack
@@ -147,14 +147,24 @@ def _wide_values(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = frames.WideRows(names, kinds, batch.columns, zone)
-        odd = [rows.notification(row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()]
+        odd = [_attributes(rows, row) for row in np.flatnonzero(rows.odd & ~rows.bad).tolist()]
         usual = pa.array(~rows.odd & ~rows.bad)
         table = rows.table.filter(usual)
         for name in table.column_names:
             if name in names:
                 yield from _of_column(name, table[name].drop_null().combine_chunks())
-        yield _of_values(each for each in odd if each is not None)
+        yield _of_values(odd)
         yield _batch(None, None, [float(len(batch) - int(rows.bad.sum()))], [None])
+
+
+def _attributes(rows: frames.WideRows, row: int) -> Mapping[str, Any]:
+    """Returns the attributes of a row, of nested values, too; none of a bad one, which is marked."""
+    given = rows.notification(row)
+    try:
+        return {} if given is None else Notification(given).attributes
+    except ContradaError:
+        rows.bad[row] = True
+        return {}
 
 
 def _of_column(name: str, values: Any) -> Iterator[pa.RecordBatch]:
@@ -191,7 +201,7 @@ def _packed_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield _batch(None, None, [float(len(read))], [None])
 
 
-def _of_values(notifications: Iterable[dict[str, Any]]) -> pa.RecordBatch:
+def _of_values(notifications: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
     rows = []
     for each in notifications:
         for name, values in each.items():

@@ -254,7 +254,8 @@ def _one_by_one(found: Iterable[bytes | _RefusedRows], rows: Any = None) -> Buil
 
 
 def _as_text(content: Any) -> str:
-    return json.dumps(content, ensure_ascii=False, default=str)
+    # A key of a map may be a date, or bytes that are no text.
+    return json.dumps(content, ensure_ascii=False, default=str, skipkeys=True)
 
 
 # --- texts ----------------------------------------------------------------------------------------
