@@ -70,8 +70,8 @@ def check_pattern(name: str, declared: str) -> None:
     name of a zone, which `strptime` reads but ignores.
     """
     pattern = declared.removeprefix(PATTERN_PREFIX)
-    example = datetime(2000, 1, 1, tzinfo=UTC).strftime(pattern)
     try:
+        example = datetime(2000, 1, 1, tzinfo=UTC).strftime(pattern)
         datetime.strptime(example, pattern)  # noqa: DTZ007 - The zone does not matter.
     except (ValueError, re.error):
         reason = f"attribute {name!r}: found {declared!r}, expected directives of strptime"
