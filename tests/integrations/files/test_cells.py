@@ -148,7 +148,7 @@ def test_a_pattern_of_times_is_declared(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="a time with a zone"):
         ReadOptions(types=types).converter("local")("25.01.2016 10:35")
     for pattern in ("%", "\udcff", "%d\0", "%d %d"):
-        with pytest.raises(InputError, match="found 'time:.*', expected directives of strptime"):
+        with pytest.raises(InputError, match=r"found 'time:.*', expected directives of strptime"):
             ReadOptions(types={"t": f"time:{pattern}"})
     with pytest.raises(InputError, match="found %Z in 'time:%H %Z', expected %z or no zone"):
         ReadOptions(types={"t": "time:%H %Z"})

@@ -24,6 +24,7 @@ from contrada.integrations.sources.source_rows import items_of
 from contrada.model import Advertisement, Filter, Notification
 from contrada.model.algebra import sets
 from contrada.model.algebra.relations import meets
+from contrada.model.domains.values import TIME, TIME_MAX_US, TIME_MIN_US
 from contrada.service.query.source_query import SourceQuery
 from tests.integrations.sources.rows import (
     BOUNDS,
@@ -223,6 +224,15 @@ def test_zones(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [datetime.fromisoformat("2020-03-29T02:30:00")]}), gap)
     with pytest.raises(InputError, match="no such time"):
         list(FileSource(gap, zone="Europe/Rome").answer(SourceQuery("a any")))
+
+
+@pytest.mark.parametrize("zone", ["Europe/Rome", "-08:00", "Elsewhere/Unknown"])
+def test_the_zone_of_a_column_does_not_matter(zone: str, tmp_path: Path) -> None:
+    """The first and the last hours could not be read, nor times of a zone unknown here."""
+    path, ends = tmp_path / "f.parquet", [TIME_MIN_US, 0, TIME_MAX_US]
+    pq.write_table(pa.table({"a": pa.array(ends, pa.timestamp("us", zone))}), path)
+    found = list(FileSource(path).answer(SourceQuery("a any")))
+    assert [item.keys_of("a") for item in found] == [((TIME, each),) for each in ends]
 
 
 CSV: Final = """symbol,price,day,ok,at

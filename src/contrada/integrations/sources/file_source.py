@@ -125,9 +125,10 @@ class FileSource(descriptions.DescribedSource):
         options = {"batch_size": ROWS_READ_AT_ONCE, "use_threads": False}
         for batch in found.to_batches(columns=list(names), filter=kept, **options):
             columns = []
-            for column in batch.columns:  # Python has times in microseconds.
-                if _arrow().types.is_timestamp(column.type) and column.type.unit != "us":
-                    column = column.cast(_arrow().timestamp("us", column.type.tz))
+            for column in batch.columns:
+                # Python has times in microseconds, and near its last year only in UTC.
+                if _arrow().types.is_timestamp(column.type):
+                    column = column.cast(_arrow().timestamp("us", column.type.tz and "UTC"))
                 columns.append(column.to_pylist())
             rows: Iterable[Sequence[Any]] = zip(*columns, strict=True) if columns else ()
             yield from items_of(self.place, names, rows, self._zone)

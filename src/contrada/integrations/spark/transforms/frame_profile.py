@@ -158,7 +158,7 @@ def _wide_values(
 
 
 def _attributes(rows: frames.WideRows, row: int) -> Mapping[str, Any]:
-    """Returns the attributes of a row, of nested values, too; none of a bad one, which is marked."""
+    """Returns the attributes of a row, nested ones too; marks a bad row, which has none."""
     given = rows.notification(row)
     try:
         return {} if given is None else Notification(given).attributes
