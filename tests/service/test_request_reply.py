@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from dataclasses import dataclass
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -70,6 +71,25 @@ async def test_faults_of_a_replier_are_those_of_the_request(name: str) -> None:
                 await known(service)
                 with pytest.raises(RemoteCallError, match=f"^desk: .*{reason}"):
                     await service.request({"service": "price", "symbol": "DIS"}, timeout_s=60)
+
+
+@on_loop
+async def test_a_reply_may_repeat_each_value_of_its_request(name: str) -> None:
+    """A NaN is another number than itself in Python, and True is the number 1."""
+
+    def repeat(request: ct.Notification) -> dict[str, Any]:
+        return {**request, "price": 1.0}
+
+    async with service_of(name) as service, service.reply("symbol exists", repeat, name="desk"):
+        await known(service)
+        for value in (nan, True, -0.0, inf):
+            reply = await service.request({"symbol": value}, timeout_s=60)
+            assert reply["price"] == 1.0
+    other = {"symbol": 1}
+    async with service_of(name) as service, service.reply("symbol exists", lambda _: other):
+        await known(service)
+        with pytest.raises(RemoteCallError, match="changes the attribute 'symbol'"):
+            await service.request({"symbol": True}, timeout_s=60)
 
 
 @on_loop

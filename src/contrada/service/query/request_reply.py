@@ -95,7 +95,9 @@ def _request_of(query: SourceQuery) -> Notification | None:
 
 def _with_request(reply: Notification, request: Notification) -> Notification:
     """Returns a reply with the attributes of its request, by which it is an answer."""
-    changed = [name for name in request if name in reply and reply[name] != request[name]]
+    # By keys: a NaN equals itself, and `True` is not 1.
+    common = [name for name in request if name in reply]
+    changed = [each for each in common if reply.keys_of(each) != request.keys_of(each)]
     if changed:
         raise ServiceError(f"the reply changes the attribute {changed[0]!r} of the request")
     return Notification.from_attributes(
