@@ -145,6 +145,13 @@ async def test_what_a_type_cannot_read_is_no_answer(name: str) -> None:
         for where in (None, lambda b: len(b.author) == 5):
             found = await all_of(service.query(Book, where, limit=1))
             assert found == [Book("Joyce", "Ulysses", 1)]
+        best = service.query(Book, sort="-edition", limit=2)
+        assert await all_of(best) == []
+        assert not best.is_complete, "servers have left out the readable one"
+        assert best.reports[-1].reason == "2 of the first 2 answers cannot be read"
+        best = service.query(Book, sort="-edition", limit=9)
+        assert await all_of(best) == [Book("Joyce", "Ulysses", 1)]
+        assert best.is_complete
 
 
 @on_loop

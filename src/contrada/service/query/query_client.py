@@ -506,8 +506,15 @@ class CombinedAnswers(_AnswersAtEnd):
     def _finish(self, partial: bytes) -> None:
         assert self.asked.combination is not None, "they are combined"
         result = Partial.from_bytes(self.asked.combination, partial)
-        found = result.results() if self._read is None else map(self._read.read, result.ordered())
-        self._ready.extend(each for each in found if each is not _NOTHING)
+        if (read := self._read) is None:
+            self._ready.extend(result.results())
+            return
+        best = result.ordered()
+        self._ready.extend(each for it in best if (each := read.read(it)) is not _NOTHING)
+        if read.unreadable and len(best) == self.asked.combination.aggregates[0].items:
+            # Servers have left out the answers behind these.
+            reason = f"{read.unreadable} of the first {len(best)} answers cannot be read"
+            self._reports.append(SourceReport(UNTOLD, SourceState.FAILED, reason=reason))
 
 
 _NOTHING: Final = object()
