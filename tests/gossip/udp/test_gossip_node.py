@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,6 +53,31 @@ async def test_a_group_receives_its_matches() -> None:
             assert (await own.next(20))["price"] == 20
             await one.spread()
             assert high.statistics().delivered == 1
+
+
+@on_loop
+async def test_no_socket_is_left_by_calls_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket would receive, and its node gossip, until the end of the process."""
+    loop, sockets = asyncio.get_running_loop(), list[asyncio.BaseTransport]()
+    create = loop.create_datagram_endpoint
+
+    async def counted_create(*arguments: Any, **options: Any) -> Any:
+        made = await create(*arguments, **options)
+        sockets.append(made[0])
+        return made
+
+    monkeypatch.setattr(loop, "create_datagram_endpoint", counted_create)
+    twice, left = node(), node()
+    await asyncio.gather(twice.open(), twice.open())
+    assert len(sockets) == 1
+    await twice.aclose()
+    opening = asyncio.create_task(left.open())
+    await asyncio.sleep(0)
+    await left.aclose()
+    with pytest.raises(ServiceClosedError, match="has left"):
+        await opening
+    assert len(sockets) == 2
+    assert all(each.is_closing() for each in sockets)
 
 
 @on_loop

@@ -156,6 +156,7 @@ class GossipNode(AsyncResource):
         self._timer: asyncio.TimerHandle | None = None
         self._joined: asyncio.Future[str] | None = None
         self._ticked: asyncio.Event = asyncio.Event()
+        self._opening = asyncio.Lock()
         self._is_closed = False
 
     # --- being in the group ----------------------------------------------------------------------
@@ -166,19 +167,22 @@ class GossipNode(AsyncResource):
         Raises AddressError, ServiceError, and ConnectionFailedError where no participant
         answers.
         """
-        if self._is_closed:
-            raise ServiceClosedError("this participant has left; make another")
-        if self._transport is not None:
-            check_loop(self._loop)
-            return
-        self._loop = running_loop()
-        towards = [await resolve_place(each) for each in self._join]
-        try:
-            await self._bind(towards)
-            await self._enter(towards)
-        except BaseException:
-            self._close()
-            raise
+        async with self._opening:
+            if self._is_closed:
+                raise ServiceClosedError("this participant has left; make another")
+            if self._transport is not None:
+                check_loop(self._loop)
+                return
+            self._loop = running_loop()
+            towards = [await resolve_place(each) for each in self._join]
+            try:
+                await self._bind(towards)
+                if self._is_closed:  # It has left meanwhile, without a socket to close.
+                    raise ServiceClosedError("this participant has left; make another")
+                await self._enter(towards)
+            except BaseException:
+                self._close()
+                raise
 
     async def _bind(self, towards: list[UdpAddress]) -> None:
         host, port = split_place(self._at, 0) if self._at else split_place(_EPHEMERAL)
