@@ -1,12 +1,18 @@
 """Hooks of a collection class of one's own."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pytest
 
 import contrada as ct
-from contrada.errors import CannotPublishError, CannotSubscribeError, InvalidObventError
+from contrada.errors import (
+    CannotPublishError,
+    CannotSubscribeError,
+    InvalidObventError,
+    ServiceError,
+)
 from contrada.service import DurableOptions, Interest, Subscription
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.service_limits import ServiceLimits
@@ -61,6 +67,19 @@ async def test_admit_decides_on_added_objects() -> None:
                 with pytest.raises(InvalidObventError, match="below zero"):
                     await publish
             assert await consumer.poll() is None, "none of what is together is published"
+
+
+@on_loop
+async def test_a_collection_is_opened_once_and_can_be_closed_meanwhile() -> None:
+    """It would hold each element twice, and one of its subscriptions would never end."""
+    async with EmbeddedService() as service:
+        of: WeakBag[Reading] = WeakBag(service, Reading)
+        await asyncio.gather(of.open(), of.open())
+        assert service.statistics().subscriptions == 1
+        await asyncio.gather(of.aclose(), of.open(), of.aclose())
+        assert service.statistics().subscriptions == 0
+        with pytest.raises(ServiceError, match="inside its own `async with`"):
+            _ = of.held
 
 
 @on_loop

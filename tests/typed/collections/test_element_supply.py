@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 import contrada as ct
-from contrada.errors import InvalidObventError
+from contrada.errors import InvalidObventError, ServiceError
 from contrada.service.embedded_service import EmbeddedService
 from contrada.typed.collections import WeakSet
 from tests.asynchronous import on_loop
@@ -78,3 +78,17 @@ async def test_a_failed_producer_is_polled_again(caplog: pytest.LogCaptureFixtur
             assert "no sensor" in caplog.text
             with pytest.raises(InvalidObventError):
                 await supply.pull()
+
+
+@on_loop
+async def test_a_supply_that_could_not_be_opened_is_opened_again() -> None:
+    """Its obvents would never be advertised, without an error."""
+    service = EmbeddedService()
+    supply = WeakSet(service, Level).supply(Level)
+    with pytest.raises(ServiceError):
+        await supply.open()
+    async with service, service.advertisements() as offers:
+        await supply.open()
+        assert len(offers.current) == 1
+        await supply.aclose()
+        assert not offers.current

@@ -7,6 +7,7 @@ those that it held when it was closed. So `contains` of a value covers the eleme
 Source: EPFL 2503 §4.2, §4.3, §4.4.3 (the last k are buffered), §4.7.
 """
 
+import asyncio
 import inspect
 import logging
 from abc import abstractmethod
@@ -98,6 +99,7 @@ class HeldElements(Generic[T]):
         self.forgotten = 0
         self._held: deque[Arrival[T]] = deque()
         self._view: ElementHandle[T] | None = None
+        self._changing = asyncio.Lock()
 
     @property
     def is_open(self) -> bool:
@@ -122,17 +124,20 @@ class HeldElements(Generic[T]):
         return {} if self._view is None else self._view.statistics().dropped
 
     async def open(self, membership: CollectionMembership[T]) -> None:
-        """Holds the elements of a membership. Raises CannotSubscribeError."""
-        view: ElementHandle[T] = ElementHandle(membership, None, _ignore, ThreadPolicy.single())
-        await view.activate()
-        self._view = view
+        """Holds the elements of a membership, or of the one before. Raises CannotSubscribeError."""
+        async with self._changing:
+            if self._view is None:
+                view = ElementHandle(membership, None, _ignore, ThreadPolicy.single())
+                await view.activate()
+                self._view = view
 
     async def aclose(self) -> None:
         """Holds nothing any more."""
-        view, self._view = self._view, None
-        self.clear()
-        if view is not None and view.is_active:
-            await view.deactivate()
+        async with self._changing:  # Elements that are about to be held are held no more then.
+            view, self._view = self._view, None
+            self.clear()
+            if view is not None and view.is_active:
+                await view.deactivate()
 
     def clear(self) -> None:
         """Forgets the held elements."""
@@ -402,12 +407,11 @@ class Collection(AsyncResource, Generic[T]):
 
     async def open(self) -> None:
         """Holds elements from now on. Raises CannotSubscribeError. Idempotent."""
-        if not self._held.is_open:
-            membership = self._new_membership(None, self._held.hold)
-            if self.is_persistent:
-                membership.durable, membership.replays = self.name, True
-                membership.retention = Retention(replay_max=self._held.most)
-            await self._held.open(membership)
+        membership = self._new_membership(None, self._held.hold)
+        if self.is_persistent:
+            membership.durable, membership.replays = self.name, True
+            membership.retention = Retention(replay_max=self._held.most)
+        await self._held.open(membership)
 
     async def aclose(self) -> None:
         """Holds nothing any more. Consumers are not affected."""
@@ -517,7 +521,7 @@ class Supply(AsyncResource, Generic[T]):
         """Advertises the production. Raises the errors of `Service.advertise`."""
         if self._offering is None:
             self._offering = self._adding.service.advertise(self._adding.offered)
-            await self._offering.open()
+        await self._offering.open()
 
     async def pull(self) -> Envelope | None:
         """Polls the producer once, and publishes the result. Raises its errors, and `add`'s."""
