@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +16,16 @@ _LOG: Final = logging.getLogger(__name__)
 
 def write_secret(path: Path | str, data: bytes) -> None:
     """Creates a file that only its owner can read. Raises InputError, also if it exists."""
+    is_begun = False
     try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ALONE)
-        with os.fdopen(number, "wb") as file:
+        with open(path, "xb", opener=partial(os.open, mode=OWNER_ALONE)) as file:
+            is_begun = True
             file.write(data)
     except FileExistsError:
         raise InputError(str(path), "it is there already; it is not written over") from None
     except OSError as error:
+        if is_begun:  # Another attempt would find it there.
+            Path(path).unlink(missing_ok=True)
         raise InputError(str(path), error.strerror or str(error)) from None
 
 
