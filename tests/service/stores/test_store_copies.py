@@ -1,5 +1,6 @@
 """Copies of stores: whole, of one moment, and safe to start on."""
 
+import resource
 import sqlite3
 import stat
 from contextlib import closing
@@ -164,6 +165,26 @@ def test_the_journal_of_a_store_that_was_there_is_not_taken_over(tmp_path: Path)
     left.unlink()
     restore(tmp_path / "a.copy", target)
     assert [each.name for each in look_at(target, deep=True).logs] == ["a"]
+
+
+def test_a_store_is_restored_whole_or_not_at_all_on_a_full_disk(tmp_path: Path) -> None:
+    """SQLite closes a file that has no room for its last changes, and the store is malformed."""
+    copy = tmp_path / "a.copy"
+    with closing(open_store(tmp_path / "a.db")) as store:
+        store.append("large", [b"record" * 500_000], 1)
+        for number in range(300):
+            store.append(f"small {number}", [b"record"], 1)
+    back_up(tmp_path / "a.db", copy)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (copy.stat().st_size, before[1]))
+    try:
+        with pytest.raises(StoreError, match=r"b\.db: its last changes could not be written"):
+            restore(copy, tmp_path / "b.db")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [each for each in tmp_path.iterdir() if "b.db" in each.name]
+    restore(copy, tmp_path / "b.db")
+    assert look_at(tmp_path / "b.db", deep=True).damaged == {}
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:

@@ -207,6 +207,8 @@ def _beside(path: Path) -> Path:
 
 def _finish(draft: Path, file: Path) -> None:
     """Gives a file its name once it is on the disk; raises StoreError if the name exists."""
+    if draft.with_name(f"{draft.name}-wal").exists():  # SQLite closes a file without an error.
+        raise StoreError(f"{file}: its last changes could not be written; the disk may be full")
     try:
         with draft.open("rb") as written:
             os.fsync(written.fileno())
