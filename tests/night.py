@@ -129,7 +129,7 @@ PROGRAMS: Final = (
     Program(
         "thorough", 0.03, f"env CONTRADA_EXAMPLES={{count}} {SEEDED} {LAWS}", 200, 3000, count=3_000
     ),
-    Program("churn", 0.04, "{python} -m tests.net.churn {seconds}", 1200, least_s=30),
+    Program("churn", 0.04, "{python} -m tests.net.churn {seconds}", 1200, least_s=150),
     Program("costly", 0.01, "{python} -m tests.net.costly {seconds} {seed}", 240),
     # Shorter ones would measure the start of the attackers.
     Program("honest", 0.01, "{python} -m tests.net.honest {count}", 180, count=10, least_s=90),

@@ -32,6 +32,12 @@ from tests.own_operators import CONTRADA
 
 LIVES_AT_ONCE: Final = 24
 LIVES_PER_WAVE: Final = 600
+WARM_WAVES: Final = 8
+"""Waves before memory is measured: it rises until then, however long they take."""
+
+MEASURED_WAVES: Final = 24
+"""Waves that are measured at least, also beyond the given time."""
+
 LOGS: Final = ("one", "two", "three")
 """Names of durable subscriptions, which several lives read, one after the other."""
 
@@ -188,7 +194,7 @@ def two_brokers(folder: Path) -> Iterator[list[tuple[int, str]]]:
 
 
 async def churn(seconds: float, brokers: Sequence[tuple[int, str]]) -> list[list[int]]:
-    """Waves for so long; the memory of each broker after each of them, in KB."""
+    """Waves for so long; the memory of each broker after each of those that are measured, in KB."""
     addresses = [address for _, address in brokers]
 
     async def look() -> Any:
@@ -200,21 +206,19 @@ async def churn(seconds: float, brokers: Sequence[tuple[int, str]]) -> list[list
     began_s = time.monotonic()
     memory: list[list[int]] = [[] for _ in brokers]
     number = 0
-    while time.monotonic() - began_s < seconds:
+    while time.monotonic() - began_s < seconds or number < WARM_WAVES + MEASURED_WAVES:
         number += 1
         await wave(addresses, number)
         await at_rest(look, before)
-        for samples, (pid, _) in zip(memory, brokers, strict=True):
-            samples.append(rss_kb(pid))
-        incarnations = number * LIVES_PER_WAVE
-        used_s = time.monotonic() - began_s
-        held = [each[-1] for each in memory]
-        print(f"{used_s:.0f} s, {incarnations} lives, {held} KB", flush=True)  # noqa: T201 - a command
-    half = (time.monotonic() - began_s) / 2
+        held = [rss_kb(pid) for pid, _ in brokers]
+        if number > WARM_WAVES:
+            for samples, each in zip(memory, held, strict=True):
+                samples.append(each)
+        lives, used_s = number * LIVES_PER_WAVE, time.monotonic() - began_s
+        print(f"{used_s:.0f} s, {lives} lives, {held} KB", flush=True)  # noqa: T201 - a command
     for samples in memory:
         later = samples[len(samples) // 2 :]
-        rise_kb = slope(later) * len(later) if len(later) > 1 else 0.0
-        rise = f"{rise_kb / half:+.3f} KB/s over the last {half:.0f} s"
+        rise = f"{slope(later):+.1f} KB a wave over the last {len(later)} waves"
         print(rise, flush=True)  # noqa: T201 - a command
     return memory
 

@@ -420,6 +420,7 @@ class DeliveryHost:
                 waiting.set_result(each.fresh)
         ended, self.server.logs.ended = self.server.logs.ended, []
         for name in ended:
+            self._namesakes.discard(name)
             if self.server.logs.terms(name) is None:  # Otherwise the name is in use again.
                 self._routes.forget(name)
         self.groups.add(visible)
