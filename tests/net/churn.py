@@ -35,7 +35,7 @@ LIVES_PER_WAVE: Final = 600
 WARM_WAVES: Final = 8
 """Waves before memory is measured: it rises until then, however long they take."""
 
-MEASURED_WAVES: Final = 24
+MEASURED_WAVES: Final = 12
 """Waves that are measured at least, also beyond the given time."""
 
 LOGS: Final = ("one", "two", "three")

@@ -15,9 +15,12 @@ Table: TypeAlias = dict[str, int]
 NOISE: Final = 3.0
 """How many times as much as it is off its line memory may rise along it."""
 
-
 ARENA_KB: Final = 1024
 """The unit in which Python takes memory from the system (`ARENA_BITS` of its obmalloc.c)."""
+
+ARENAS: Final = 3
+"""The rise that is no growth: one or two arenas more at some moment are none, and the slope
+through such a step is up to a fifth steeper."""
 
 
 def tables(broker: Broker) -> Table:
@@ -71,8 +74,7 @@ def is_flat(samples: Sequence[float]) -> bool:
     """Returns whether samples of the same phase of a load are constant, after warming up.
 
     The second half is examined. It grows where it rises by more than `NOISE` times the median
-    deviation from its line, and by more than one arena, the least that Python takes from the
-    system.
+    deviation from its line, and by more than `ARENAS`.
     """
     half = list(samples[len(samples) // 2 :])
     if len(half) < 3:
@@ -81,4 +83,4 @@ def is_flat(samples: Sequence[float]) -> bool:
     line = [value - by * at for at, value in enumerate(half)]
     middle = statistics.median(line)
     off = statistics.median(abs(each - middle) for each in line)
-    return by * (len(half) - 1) <= max(NOISE * off, ARENA_KB)
+    return by * (len(half) - 1) <= max(NOISE * off, ARENAS * ARENA_KB)
