@@ -66,6 +66,16 @@ def test_an_address_without_its_scheme_is_named_with_it(text: str, scheme: str) 
         parse_address(scheme + text)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "meant"), [("http", "ws"), ("ws", "ws"), ("https", "wss"), ("wss", "wss")]
+)
+def test_an_address_of_an_http_port_is_named_as_such(scheme: str, meant: str) -> None:
+    """A person would be sent to the HTTP port with the protocol of the other one."""
+    expected = f"did you mean contrada+{meant}://host:8080?"
+    with pytest.raises(AddressError, match=re.escape(expected)):
+        parse_address(f"{scheme}://host:8080")
+
+
 @pytest.mark.parametrize("given", [5, b"contrada://h", ["contrada://h"]])
 def test_a_value_that_is_no_text_is_refused(given: Any) -> None:
     """The error would be one of a library, and a program could not catch it."""

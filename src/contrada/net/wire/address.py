@@ -22,6 +22,9 @@ PATH_DEFAULT: Final = "/contrada"
 """The path of WebSocket connections at a broker's HTTP port."""
 
 _PORTS: Final = {SCHEME: PORT_DEFAULT, SCHEME_TLS: PORT_DEFAULT, SCHEME_WS: 80, SCHEME_WSS: 443}
+_OF_HTTP: Final = {"http": SCHEME_WS, "ws": SCHEME_WS, "https": SCHEME_WSS, "wss": SCHEME_WSS}
+"""Schemes of an HTTP port, and those by which a client connects there."""
+
 _SECURE: Final = (SCHEME_TLS, SCHEME_WSS)
 _EXPECTED: Final = (
     f"contrada://host or contrada://host:port, for example contrada://127.0.0.1:{PORT_DEFAULT}"
@@ -68,7 +71,8 @@ def parse_address(text: str) -> Address:
         raise AddressError(text, _EXPECTED)
     found = _address_of(text)
     if found is None:
-        meant = f"{SCHEME}://{text.rpartition('://')[2]}"
+        scheme, _, place = text.rpartition("://")
+        meant = f"{_OF_HTTP.get(scheme, SCHEME)}://{place}"
         hint = "" if _address_of(meant) is None else f"; did you mean {meant}?"
         raise AddressError(text, _EXPECTED + hint)
     if found.path and find_spec("websockets") is None:
