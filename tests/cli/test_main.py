@@ -63,7 +63,7 @@ def test_each_command_explains_itself_with_examples(name: str) -> None:
         (["serve", "--host", "a..b"], "address 'a..b': expected"),
         (["pub", "a=1", "--publisher", "\udcff"], "publisher '\\udcff': expected"),
         (["pub", "a=1", "--to", "contrada://.."], "address 'contrada://..': expected contrada://"),
-        (["match", "nowhere", "x.csv"], "Path 'nowhere' does not exist (see: "),
+        (["match", "a = 1", "x.csv"], "Path 'a = 1' does not exist; expected first a file with"),
         (["serve", "--port", "x"], "'x' is not a valid integer range (see: "),
         (["pub"], "give NAME=VALUE, --json, --csv or --log, one of them (see: "),
         (["pub", "a=1", "--json", "x"], "one of them"),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 import click
 import msgspec
@@ -50,14 +50,25 @@ from contrada.model.languages.work_budget import Uncollected
 from contrada.model.rule import CorrelationRule, Rule
 
 PLACES = click.Path(exists=True, path_type=Path, allow_dash=True)
-INPUT = click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
+
+
+class _MatchPath(click.Path):
+    """A path of `contrada match`; the error of a missing one has the order of the arguments."""
+
+    def fail(self, message: str, *where: Any, **place: Any) -> NoReturn:
+        expected = "first a file with lines `name: filter`, then the files to match"
+        super().fail(f"{message.rstrip('.')}; expected {expected}", *where, **place)
+
+
+SUBSCRIPTIONS = _MatchPath(exists=True, path_type=Path, allow_dash=True)
+INPUT = _MatchPath(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 
 _READS_ARRAY: Final = {"json": "--entries . reads", "jsonl": "--format json --entries . reads"}
 """Options that read a JSON array, for the formats of lines."""
 
 
 @click.command()
-@click.argument("subscriptions", type=PLACES)
+@click.argument("subscriptions", type=SUBSCRIPTIONS)
 @click.argument("files", type=INPUT, nargs=-1, required=True)
 @options.typed(
     "--from dialect", click.Choice([*DIALECTS]), None, "SUBSCRIPTIONS are rules of this dialect."
