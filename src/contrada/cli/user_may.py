@@ -49,8 +49,8 @@ class _PermissionRule(NamedTuple):
 
 @click.command()
 @click.argument("name")
-@click.argument("action", type=click.Choice(_ACTIONS))
-@click.argument("what", nargs=-1, metavar="[NAME=VALUE...|FILTER|NAME]")
+@click.argument("action", type=click.Choice(_ACTIONS), metavar="ACTION")
+@click.argument("what", nargs=-1, metavar="[OBJECT]...")
 @users_option
 @options.text("--publisher", "NAME", "Publish under this name; default: one below the user's.")
 @options.repeated(
@@ -67,8 +67,9 @@ def may(
 ) -> None:
     """Answer whether a user may do something. Prints the rule, or why not.
 
-    `publish` takes a notification as NAME=VALUE, `subscribe` a filter or pattern, `query` and
-    `advertise` a filter, `durable` the name of a subscription, and the other actions nothing. The
+    ACTION and OBJECT: `publish` and a notification as NAME=VALUE, `subscribe` and a filter or
+    pattern, `query` or `advertise` and a filter, `durable` and the name of a subscription; `link`,
+    `inspect` and `sinks` have no object. The
     broker decides by the same code, exactly for all notifications that a filter describes. Quotas
     are not considered. The status is 1 for no.
 
