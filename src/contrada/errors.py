@@ -41,10 +41,14 @@ class InvalidNameError(ContradaError):
 
 
 class InvalidNotificationError(ContradaError):
-    """An attribute cannot be part of a notification. Carries `name`, `value`, `reason`."""
+    """An attribute cannot be part of a notification. Carries `name`, `value`, `reason`.
+
+    The name is None where the value stands for all attributes.
+    """
 
     def __init__(self, name: object, value: object, reason: str) -> None:
-        super().__init__(f"attribute {_shown(name)} = {_shown(value)}: {reason}")
+        place = "found" if name is None else f"attribute {_shown(name)} ="
+        super().__init__(f"{place} {_shown(value)}: {reason}")
         self.name, self.value, self.reason = name, value, reason
 
 

@@ -247,3 +247,11 @@ def test_an_unsatisfiable_filter_knows_it(text: str) -> None:
     assert Filter("b = 1").covers(f)
     assert f == Filter({"c": ValueSet.parse("nothing")})
     assert hash(f) == hash(Filter({"c": ValueSet.parse("nothing")}))
+
+
+@pytest.mark.parametrize("select", [Filter("a = 1"), FilterSet("a = 1 or b = 1"), Notification])
+def test_a_value_that_is_no_notification_is_named_with_the_expectation(select: Any) -> None:
+    """The error would be about an attribute without a name."""
+    take = getattr(select, "matches", select)
+    with pytest.raises(InvalidNotificationError, match="found 5: expected a mapping of attribute"):
+        take(5)

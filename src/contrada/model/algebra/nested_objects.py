@@ -79,12 +79,16 @@ def flatten_mapping(content: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool
     return found, is_whole
 
 
+MAPPING: Final = "expected a mapping of attribute names to values"
+"""Reason of an error: something else was given."""
+
+
 def values_of(content: Mapping[str, Any]) -> ValuesView[Any]:
     """Returns the values of a mapping. Raises InvalidNotificationError for anything else."""
     try:
         return content.values()
     except AttributeError:
-        raise InvalidNotificationError("", content, "attributes are a mapping") from None
+        raise InvalidNotificationError(None, content, MAPPING) from None
 
 
 def _may_hold_more(member: Any) -> bool:

@@ -35,7 +35,7 @@ from contrada.model.algebra.attributes import (
     values_in,
 )
 from contrada.model.algebra.html_display import html_table
-from contrada.model.algebra.nested_objects import JSON_TYPE, as_json, flatten_mapping
+from contrada.model.algebra.nested_objects import JSON_TYPE, MAPPING, as_json, flatten_mapping
 from contrada.model.algebra.product import ENVELOPE_SETS, ENVELOPE_TEXT_BYTES_MAX, Product
 from contrada.model.algebra.value_set import ABSENT, ValueSet, of_keys
 from contrada.model.domains import line
@@ -200,7 +200,7 @@ class Notification(Product, Mapping[str, Values]):
         span, kept = plain_span(attributes, good_names), None
         if span is None:
             if not isinstance(attributes, Mapping):
-                raise InvalidNotificationError("", attributes, "attributes are a mapping")
+                raise InvalidNotificationError(None, attributes, MAPPING)
             flat, is_whole = flatten_mapping(attributes)
             span = span_of_any(flat, system=False)
             if not is_whole:
