@@ -252,16 +252,3 @@ def tell_published(error: Exception, count: int) -> None:
     notes[:] = [note for note in notes if not note.endswith(_PUBLISHED)]
     error.published = count  # type: ignore[attr-defined]
     error.add_note(f"{count} {_PUBLISHED}")
-
-
-async def stop_listening(server: asyncio.Server) -> None:
-    """Closes the listening sockets of a server, after the connections accepted so far began.
-
-    A connection that the loop accepts in the turn of `Server.close` would never be closed: its
-    transport refuses to attach to a server without sockets, and nobody gets the error.
-    """
-    loop = asyncio.get_running_loop()
-    for listening in server.sockets:
-        loop.remove_reader(listening.fileno())
-    await asyncio.sleep(0)
-    server.close()

@@ -21,11 +21,8 @@ import h11
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from contrada.errors import ConnectionFailedError
 from contrada.integrations.http.gateway_limits import GatewayLimits
-from contrada.net.wire.endpoint import describe_os_error
-from contrada.net.wire.tls import TLS_WAIT_S
-from contrada.service.loop_guards import stop_listening
+from contrada.net.wire.endpoint import listen, stop_listening
 
 HTTP_BACKLOG: Final = 1_024
 """Connections in the backlog of the socket. Beyond it: the client's system tries again."""
@@ -326,20 +323,15 @@ class HttpPort:
 
     async def start(self) -> None:
         """Listens. Raises ConnectionFailedError if the address is not available."""
-        loop = asyncio.get_running_loop()
         self._config.load()
-        try:
-            self._server = await loop.create_server(
-                lambda: BoundedConnection(self),
-                self._host,
-                self._wanted,
-                backlog=HTTP_BACKLOG,
-                ssl=self._tls,
-                ssl_handshake_timeout=TLS_WAIT_S if self._tls else None,
-            )
-        except (OSError, OverflowError) as error:
-            reason = describe_os_error(error) if isinstance(error, OSError) else error
-            raise ConnectionFailedError(self.address, f"cannot listen: {reason}") from None
+        self._server = await listen(
+            lambda: BoundedConnection(self),
+            self._host,
+            self._wanted,
+            backlog=HTTP_BACKLOG,
+            tls=self._tls,
+            address=self.address,
+        )
         self._tick()
 
     def _tick(self) -> None:

@@ -37,13 +37,12 @@ from contrada.net.broker.user_usage import UserUsage, UserUsages
 from contrada.net.broker.users import Authenticator, Users
 from contrada.net.wire.address import PORT_DEFAULT, Address, check_host, is_loopback
 from contrada.net.wire.connection import CLIENT, NEIGHBOUR
-from contrada.net.wire.endpoint import describe_os_error
+from contrada.net.wire.endpoint import listen, stop_listening
 from contrada.net.wire.frames import Hello, InspectReply, InspectRequest
-from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, RevocationLists, Tls
+from contrada.net.wire.tls import TLS_FAULT, RevocationLists, Tls
 from contrada.net.wire.tokens import name_in
 from contrada.service.clock import wall_clock_us
 from contrada.service.envelope_factory import EnvelopeFactory
-from contrada.service.loop_guards import stop_listening
 from contrada.service.security.permits import Permit, PublishFilters
 from contrada.service.security.principals import NOT_PERMITTED, Principal
 from contrada.service.service_limits import CoreLimits
@@ -192,22 +191,19 @@ class Broker(Server):
             )
         if self._server is not None or self._is_ending:
             raise ServiceError("a broker is started once")
-        loop = asyncio.get_running_loop()
         self.logs.open()
         try:
-            self._server = await loop.create_server(
+            self._server = await listen(
                 self.accept,
                 self._host,
                 self._port,
                 backlog=self.limits.backlog_max,
-                ssl=self._server_context,
-                ssl_handshake_timeout=TLS_WAIT_S if self._server_context else None,
+                tls=self._server_context,
+                address=str(Address(self._host, self._port, self._server_context is not None)),
             )
-        except (OSError, OverflowError) as error:
+        except ConnectionFailedError:
             await self.logs.aclose()
-            wanted = str(Address(self._host, self._port, self._server_context is not None))
-            reason = describe_os_error(error) if isinstance(error, OSError) else error
-            raise ConnectionFailedError(wanted, f"cannot listen: {reason}") from None
+            raise
         self.neighbours.listens_at = self.address
         self._began_us = wall_clock_us()
         self.begin()

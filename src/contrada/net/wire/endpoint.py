@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from contrada.errors import FrameError, ProtocolError
+from contrada.errors import ConnectionFailedError, FrameError, ProtocolError
 from contrada.net.wire.address import Address
 from contrada.net.wire.connection import (
     BROKER,
@@ -19,7 +19,7 @@ from contrada.net.wire.connection import (
     LivenessLimits,
 )
 from contrada.net.wire.frames import Failure, Frame, Goodbye, Hello
-from contrada.net.wire.tls import TLS_FAULT, describe_hang_up, describe_tls_error
+from contrada.net.wire.tls import TLS_FAULT, TLS_WAIT_S, describe_hang_up, describe_tls_error
 from contrada.net.wire.tokens import TokenSource
 from contrada.net.wire.websocket import dial_websocket
 
@@ -53,6 +53,43 @@ async def dial(protocol: asyncio.Protocol, address: Address, tls: ssl.SSLContext
     await loop.create_connection(
         lambda: protocol, address.host, address.port, ssl=tls if address.is_tls else None
     )
+
+
+async def listen(
+    protocol: Callable[[], asyncio.Protocol],
+    host: str,
+    port: int,
+    *,
+    backlog: int,
+    tls: ssl.SSLContext | None,
+    address: str,
+) -> asyncio.Server:
+    """Listens; raises ConnectionFailedError about `address` if that is not available."""
+    try:
+        return await asyncio.get_running_loop().create_server(
+            protocol,
+            host,
+            port,
+            backlog=backlog,
+            ssl=tls,
+            ssl_handshake_timeout=TLS_WAIT_S if tls else None,
+        )
+    except (OSError, OverflowError) as error:
+        reason = describe_os_error(error) if isinstance(error, OSError) else error
+        raise ConnectionFailedError(address, f"cannot listen: {reason}") from None
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Closes the listening sockets of a server, after the connections accepted so far began.
+
+    A connection that the loop accepts in the turn of `Server.close` would never be closed: its
+    transport refuses to attach to a server without sockets, and nobody gets the error.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    await asyncio.sleep(0)
+    server.close()
 
 
 class Wire(asyncio.Protocol):
