@@ -16,8 +16,8 @@ from tomlkit.exceptions import TOMLKitError
 
 from contrada.cli import shared_options as options
 from contrada.errors import InputError
+from contrada.file_replacement import replace_file
 from contrada.net.broker.users import UserFile, Users
-from contrada.service.file_replacement import replace_file
 from contrada.service.security.secret_files import OWNER_ALONE, write_secret
 
 USERS_FILE: Final = "users.toml"

@@ -15,16 +15,17 @@ only files that you or a trusted person saved.
 """
 
 import mmap
-import os
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from contrada.errors import ContradaError, EncodingError
+from contrada.file_replacement import replace_file
 from contrada.matching.kernels.memory import Rows
 from contrada.matching.kernels.schema import ARRAYS, STORE
 from contrada.matching.key_table import KeyTable
@@ -69,17 +70,7 @@ def save(path: Path, segment: IndexSegment, slots: KeyTable[Any]) -> None:
     checksum = 0
     for part in _parts(packed, arrays):
         checksum = zlib.crc32(part, checksum)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        with beside.open("wb") as file:
-            file.write(_FIRST.pack(MAGIC, checksum))
-            file.writelines(_parts(packed, arrays))
-            file.flush()
-            os.fsync(file.fileno())  # Else it could be empty after a crash of the machine.
-        beside.replace(path)
-    except BaseException:  # As of a full disk, on which the part would stay.
-        beside.unlink(missing_ok=True)
-        raise
+    replace_file(path, chain([_FIRST.pack(MAGIC, checksum)], _parts(packed, arrays)))
 
 
 def _parts(header: bytes, arrays: dict[str, Any]) -> Iterator[Any]:

@@ -120,7 +120,7 @@ def test_it_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.M
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("contrada.service.file_replacement.os.fsync", full)
+    monkeypatch.setattr("contrada.file_replacement.os.fsync", full)
     with pytest.raises(InputError, match="cannot be written: No space left"):
         states.take("f", feed(("2", "b")), NO_VALIDATORS)
     assert path.read_bytes() == before

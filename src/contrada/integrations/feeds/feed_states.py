@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from contrada.errors import InputError
+from contrada.file_replacement import replace_file
 from contrada.integrations.feeds.feed_document import FeedDocument
 from contrada.integrations.feeds.feed_limits import FeedLimits
-from contrada.service.file_replacement import replace_file
 
 VERSION: Final = 1
 

@@ -34,6 +34,7 @@ import msgspec
 
 from contrada import errors
 from contrada.delivery.retention import OnFull, Retention
+from contrada.file_replacement import replace_file
 from contrada.integrations.dialects import cloudevents
 from contrada.integrations.feeds.fetcher import retry_after_s
 from contrada.integrations.http.event_ingest import binary_headers
@@ -53,7 +54,6 @@ from contrada.net.broker.broker import Broker
 from contrada.net.wire.tokens import is_jwt
 from contrada.service.backoff import Backoff
 from contrada.service.clock import wall_clock_us
-from contrada.service.file_replacement import replace_file
 from contrada.service.loop_guards import first_of
 from contrada.service.security.principals import NOT_PERMITTED
 from contrada.service.security.secret_files import OWNER_ALONE

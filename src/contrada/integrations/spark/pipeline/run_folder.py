@@ -31,8 +31,8 @@ from typing import IO, Any, Final, TypeVar
 import msgspec
 
 from contrada.errors import ContradaError, InputError
+from contrada.file_replacement import replace_file
 from contrada.integrations.spark.pipeline.hadoop_paths import Folder, HadoopPath, move_into
-from contrada.service.file_replacement import replace_file
 
 PROGRESS_FILE: Final = "published.json"
 """The file in a run's folder with the published counts."""

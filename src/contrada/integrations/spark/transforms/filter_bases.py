@@ -25,6 +25,7 @@ from pyspark import SparkFiles, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from contrada.errors import ContradaError, InputError
+from contrada.file_replacement import replace_file
 from contrada.integrations.files.subscription_files import load_subscriptions
 from contrada.integrations.spark.transforms.worker_code import check_compiled
 from contrada.matching.index import Index, Residues
@@ -34,7 +35,6 @@ from contrada.model.algebra.filter import selection
 from contrada.model.extensions import load, loaded
 from contrada.model.native import NATIVE
 from contrada.model.rule import Rule
-from contrada.service.file_replacement import replace_file
 
 BASES_KEPT_MAX: Final = 4
 """Mapped bases of a worker. Beyond it: the least recently used one is closed."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contrada.service.file_replacement import replace_file
+from contrada.file_replacement import replace_file
 
 
 def test_a_file_is_replaced_when_the_new_one_is_on_the_disk(
