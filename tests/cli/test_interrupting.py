@@ -229,7 +229,7 @@ def test_output_that_nobody_reads_on_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_naming_service_ends_in_order(address: str, number: signal.Signals) -> None:
     """A supervisor would see a failure, and no statistics."""
-    process = started([*CONTRADA, "xml", "daemon", "--at", address, "--store", "memory:"])
+    process = started([*CONTRADA, "xml", "daemon", "--to", address, "--store", "memory:"])
     assert process.stdout is not None
     assert process.stdout.readline()
     process.send_signal(number)

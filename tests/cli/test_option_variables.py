@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 from click.testing import CliRunner
 
 from contrada.cli import bridge, main
@@ -100,3 +101,14 @@ def test_a_database_with_a_password_may_be_in_a_variable() -> None:
     """A container could not get it as a secret: only arguments are seen by all users."""
     url = "postgresql://u:hunter2@h/d"  # pragma: allowlist secret
     assert flags(CONTRADA_SERVE_STORE=url)["store"] == url
+
+
+@pytest.mark.parametrize("command", [["ask", "a = 1"], ["xml", "receive", "a = 1"], ["offer"]])
+def test_the_former_name_of_an_address_is_understood(command: list[str]) -> None:
+    """A script of an earlier version would fail, or use the broker of this machine."""
+    variable = f"CONTRADA_{'_'.join(command[: 2 if command[0] == 'xml' else 1]).upper()}_AT"
+    source = ["--files", str(Path(__file__).parent)] if command == ["offer"] else []
+    for options, environment in ((["--at", "x"], {}), ([], {variable: "x"})):
+        result = CliRunner().invoke(main, [*command, *source, *options], env=environment)
+        assert "address 'x': expected contrada://" in result.stderr
+    assert "--at" not in CliRunner().invoke(main, [command[0], "--help"]).stdout

@@ -56,7 +56,7 @@ def offering(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 def ask(address: str, question: str, *options: str) -> Result:
     """Returns the output of the command, run in this process."""
-    return CliRunner().invoke(main, ["ask", "--at", address, question, *options])
+    return CliRunner().invoke(main, ["ask", "--to", address, question, *options])
 
 
 def table_of(errors: str) -> list[list[str]]:
@@ -71,10 +71,10 @@ def test_offered_records_answer_queries(tmp_path: Path) -> None:
     files = ("--files", str(tmp_path / "*.csv"), "--name", "files")
     with (
         serving("--port", "0") as (_, address),
-        offering("--at", address, *table) as library,
-        offering("--at", address, *files),
+        offering("--to", address, *table) as library,
+        offering("--to", address, *files),
     ):
-        asked = contrada("ask", "--at", address, "author = 'Steinbeck' and edition < 2")
+        asked = contrada("ask", "--to", address, "author = 'Steinbeck' and edition < 2")
         assert asked.stdout == (
             '@publisher="library"  author="Steinbeck"  title="Grapes of Wrath"  edition=1'
             "  price=9.5\n"
@@ -128,7 +128,7 @@ def test_a_value_is_never_part_of_a_statement(tmp_path: Path) -> None:
         database.execute("INSERT INTO books (author, edition) VALUES (?, 3)", (EVIL,))
         database.commit()
     with serving("--port", "0") as (_, address):
-        with offering("--at", address, "--table", str(path), "books", "--describe", "author any"):
+        with offering("--to", address, "--table", str(path), "books", "--describe", "author any"):
             said = EVIL.replace('"', '\\"')
             asked = ask(address, f'author = "{said}"', "--json")
             assert [json.loads(line)["author"] for line in asked.stdout.splitlines()] == [EVIL]
@@ -138,7 +138,7 @@ def test_a_value_is_never_part_of_a_statement(tmp_path: Path) -> None:
                 assert table_of(none.stderr)[0][1] == "empty"
             named = ask(address, "`author\"=''or 1=1 --` = 1 and author any")
             assert named.stdout == ""
-        wrong = contrada("offer", "--at", address, "--table", str(path), 'books"; drop table books')
+        wrong = contrada("offer", "--to", address, "--table", str(path), 'books"; drop table books')
         assert wrong.returncode == 2
         assert "there is no such table" in wrong.stderr
     with closing(sqlite3.connect(path)) as database:
@@ -151,8 +151,8 @@ def test_the_status_reports_missing_answers(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{"author": "Woolf"}\n')
     with (
         serving("--port", "0") as (_, address),
-        offering("--at", address, "--table", str(path), "books", "--name", "\x1b[2J\nlibrary"),
-        offering("--at", address, "--files", str(tmp_path / "one.json"), "--name", "one"),
+        offering("--to", address, "--table", str(path), "books", "--name", "\x1b[2J\nlibrary"),
+        offering("--to", address, "--files", str(tmp_path / "one.json"), "--name", "one"),
     ):
         path.unlink()
         for options, printed in (([], '@publisher="one"'), (["--count"], "count=1")):
@@ -174,7 +174,7 @@ def test_a_description_is_worked_out_again(tmp_path: Path) -> None:
     with (
         serving("--port", "0") as (_, address),
         subprocess.Popen(
-            [*CONTRADA, "offer", "--at", address, *options], stdout=subprocess.PIPE, text=True
+            [*CONTRADA, "offer", "--to", address, *options], stdout=subprocess.PIPE, text=True
         ) as process,
     ):
         try:
@@ -206,7 +206,7 @@ async def test_ctrl_c_ends_a_question() -> None:
 
     with serving("--port", "0") as (_, address):
         async with ct.connect(address) as service, service.offer("a any", never, name="never"):
-            command = [*CONTRADA, "ask", "--at", address, "a any"]
+            command = [*CONTRADA, "ask", "--to", address, "a any"]
             pipe = asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
             assert process.stdout is not None
@@ -216,7 +216,7 @@ async def test_ctrl_c_ends_a_question() -> None:
             assert process.returncode == 130
             assert table_of(errors.decode())[0][:2] == ["never", "stopped"]
             await has_ended.wait()
-            late = [*CONTRADA, "ask", "--at", address, "a any", "--timeout", "0.3"]
+            late = [*CONTRADA, "ask", "--to", address, "a any", "--timeout", "0.3"]
             process = await asyncio.create_subprocess_exec(*late, stdout=pipe, stderr=pipe)
             _, errors = await process.communicate()
             assert process.returncode == 4
@@ -226,7 +226,7 @@ async def test_ctrl_c_ends_a_question() -> None:
 def test_an_offer_waits_for_a_lost_broker(tmp_path: Path) -> None:
     """A source would be gone after each restart of its broker."""
     table = ("--table", str(books(tmp_path / "books.db")), "books")
-    with serving("--port", "0") as (broker, address), offering("--at", address, *table) as process:
+    with serving("--port", "0") as (broker, address), offering("--to", address, *table) as process:
         broker.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         assert process.stderr.readline() == "not connected, trying again: the broker stops\n"
@@ -241,7 +241,7 @@ def test_an_offer_waits_for_a_lost_broker(tmp_path: Path) -> None:
 def test_an_offer_ends_after_some_seconds(tmp_path: Path, broker_address: str) -> None:
     """A script would wait for ever."""
     table = ("--table", str(books(tmp_path / "books.db")), "main.books", "--seconds", "0.1")
-    ended = contrada("offer", "--at", broker_address, *table)
+    ended = contrada("offer", "--to", broker_address, *table)
     assert (ended.returncode, ended.stderr) == (0, "asked 0 times\n")
 
 
@@ -255,7 +255,7 @@ def test_an_offer_ends_after_some_seconds(tmp_path: Path, broker_address: str) -
         (["ask", "a = 1", "--by", "b"], "add one, such as --count"),
         (["ask", "a = 1", "--count", "--limit", "3"], "are for answers"),
         (["ask", "a = 1", "--sum", ""], "name"),
-        (["ask", "a = 1", "--at", "x"], "address 'x': expected contrada://"),
+        (["ask", "a = 1", "--to", "x"], "address 'x': expected contrada://"),
         (["offer"], "--files GLOB, one of them"),
         (["offer", "--files", "*.nothing"], "there is no such file"),
         (["offer", "--table", "nowhere.db", "x"], "nowhere.db: unable to open database file"),
@@ -280,6 +280,6 @@ def test_a_folder_of_parquet_is_queried(tmp_path: Path, broker_address: str) -> 
     pytest.importorskip("pyarrow.parquet")
     flights = arrow.table({"parquet_origin": ["JFK", "LGA"], "dest": ["JFK", "BOS"]})
     sys.modules["pyarrow.parquet"].write_table(flights, tmp_path / "one.parquet")
-    with offering("--at", broker_address, "--files", str(tmp_path)):
+    with offering("--to", broker_address, "--files", str(tmp_path)):
         asked = ask(broker_address, "parquet_origin = $x and dest = $x", "--json")
     assert json.loads(asked.stdout)["dest"] == "JFK"

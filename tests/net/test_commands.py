@@ -161,7 +161,7 @@ def test_a_command_that_runs_until_stopped_reconnects(command: tuple[str, ...]) 
     """Everything after a restart of the broker would be missed, or a supervisor be needed."""
     with serving("--port", "0") as (first, address):
         process = subprocess.Popen(
-            [*CONTRADA, *command, "--to" if command[0] != "xml" else "--at", address],
+            [*CONTRADA, *command, "--to", address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

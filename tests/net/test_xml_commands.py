@@ -64,21 +64,21 @@ def test_documents_are_sent_and_received(tmp_path: Path) -> None:
     path, store = tmp_path / "s.xml", tmp_path / "names.db"
     path.write_text(STORIES)
     with serving("--port", "0", "--store", "memory:") as (_, address):
-        to, at = ("--to", address), ("--at", address)
-        with working("xml", "daemon", *at, "--store", str(store), "--name", "north") as daemon:
+        to = ("--to", address)
+        with working("xml", "daemon", *to, "--store", str(store), "--name", "north") as daemon:
             assert first_line(daemon) == "north"
             sent = run("xml", "send", str(path), "--strategy", "daemon", *to)
             assert sent.stdout == "published 1, told 2 names\n"
             assert "repeated: b.s, at most 3 in one place" in sent.stderr
 
             with working(
-                "xml", "receive", "`b.s.t` = 'one'", *at, "--count", "1", "--names", "--json"
+                "xml", "receive", "`b.s.t` = 'one'", *to, "--count", "1", "--names", "--json"
             ) as receiver:
                 sent_until(receiver, str(path), "--strategy", "daemon", *to)
                 found = json.loads(first_line(receiver))
                 assert found == {"b.s.t": ["one", "three", "two & a half"], "b.s.n": 1}
             with working(
-                "xml", "receive", "`b.s.t` = 'one'", *at, "--count", "1", "--document"
+                "xml", "receive", "`b.s.t` = 'one'", *to, "--count", "1", "--document"
             ) as receiver:
                 sent_until(receiver, str(path), "--strategy", "daemon", *to)
                 assert first_line(receiver) == CANONICAL
@@ -86,12 +86,12 @@ def test_documents_are_sent_and_received(tmp_path: Path) -> None:
             _, errors = daemon.communicate(timeout=WAIT_S)
             assert daemon.returncode == 130
             assert errors.startswith("2 names of 1 kinds, ")
-        with working("xml", "daemon", *at, "--store", str(store)) as daemon:
+        with working("xml", "daemon", *to, "--store", str(store)) as daemon:
             assert first_line(daemon)
-            found = run("xml", "names", *at, "--generated", "b.s.t~3", "--json")
+            found = run("xml", "names", *to, "--generated", "b.s.t~3", "--json")
             record = json.loads(found.stdout)
             assert (record["original"], record["position"]) == ("b.s.t", "b.s[3].t")
-            table = run("xml", "names", *at, "--original", "b.s.t", "--kind", "b").stdout
+            table = run("xml", "names", *to, "--original", "b.s.t", "--kind", "b").stdout
             assert len(table.splitlines()) == 3
 
 
@@ -100,21 +100,21 @@ def test_patterns_are_subscribed(tmp_path: Path) -> None:
     path = tmp_path / "s.xml"
     path.write_text(STORIES)
     with serving("--port", "0", "--store", "memory:") as (_, address):
-        to, at = ("--to", address), ("--at", address)
+        to = ("--to", address)
         asked = "`b.s.*.t` = 'three' and `b.s.<0-0>.n` = 1"
         with (
-            working("xml", "daemon", *at) as daemon,
+            working("xml", "daemon", *to) as daemon,
             website({"/s.xml": lambda it: answering(it, STORIES.encode())}) as web,
         ):
             assert first_line(daemon)
-            with working("xml", "receive", asked, *at, "--patterns", "--count", "1") as receiver:
+            with working("xml", "receive", asked, *to, "--patterns", "--count", "1") as receiver:
                 sent_until(receiver, f"{web}/s.xml", "--strategy", "index", "--names", *to)
                 assert 'b.s.2.t="three"' in first_line(receiver)
         with working(
             "xml",
             "receive",
             asked,
-            *at,
+            *to,
             "--patterns",
             "--known",
             "b.s.2.t",

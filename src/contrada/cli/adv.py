@@ -15,7 +15,7 @@ from contrada.service.loop_guards import checked_timeout, next_of
 
 @click.command()
 @click.argument("advertisements", metavar="[ADVERTISEMENT]...", nargs=-1)
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @options.flag("--follow", "List advertisements and their changes.")
 @options.typed(
     "--timeout", options.SECONDS, "S", "With --follow: end after S seconds without a change."

@@ -65,7 +65,7 @@ def _best(kind: str, text: str) -> Aggregate:
 
 @click.command()
 @click.argument("question", metavar="QUESTION")
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @aggregate_options
 @options.text("--by", "ATTR", "One result for each value of ATTR.", default="")
 @click.option("--limit", type=options.COUNT, metavar="N", help="End after N answers.")
@@ -79,7 +79,7 @@ def _best(kind: str, text: str) -> Aggregate:
 @options.extension_option
 def ask(
     question: str,
-    at: str,
+    to: str,
     aggregates: list[Aggregate],
     by: str,
     limit: int | None,
@@ -111,7 +111,7 @@ def ask(
         raise click.UsageError("--limit, --sort and --unique are for answers, not for aggregates")
     if by and not aggregates:
         raise click.UsageError("--by is for aggregates: add one, such as --count")
-    service = connect(at, approach, reconnect=False)
+    service = connect(to, approach, reconnect=False)
     answers: Answers[Any]
     show: Show
     names_of: NamesOf

@@ -47,7 +47,7 @@ PASSWORD_BYTES_MAX: Final = 65_536
 @click.option(
     "--broker", required=True, metavar="ADDRESS", help="The other system: KIND://[USER@]HOST."
 )
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @options.repeated("--in sources", "SOURCE", "Source of incoming records; repeatable.")
 @options.text("--out", "FILTER", "Contrada filter for outgoing notifications.")
 @click.option(

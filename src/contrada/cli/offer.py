@@ -25,7 +25,7 @@ _EVERYTHING: Final = SourceQuery("everything")
 
 
 @click.command()
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @click.option(
     "--table",
     nargs=2,
@@ -60,7 +60,7 @@ _EVERYTHING: Final = SourceQuery("everything")
 @approach_options
 @options.extension_option
 def offer(
-    at: str,
+    to: str,
     table: tuple[str, str] | None,
     files: tuple[str, ...],
     file_format: FileFormat | None,
@@ -98,7 +98,7 @@ def offer(
         source = TableSource(table[0], table[1].split(".", 1), fresh_s=0)
     else:
         source = FileSource(files, file_format, fresh_s=0)
-    service = connect(at, approach)
+    service = connect(to, approach)
     reported = _ReportingSource(source, checked_timeout(fresh, "fresh") or FRESH_S)
     offered = service.offer(list(described) or None, reported, name=name)
     rows: Any = source.answer(_EVERYTHING)

@@ -48,7 +48,7 @@ EVENTS_AT_ONCE: Final = 256
 
 @click.command()
 @click.argument("attributes", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @options.text("--json objects", "FILE", "Publish a file of JSON lines.")
 @options.text("--csv rows", "FILE", "Publish the rows of a CSV file with a header.")
 @options.typed(

@@ -4,6 +4,7 @@ A command with `extension_option` also loads the extensions of installed package
 name a database have `without_password`: all users of the machine would see a password in them.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -76,6 +77,23 @@ def flag(names: str, help_text: str) -> Callable[[F], F]:
     """Returns an option without a value; `names` as of `text`."""
     return click.option(*names.split(), is_flag=True, help=help_text)
 
+
+class _BrokerOption(click.Option):
+    """`--to`, which also goes by `--at`, its former name at some commands, in silence."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        parser.add_option(self, ["--at"], dest=self.name, action="store", nargs=1)
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        former = str(self.envvar).removesuffix("_TO") + "_AT"
+        return super().resolve_envvar_value(ctx) or os.environ.get(former)
+
+
+broker_option: Final = click.option(
+    "--to", cls=_BrokerOption, default=ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker."
+)
+"""The address of the broker that a command is a client of."""
 
 seconds_option: Final = click.option(
     "--seconds", type=SECONDS, metavar="S", help="End after S seconds."

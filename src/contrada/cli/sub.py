@@ -36,7 +36,7 @@ Printing: TypeAlias = Callable[[Subscription[Notification]], Awaitable[None]]
     "FILTER is a file, or a directory, of rules of this dialect; print alerts.",
 )
 @sigma_options
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @options.end_options
 @options.text(
     "--durable",

@@ -148,7 +148,7 @@ def render(sources: tuple[str, ...], format_name: str | None, **given: Any) -> N
 
 @xml.command()
 @click.argument("sources", nargs=-1, required=True, metavar="FILE|URL...")
-@click.option("--to", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @options.text("--publisher", "NAME", "Name of the publisher; default: random.")
 @options.flag("--names", "Send all names to naming services, for patterns.")
 @_reading_options
@@ -194,7 +194,7 @@ def send(
 
 @xml.command()
 @click.argument("filter_text", metavar="FILTER")
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @options.flag("--names", "Print original names, from naming services.")
 @options.flag("--patterns", "Names in FILTER, in backticks, are patterns: `a.*.b`.")
 @options.repeated("--known", "NAME", "Name that patterns can match. Repeatable.")
@@ -204,7 +204,7 @@ def send(
 @approach_options
 def receive(
     filter_text: str,
-    at: str,
+    to: str,
     names: bool,
     patterns: bool,
     known: tuple[str, ...],
@@ -230,7 +230,7 @@ def receive(
         raise click.UsageError("--document shows no names: leave --names and --json out")
     if known and not patterns:
         raise click.UsageError("--known is for --patterns")
-    service = connect(at, approach)
+    service = connect(to, approach)
     asked = Names(service)
     receiver = Receiver(
         service,
@@ -277,7 +277,7 @@ def _document(found: Notification) -> str:
 
 
 @xml.command()
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @click.option(
     "--store",
     metavar="PLACE",
@@ -289,7 +289,7 @@ def _document(found: Notification) -> str:
 @options.verbose("Log more.")
 @approach_options
 def daemon(
-    at: str, store: str | None, name: str, seconds: float | None, verbose: int, approach: Approach
+    to: str, store: str | None, name: str, seconds: float | None, verbose: int, approach: Approach
 ) -> None:
     """Run a naming service, until Ctrl-C or SIGTERM.
 
@@ -299,10 +299,10 @@ def daemon(
 
     \b
     contrada xml daemon --store names.db
-    contrada xml daemon --at contrada://10.0.0.7:7655 --name north
+    contrada xml daemon --to contrada://10.0.0.7:7655 --name north
     """  # noqa: D301 - click reads the escape
     log(verbose, as_json=False)
-    service = connect(at, approach)
+    service = connect(to, approach)
     kept = NamingService(service, None if store == MEMORY else store, name=name)
 
     async def work() -> None:
@@ -325,7 +325,7 @@ def daemon(
 
 
 @xml.command("names")
-@click.option("--at", default=options.ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker.")
+@options.broker_option
 @options.text("--kind", "KIND", "Kind of document, such as {urn:x}feed.")
 @options.text("--original", "NAME", "List the names generated for this one.")
 @options.text("--generated", "NAME", "List the original of this name.")
@@ -335,7 +335,7 @@ def daemon(
 @options.flag("--json as_json", "One JSON object per line.")
 @approach_options
 def list_names(
-    at: str,
+    to: str,
     kind: str | None,
     original: str | None,
     generated: str | None,
@@ -352,7 +352,7 @@ def list_names(
     """  # noqa: D301 - click reads the escape
     asked = {"kind": kind, "original": original, "generated": generated}
     where = Filter({name: text for name, text in asked.items() if text is not None})
-    service = connect(at, approach, reconnect=False)
+    service = connect(to, approach, reconnect=False)
 
     async def ask() -> NamingTable:
         async with service:
