@@ -72,7 +72,6 @@ class _OwnerStream:
     reserved: int = 0  # numbers before it may be given out
     since: int = 1  # numbers before it were given up
     wait_us: int = RESEND_US
-    due_us: int | None = None
     again_to: int = 0  # last number resent, while more are due; else 0
 
 
@@ -95,6 +94,8 @@ class Outbox:
         self._store = store
         self._notes = Notes(store)
         self._streams: dict[str, _OwnerStream] = {}
+        # Times of the next resending, of the few owners that have not taken everything.
+        self._due_us: dict[str, int] = {}
         # Positions of the spool, each with the number of owners that have not acknowledged.
         self._open: dict[int, int] = {}
         self._routes = {name: name}
@@ -126,7 +127,7 @@ class Outbox:
             if of.incarnation == address.incarnation and of.since <= address.number:
                 posted = _Posted(shipment, position)
                 of.outgoing.restore(address.number, posted, _size(shipment.body))
-                of.due_us = 0
+                self._due_us[address.owner] = 0
                 self._open[position] = self._open.get(position, 0) + 1
 
     # --- posting ------------------------------------------------------------------------------
@@ -152,6 +153,7 @@ class Outbox:
         if of is None or of.incarnation < incarnation:
             anew = Outgoing[_Posted](self._base, self._base - 1, self._limits)
             self._streams[owner] = _OwnerStream(incarnation, anew)
+            self._due_us.pop(owner, None)
             if of is not None:
                 self.lost += of.outgoing.held
                 self._free(of.outgoing.rest())
@@ -164,7 +166,7 @@ class Outbox:
         of = self._streams[owner]
         of.outgoing.reopen()
         shipments = self.post([Posting(Resumed(), {owner: ()})], now_us, spools=False)
-        of.due_us, of.wait_us = now_us, RESEND_US
+        self._due_us[owner], of.wait_us = now_us, RESEND_US
         return shipments
 
     def forget(self, owner: str) -> None:
@@ -177,6 +179,7 @@ class Outbox:
             anew = Outgoing[_Posted](since, since - 1, self._limits)
             reserved = max(of.reserved, since)
             self._streams[owner] = _OwnerStream(of.incarnation, anew, reserved, since)
+            self._due_us.pop(owner, None)
             self._note(owner)
             self._free(of.outgoing.rest())
 
@@ -205,8 +208,7 @@ class Outbox:
         for owner, its in places.items():
             of = self._streams[owner]
             of.outgoing.send([posted[at] for at in its], sum(sizes[at] for at in its))
-            if of.due_us is None:
-                of.due_us = now_us + of.wait_us
+            self._due_us.setdefault(owner, now_us + of.wait_us)
             if of.outgoing.next > of.reserved:  # Shipments leave only after this is synced.
                 of.reserved = of.outgoing.next + RESERVED
                 self._note(owner)
@@ -228,11 +230,12 @@ class Outbox:
             return False
         self._free(freed)
         of.wait_us = RESEND_US
-        of.due_us = now_us + RESEND_US if of.outgoing.held else None
+        next_us = now_us + RESEND_US
         if of.again_to and taken >= of.again_to:
-            of.again_to = 0
-            if of.outgoing.held:
-                of.due_us = now_us  # The rest follows at once.
+            of.again_to, next_us = 0, now_us  # The rest follows at once.
+        self._due_us.pop(owner, None)
+        if of.outgoing.held:
+            self._due_us[owner] = next_us
         return True
 
     def _free(self, items: Sequence[_Posted] | Iterator[_Posted]) -> None:
@@ -259,26 +262,25 @@ class Outbox:
     @property
     def due_us(self) -> int | None:
         """The time of the next resending."""
-        due = (of.due_us for of in self._streams.values() if of.due_us is not None)
-        return min(due, default=None)
+        return min(self._due_us.values(), default=None)
 
     def change_routes(self, routes: Mapping[str, str], now_us: int) -> None:
         """Sets the next servers towards all owners; a changed route makes its shipments due."""
         for owner, of in self._streams.items():
             if of.outgoing.held and owner in routes and routes[owner] != self._routes.get(owner):
-                of.due_us, of.wait_us = now_us, RESEND_US
+                self._due_us[owner], of.wait_us = now_us, RESEND_US
         self._routes = {**routes, self.name: self.name}
 
     def resend_due(self, now_us: int) -> list[Shipment]:
         """Returns the shipments to send again now."""
         shipments: list[Shipment] = []
-        for owner, of in self._streams.items():
-            if of.due_us is None or of.due_us > now_us:
-                continue
+        for owner in [owner for owner, due_us in self._due_us.items() if due_us <= now_us]:
             if owner not in self._routes:
-                of.due_us = None  # A new route makes it due: see `change_routes`.
+                del self._due_us[owner]  # A new route makes it due: see `change_routes`.
                 continue
-            of.due_us, of.wait_us = now_us + of.wait_us, min(2 * of.wait_us, RESEND_US_MAX)
+            of = self._streams[owner]
+            self._due_us[owner] = now_us + of.wait_us
+            of.wait_us = min(2 * of.wait_us, RESEND_US_MAX)
             for run in of.outgoing.again(self._limits.resend_max):
                 last = run.before
                 for number, (it, _) in enumerate(run.items, run.first):
