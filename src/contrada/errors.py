@@ -175,9 +175,11 @@ class ServiceClosedError(ServiceError):
 class NotPermittedError(ServiceError):
     """The user has no right to this request. Carries `reason` and `refused`.
 
-    `refused` are the positions of the refused notifications of a publication; the rest is
-    published.
+    `refused` are the positions of the refused notifications of a publication at best effort; the
+    rest is published. Above it there are none: nothing of such a publication is published.
     """
+
+    refused: tuple[int, ...] = ()
 
     def __init__(self, reason: str, refused: Sequence[int] = ()) -> None:
         super().__init__(reason)

@@ -67,6 +67,33 @@ async def test_forbidden_events_are_reported_and_the_others_published() -> None:
 
 
 @on_loop
+async def test_forbidden_notifications_above_best_effort_affect_no_others(tmp_path: Path) -> None:
+    """One would refuse all, or end the WebSocket; or published ones would be among the refused."""
+    users, shown, tokens = known()
+    order = {"type": "com.example.order", "data.n": 1}
+    wanted = [("certified", order), ("certified", {"n": 1}), ("best-effort", {"n": 2})]
+    wanted += [("best-effort", order), ("certified", order), ("reliable", {"n": 3})]
+    told = [
+        {"contrada": 1, "notification": {"attributes": each, "envelope": {"delivery": delivery}}}
+        for delivery, each in wanted
+    ]
+    async with (
+        serving(tmp_path / "events.db", users=users, token=tokens["root"]) as it,
+        it.service.subscribe("everything") as events,
+        websockets.connect(
+            it.gateway.address.replace("http:", "ws:") + "/ws", additional_headers=shown["shop"]
+        ) as socket,
+    ):
+        await socket.send(json.dumps({"type": "publish", "id": "p", "notifications": told}))
+        answer = json.loads(await socket.recv())
+        assert (answer["status"], answer["published"]) == (403, 3)
+        assert answer["refused"] == [1, 2, 5]
+        assert [(await anext(events)).envelope.delivery for _ in range(3)] == [
+            wanted[at][0] for at in (0, 3, 4)
+        ]
+
+
+@on_loop
 async def test_an_unknown_token_is_answered_with_401() -> None:
     """A wrong token would be answered as a server error, or accepted."""
     users, shown, _ = known()
