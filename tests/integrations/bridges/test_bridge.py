@@ -432,27 +432,6 @@ async def test_waiting_notifications_have_one_line_for_each_reason(
 
 
 @on_loop
-async def test_records_that_wait_for_a_broker_have_one_line(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A night without the broker would log thousands of lines."""
-    answers = [StoreError("full")] * 5 + [StoreError("broken")] * 2
-
-    async def publish_batch(batch: list[Notification]) -> int:
-        if answers:
-            raise answers.pop(0)
-        return len(batch)
-
-    monkeypatch.setattr(Backoff, "next_s", lambda _: 0)
-    open_now = SimpleNamespace(state="connected")
-    service: Any = SimpleNamespace(publish_batch=publish_batch, connection=open_now)
-    peer: Any = Refusing()
-    unused: Any = None
-    await Bridge(service, peer, unused)._publish([(PeerRecord(topic="s"), Notification({"n": 1}))])
-    assert caplog.messages == [f"records of x://a:1 wait: {each}" for each in ("full", "broken")]
-
-
-@on_loop
 async def test_a_dead_letter_without_a_place_has_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ from contrada.integrations.bridges.bridge_peer import (
 )
 from contrada.integrations.bridges.record_translation import REASON, PeerRecord, RecordTranslation
 from contrada.model import Filter, FilterSet, Notification
+from contrada.net.client.published_frames import publish_frames
 from contrada.service import DurableRecord, DurableSubscription, Service
 from contrada.service.backoff import USUAL_BACKOFF, Backoff
 from contrada.service.loop_guards import first_of
@@ -48,7 +49,12 @@ ATTEMPTS_MAX: Final = 5
 PATIENCE_MAX: Final = 64
 """Factor of `bridge_wait_s` for a record that takes longer. Beyond it: it grows no more."""
 
-_TEMPORARY: Final = (errors.ConnectionFailedError, errors.CannotPublishError, errors.StoreError)
+_TEMPORARY: Final = (
+    errors.ConnectionFailedError,
+    errors.CannotPublishError,
+    errors.StoreError,
+    errors.QuotaError,
+)
 """Errors after which the publication is retried."""
 
 _REASON_CHARACTERS: Final = 200
@@ -206,8 +212,12 @@ class Bridge:
                 if isinstance(each, Exception):
                     break
                 batch.append(each)
+            done, forbidden = 0, list[tuple[PeerRecord, Exception]]()
             try:
-                done = await self._service.publish_batch(batch)
+                async for frame in publish_frames(self._service, batch):
+                    forbidden += [(pairs[at][0], each) for at, each in frame.refused.items()]
+                    self.counts[IN] += frame.size - len(frame.refused)
+                    pairs = pairs[frame.size :]
             except _TEMPORARY as error:
                 if self._service.connection.state == "closed":
                     raise
@@ -215,18 +225,20 @@ class Bridge:
                     fields = {"address": self.address, "reason": error}
                     _LOG.warning("records of %(address)s wait: %(reason)s", fields)
                 known = str(error)
-                done = getattr(error, "published", None) or 0
-                await asyncio.sleep(backoff.next_s())
+                done = error.published or 0
+                await asyncio.sleep(max(backoff.next_s(), getattr(error, "retry_in_s", 0)))
             except errors.ServiceClosedError:
                 raise
             except errors.ContradaError as error:
-                done = getattr(error, "published", None) or 0
+                done = error.published or 0
                 if at_once == 1 and not done:
                     await self._refuse(record, error)
                     pairs = pairs[1:]
                 at_once = 1  # One by one, so that the error belongs to one record.
             self.counts[IN] += done
             pairs = pairs[done:]
+            for refused, reason in forbidden:
+                await self._refuse(refused, reason)
 
     async def _refuse(self, record: PeerRecord, error: Exception) -> None:
         """Sends a record to the dead letters of the other system, if these have a name; waits while

@@ -12,7 +12,6 @@ Source: CloudEvents HTTP Protocol Binding 1.0.2 §3.
 import asyncio
 import re
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -31,8 +30,7 @@ from contrada.integrations.http import event_translation as translation
 from contrada.integrations.http.gateway_limits import GatewayLimits
 from contrada.integrations.http.token_services import TokenService
 from contrada.model import Notification
-from contrada.net.client.client_limits import ClientLimits
-from contrada.service.envelope_factory import runs_of
+from contrada.net.client.published_frames import publish_frames
 
 DECODED_AT_ONCE_BYTES: Final = 16 * 1024
 """Bytes of content that are decoded on the event loop, in 5 ms at most. Beyond it: in a thread."""
@@ -42,12 +40,6 @@ REFUSED_INDICES_MAX: Final = 100
 
 # One thread: decoded content is many times as large.
 _DECODER: Final = ThreadPoolExecutor(1, "contrada-events")
-
-_ENVELOPE_BYTES: Final = 800
-"""Upper bound of an encoded envelope and the framing around it."""
-
-_CLIENT: Final = ClientLimits()
-
 
 T = TypeVar("T")
 
@@ -265,22 +257,13 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
     done, reason = 0, ""
     async with access.publishing:
         try:
-            frames = deque(_frames(notifications))
-            while frames:
-                frame = frames.popleft()
-                try:
-                    await access.service.publish_batch(frame)
-                except errors.NotPermittedError as error:
-                    if not error.refused and len(frame) > 1:  # Above best effort.
-                        before = error.published or 0
-                        frames.extendleft([each] for each in reversed(frame[before:]))
-                        done += before
-                        continue
+            async for frame in publish_frames(access.service, notifications):
+                for at, error in frame.refused.items():
                     reason = reason or error.reason
-                    refused += (done + at for at in error.refused or (0,))
-                done += len(frame)
-        except errors.ContradaError as error:
-            error.published = done - len(refused)
+                    refused.append(done + at)
+                done += frame.size
+        except errors.ContradaError as failure:
+            failure.published = done - len(refused)
             raise
     if refused:
         raise errors.RefusedRequestError(
@@ -290,17 +273,3 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
             refused=refused[:REFUSED_INDICES_MAX],
         )
     return done
-
-
-def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
-    """Splits notifications into portions that the client sends in one frame each. The broker
-    refuses by frame, so a frame must hold events of one request only.
-    """
-    for run in runs_of(notifications):
-        begin = size = 0
-        for at, each in enumerate(run):
-            if at - begin >= _CLIENT.publish_notifications_max or size >= _CLIENT.publish_bytes_max:
-                yield run[begin:at]
-                begin, size = at, 0
-            size += len(each.span) + len(each.body) + len(each.content_type) + _ENVELOPE_BYTES
-        yield run[begin:]
