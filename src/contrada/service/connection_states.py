@@ -46,6 +46,15 @@ class ConnectionStates:
         return followed
 
 
+async def reconnections(states: AsyncIterator[ConnectionState]) -> AsyncIterator[None]:
+    """Yields at each connection that follows a lost one; ends with the states."""
+    was_lost = False
+    async for each in states:
+        if each.state == "connected" and was_lost:
+            yield
+        was_lost = each.state != "connected"
+
+
 class _FollowedStates(AsyncIterator[ConnectionState]):
     def __init__(self, current: ConnectionState) -> None:
         self._waiting = deque([current], STATES_WAITING_MAX)

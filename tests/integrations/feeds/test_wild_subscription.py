@@ -6,7 +6,7 @@ import pytest
 
 from contrada.connections import connect
 from contrada.errors import ConnectionFailedError, InvalidFilterError, LimitError, ServiceError
-from contrada.integrations.documents.naming_table import MARK
+from contrada.integrations.documents.naming_table import MARK, NamingRecord
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
 from contrada.integrations.feeds.naming_service import NamingService
@@ -17,6 +17,7 @@ from contrada.routing.router_limits import RouterLimits
 from contrada.service.embedded_service import EmbeddedService
 from contrada.service.service_limits import CoreLimits
 from tests.asynchronous import on_loop, until
+from tests.net import soon
 from tests.net.networks import network
 
 
@@ -190,3 +191,24 @@ async def test_it_ends_where_its_filters_are_refused() -> None:
         await Names(service).register("rss", index(0, 1, 2, 3, 4))
         with pytest.raises(LimitError, match="filters_per_subscription_max"):
             await events.next(5)
+
+
+@on_loop
+async def test_names_announced_while_it_was_away_are_followed() -> None:
+    """Their notifications would be missing until a sender announces the names again."""
+    broker = Broker(port=0)
+    await broker.start()
+    port = int(broker.address.rpartition(":")[2])
+    async with (
+        soon.connect(broker.address) as north,
+        soon.connect(broker.address) as south,
+        NamingService(north) as naming,
+        WildSubscription(south, "`s.*.title` = 'x'", names=Names(south)) as events,
+    ):
+        await broker.stop()
+        record = NamingRecord("rss", "s.7.title", "s.title", "s[8].title", "north", 1)
+        naming._take(record.to_notification())
+        async with Broker(port=port):
+            await until(lambda: "s.7.title" in str(events.filters))
+            await north.publish({"s.7.title": "x"})
+            assert (await events.next(5))["s.7.title"] == "x"

@@ -38,6 +38,7 @@ from contrada.model.domains.values import key_of
 from contrada.routing.router_messages import SourceState
 from contrada.service import Service, Subscription
 from contrada.service.async_resource import AsyncResource
+from contrada.service.connection_states import reconnections
 from contrada.service.group_committer import RETRY_S
 from contrada.service.loop_guards import off_loop, stop_tasks
 from contrada.service.query.source_query import SourceQuery
@@ -223,12 +224,8 @@ class NamingService(AsyncResource):
                 _LOG.warning("other naming services cannot be asked: %(reason)s", {"reason": error})
 
     async def _watch_connection(self) -> None:
-        was_lost = False
-        async for state in self._service.connection_states():
-            if state.state != "connected":
-                was_lost = True
-            elif was_lost:
-                self._reconnected.set()
+        async for _ in reconnections(self._service.connection_states()):
+            self._reconnected.set()
         await asyncio.Event().wait()  # The receiver of records raises the reason.
 
     async def _write(self) -> None:

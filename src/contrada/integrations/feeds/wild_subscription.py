@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
-from contrada.errors import ContradaError
+from contrada.errors import ContradaError, ServiceClosedError, ServiceError
 from contrada.integrations.documents.name_patterns import WildFilters
 from contrada.integrations.documents.naming_table import NamingRecord
 from contrada.integrations.feeds.feed_limits import FeedLimits
@@ -23,6 +23,7 @@ from contrada.model import Filter, FilterSet, Notification
 from contrada.model.rule import Rule
 from contrada.service import Service, Subscription, SubscriptionStatistics, WhenFull
 from contrada.service.async_resource import AsyncResource
+from contrada.service.connection_states import reconnections
 from contrada.service.loop_guards import next_of, stop_tasks
 
 FollowedSubject: TypeAlias = WildFilters | Filter | FilterSet | str | Mapping[str, Any]
@@ -73,7 +74,7 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
                 # Heard of first, and asked for then: no name falls between the two.
                 records = await opened.enter_async_context(self._service.subscribe(RECORDS_ASKED))
                 self._learn(record.generated for record in await self._names.all())
-                works = [self._hear(records), self._follow()]
+                works = [self._hear(records), self._follow(), self._ask_again(self._names)]
                 tasks = [asyncio.create_task(self._guarded(work)) for work in works]
                 opened.push_async_callback(stop_tasks, tasks)
                 await self._refresh()
@@ -157,6 +158,20 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
             await self._heard.wait()
             self._heard.clear()
             await self._refresh()
+
+    async def _ask_again(self, names: Names) -> None:
+        """Asks for all names after a lost connection: some may have been announced meanwhile."""
+        async for _ in reconnections(self._service.connection_states()):
+            has_answer = False
+            while not has_answer:
+                try:
+                    self._learn(record.generated for record in await names.all())
+                    has_answer = True
+                except ServiceClosedError:
+                    raise
+                except ServiceError:  # Naming services may be away, too.
+                    await asyncio.sleep(self._limits.names_query_again_s)
+            self._heard.set()
 
     async def _guarded(self, work: Any) -> None:
         """Runs a task; its error ends the subscription, which would lose notifications silently."""
