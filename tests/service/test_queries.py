@@ -171,6 +171,8 @@ async def test_answers_are_collated(name: str) -> None:
         few = service.query("edition any", limit=2)
         assert len(await all_of(few)) == 2
         assert few.has_ended
+        every = await all_of(service.query("edition any", limit=2**70))  # Beyond 64 bits.
+        assert len(every) == len(BOOKS + MORE)
         titles = [
             each["title"] for each in await all_of(service.query("edition any", sort="title"))
         ]

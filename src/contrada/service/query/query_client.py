@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from contrada.errors import InvalidCombinationError, LimitError, ServiceClosedError, ServiceError
 from contrada.model import Notification
 from contrada.model.algebra.notification import check_text
-from contrada.model.domains.values import check_name
+from contrada.model.domains.values import INT_MAX, check_name
 from contrada.routing.admission import QUESTION_TIME_MAX_US
 from contrada.routing.aggregation import (
     TOP_MAX,
@@ -117,7 +117,7 @@ class QueryClient(ABC):
         if not sort:
             # Unreadable objects are no answers, so only the reader knows the number of answers.
             if limit is not None and read.takes_all and read.reads_all:
-                asked = replace(asked, limit=limit)
+                asked = replace(asked, limit=min(limit, INT_MAX))
             return AnswersInTurn(self, asked, read, limit)
         is_descending, name = sort.startswith("-"), check_name(sort.removeprefix("-"))
         if limit is not None and limit <= TOP_MAX and read.takes_all:
