@@ -23,6 +23,7 @@ from contrada.integrations.http.request_filters import PARSED_AT_ONCE_CHARACTERS
 from contrada.model import FilterSet, Notification
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Served, event, serving
+from tests.integrations.http.test_tokens import known
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -524,6 +525,24 @@ async def test_all_bodies_together_are_bounded() -> None:
         assert b"retry-after: 1" in found.lower()
         await left(first[1])
         await until(lambda: it.gateway._bodies.held_bytes == 0)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/events", "/subscriptions", "/console/trials", "/console/questions", "/console/figures"],
+)
+def test_a_body_without_a_known_token_is_not_read(path: str) -> None:
+    """Strangers could fill the room of all bodies, and events of users would be refused."""
+
+    @on_loop
+    async def send() -> None:
+        users, _, tokens = known()
+        async with serving(users=users, token=tokens["root"]) as it:
+            head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 90001\r\n\r\n"
+            found = await answered(await connected(it), head.encode())
+            assert found.startswith(b"HTTP/1.1 401")
+
+    send()
 
 
 @on_loop

@@ -277,7 +277,8 @@ class Gateway:
 
     def _with_body(self, handle: BodyHandler) -> RequestHandler:
         async def answer(request: Request) -> Response:
-            async with self._bodies.read(request) as body, self._using(request) as access:
+            # First the token: strangers could fill the room of all bodies.
+            async with self._using(request) as access, self._bodies.read(request) as body:
                 return await handle(body, access)
 
         return answer
@@ -340,15 +341,23 @@ class Gateway:
 
     async def _ask(self, request: Request) -> Response:
         """Asks a question, and answers with the events of its sources."""
-        async with self._bodies.read(request) as body:
-            question = self._trials.decode(body, Question)
-        return await self._stream(request, partial(self._questions.ask, question))
+
+        async def begin(access: TokenService, opened: AsyncExitStack) -> Response:
+            async with self._bodies.read(request) as body:
+                question = self._trials.decode(body, Question)
+            return await self._questions.ask(question, access, opened)
+
+        return await self._stream(request, begin)
 
     async def _draw(self, request: Request) -> Response:
         """Answers with the points of a figure of gossip, which needs nothing of the broker."""
-        async with self._bodies.read(request) as body:
-            figure = msgspec.json.encode(self._trials.decode(body, dict))
-        return await self._stream(request, partial(self._figures.begin, figure))
+
+        async def begin(access: TokenService, opened: AsyncExitStack) -> Response:
+            async with self._bodies.read(request) as body:
+                figure = msgspec.json.encode(self._trials.decode(body, dict))
+            return await self._figures.begin(figure, access, opened)
+
+        return await self._stream(request, begin)
 
     async def _show_groups(self, _: Request, access: TokenService) -> Response:
         """Answers with the groups of this process, for users who may inspect the broker."""
