@@ -1,5 +1,6 @@
 """What only streams of Redis have: fields, and the list of delivered entries of a consumer."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,14 @@ def test_attributes_become_fields() -> None:
     }
     with pytest.raises(InvalidValueError, match="name of a stream"):
         fields_of(PeerRecord(topic=""))
+
+
+def test_a_dead_letter_keeps_its_fields() -> None:
+    """Digits of a long number would be lost, and bytes be a text; nobody could send it again."""
+    fields = {b"n": b"12345678901234567890.50", b"b": b"\xff", b"\xfe": b"1", b"contrada.x": b"y"}
+    read = _record("in", "1-0", fields)
+    dead = replace(read, topic="dead", headers=(*read.headers, ("contrada.reason", "no")))
+    assert fields_of(dead) == fields | {b"contrada.reason": "no"} | {b"contrada.x": "y"}
 
 
 def test_the_path_of_an_address_is_the_number_of_a_database() -> None:

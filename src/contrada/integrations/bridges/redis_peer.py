@@ -157,7 +157,7 @@ class RedisPeer(BridgePeer):
         assert self._client is not None
         places: dict[str, list[str]] = {}
         for record in records:
-            stream, place = record.token
+            stream, place, _ = record.token
             places.setdefault(stream, []).append(place)
         for stream, found in places.items():
             await self._unless_lost(self._client.xack(stream, self.settings.name, *found))
@@ -169,7 +169,7 @@ class RedisPeer(BridgePeer):
         async with self._client.pipeline(transaction=False) as pipeline:
             for place, record in enumerate(records):
                 try:
-                    fields: dict[Any, Any] = dict(fields_of(record))
+                    fields: dict[Any, Any] = fields_of(record)
                 except InvalidValueError as error:
                     refusals[place] = error
                     continue
@@ -209,7 +209,7 @@ def _record(stream: str, place: str, fields: Mapping[bytes, bytes]) -> PeerRecor
         content_type=JSON_TYPE,
         headers=tuple((name, value) for name, value in own if _is_own(name)),
         facts={"id": place},
-        token=(stream, place),
+        token=(stream, place, fields),
     )
 
 
@@ -231,14 +231,14 @@ def _cell(value: bytes) -> Any:
     return untyped_value(text) if text else text
 
 
-def fields_of(record: PeerRecord) -> dict[str, str | bytes]:
+def fields_of(record: PeerRecord) -> dict[Any, str | bytes]:
     """Returns the fields of an entry. Raises InvalidValueError without a stream."""
     if not record.topic:
         raise InvalidValueError(record.topic, "expected the name of a stream")
-    fields: dict[str, str | bytes] = {name: text_of(value) for name, value in record.headers}
-    if record.token is not None:  # A dead letter: its payload is that of its fields.
-        cells = msgspec.json.decode(record.payload)
-        return fields | {name: text_of(value) for name, value in cells.items()}
+    fields: dict[Any, str | bytes] = {name: text_of(value) for name, value in record.headers}
+    if record.token is not None:  # A dead letter keeps its fields as they are.
+        *_, received = record.token
+        return {**received, **{name.encode(): value for name, value in fields.items()}}
     if record.payload:
         fields[_BODY] = record.payload
     if record.content_type:
