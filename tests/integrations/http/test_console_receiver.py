@@ -1,5 +1,6 @@
 """The receiver of the console: its form, patterns, types, details, exports, acknowledgements."""
 
+import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,26 @@ async def test_details_plots_and_exports_have_all_of_an_event() -> None:
         assert (cells["note"], cells["n"], cells["'+sum"]) == ("'-1", "-1", str(2**60))
         lines = (await downloaded(page, region, "JSON lines")).splitlines()
         assert [dict(ct.Notification.from_json(each)) for each in lines][1]["+sum"] == 2**60
+
+
+@on_loop
+async def test_odd_times_and_names_are_shown() -> None:
+    """One notification of a far time would end the drawing of the page; or all others would seem
+    to have its attribute.
+    """
+    async with serving() as it, page_of(f"{it.gateway.address}/#receiver") as page:
+        region = await subscribe(it, page, "everything")
+        for time_us in (-62_135_596_800_000_000, 253_402_300_799_999_999):
+            odd = ct.Notification({"__proto__": 7}, envelope=ct.Envelope(time_us=time_us))
+            await it.service.publish(odd)
+        await it.service.publish({"n": 1})
+        await region.get_by_text("3 events").wait_for()
+        rows = list(csv.DictReader((await downloaded(page, region, "CSV")).splitlines()))
+        assert [each["__proto__"] for each in rows] == ["7", "7", ""]
+        assert [each["'@time"] for each in rows[:2]] == [
+            "0001-01-01T00:00:00.000000Z",
+            "9999-12-31T23:59:59.999999Z",
+        ]
 
 
 @on_loop

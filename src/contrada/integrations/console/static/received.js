@@ -62,8 +62,9 @@ export function partsOf(event) {
 
 export function timeText(us) {
   if (us === undefined) return "";
-  const rest = String(((us % 1000) + 1000) % 1000).padStart(3, "0");
-  return new Date(Math.floor(us / 1000)).toISOString().replace("Z", `${rest}Z`);
+  const whole = BigInt(us.rawJSON ?? us), rest = ((whole % 1000n) + 1000n) % 1000n;
+  const text = new Date(Number((whole - rest) / 1000n)).toISOString();
+  return text.replace("Z", `${String(rest).padStart(3, "0")}Z`);
 }
 
 /** Returns the names of the types of a typed event, the nearest first. */
@@ -111,6 +112,7 @@ function membersOf(part) {
   const { id, publisher, time_us } = part.envelope, types = typesOf(part), inner = new Map();
   addInner(contentOf(part), "$body", false, inner);
   return {
+    __proto__: null,  // Else an event without an attribute of this name would have one.
     ...part.attributes, ...Object.fromEntries(inner),
     ...(types.length && { "@types": types.join(" < ") }),
     "@id": id, "@publisher": publisher, "@time": timeText(time_us),
