@@ -259,6 +259,7 @@ def test_records_are_settled_within_the_prefetch(
               // A third record would be before the answer.
               await client.publishAll([]);
               await first.extend();
+              const odd = await first.nack({ delayS: Infinity }).catch(error => error.message);
               const settled = [await first.nack({ delayS: 0 }), await second.ack()];
               const failed = new Set();
               const done = orders.handle(({ notification, attempt }) => {
@@ -271,9 +272,10 @@ def test_records_are_settled_within_the_prefetch(
                 if (order === 2) setTimeout(() => orders.close());
               }, { onError: (error, record) => errors.push([record.position, error.message]) });
               await done;
-              return [settled, seen, errors];
+              return [odd, settled, seen, errors];
             }""")
-            settled, seen, errors = found
+            odd, settled, seen, errors = found
+            assert odd == "Infinity: delayS: expected seconds"
             assert settled == [True, True]
             assert sorted(seen) == [[0, 2], [2, 1], [2, 2], [3, 1]]
             assert errors == [[3, "no room"]]

@@ -43,6 +43,9 @@ export function encodeRequest(request: Request): string {
     for (const each of [request.filter, request.dialect, request.durable]) encodeText(each ?? "");
     return JSON.stringify({ ...request, form: "notification" });
   }
+  if (request.type === "nack" && !Number.isFinite(request.delay_s ?? 0)) { // As JSON: the usual delay.
+    throw new InvalidValueError(request.delay_s, "delayS: expected seconds");
+  }
   return JSON.stringify(request);
 }
 
