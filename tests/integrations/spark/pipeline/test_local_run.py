@@ -32,7 +32,7 @@ paths = ["*.csv", "a*.csv"]
 types = {{ at = "time", n = "number", gone = "text" }}
 absent = ["NA"]
 time = "at"
-type_marks = ["Any", "Odd/a b%:='x"]
+type_marks = ["Any", "Odd/a b%:='п"]
 [[source]]
 name = "objects"
 format = "jsonl"

@@ -9,6 +9,7 @@ portion at a time. So its results are those of Spark, in fewer files.
 import glob
 import hashlib
 import os
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -20,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 import numpy as np
@@ -61,6 +63,7 @@ PAIR_COST_BYTES: Final = 256
 """The assumed size of the other columns of a match."""
 
 _OF_SPARK: Final = frozenset("\\{}[]:")  # with a meaning in Spark's paths
+_IN_PATHS: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")  # which Spark escapes
 _PART: Final = "part-0.parquet"
 _EPOCH: Final = date(1970, 1, 1)
 _MATCHES: Final = arrow_schema(results.MATCHES_DDL)
@@ -341,13 +344,18 @@ def _quarantine_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _write_file(batches: Iterable[pa.RecordBatch], schema: pa.Schema, folder: Path) -> None:
-    """Replaces a folder by one with a file, also of a killed run on Spark."""
-    if folder.exists():
-        run_folder.delete_folder(folder)
-    folder.mkdir(parents=True)
+    """Replaces a folder by one with a file."""
+    _make_empty(folder)
     with pq.ParquetWriter(folder / _PART, schema) as writer:
         for each in batches:
             writer.write_batch(each)
+
+
+def _make_empty(folder: Path) -> None:
+    """Makes a folder, in place of that of a killed run, also on Spark."""
+    if folder.exists():
+        run_folder.delete_folder(folder)
+    folder.mkdir(parents=True)
 
 
 def _write_parts(
@@ -359,7 +367,7 @@ def _write_parts(
         return
     import pyarrow.dataset as ds  # It imports pandas, for a quarter of a second.
 
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_empty(folder)
     kinds = pa.schema([_MATCHES.field(name) for name in partitions])
     ds.write_dataset(
         batches,
@@ -369,5 +377,12 @@ def _write_parts(
         partitioning=ds.partitioning(kinds, flavor="hive"),
         basename_template="part-{i}.parquet",
         max_partitions=2**31 - 1,  # As many as there are.
-        existing_data_behavior="delete_matching",
     )
+    # Arrow escapes the bytes of all but ASCII, and Spark reads an escape as a character.
+    for part in list(folder.rglob("type=*")):
+        name = unquote(part.name).removeprefix("type=")
+        part.rename(part.with_name("type=" + _IN_PATHS.sub(_escape, name)))
+
+
+def _escape(sign: re.Match[str]) -> str:
+    return f"%{ord(sign[0]):02X}"
