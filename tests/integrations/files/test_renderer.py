@@ -142,6 +142,10 @@ def test_content_behind_entries_is_reported() -> None:
     *records, bad = streamed(data, 64, entries="entry")
     assert records == streamed(FEED, entries="entry")
     assert "feed.title" in bad.reason
+    same = b"<r><t>1</t><t>2</t><e/><t>1</t></r>"
+    for strategy in ("last", "index", "daemon"):
+        *records, bad = streamed(same, 1, entries="e", strategy=strategy)
+        assert "belong to them: r.t;" in bad.reason
     late = b"<r><p><e/><e/><t>1</t></p><p><e/><t>2</t></p></r>"
     *records, bad = streamed(late, 1, entries="e")
     assert len(records) == 3

@@ -246,8 +246,8 @@ class _FlatChain(_ElementChain):
         """Checks the context that an ended element would have added to its first entries."""
         path, first = self._first.pop(node)
         own = self._walk.around(node, path, self._entries)
-        first_values = {(slot.plain, slot.value) for slot in first}
-        self._late += [slot for slot in own if (slot.plain, slot.value) not in first_values]
+        known = {(slot.plain, slot.numbers): slot.value for slot in first}
+        self._late += [slot for slot in own if known.get((slot.plain, slot.numbers)) != slot.value]
 
 
 def _has_tail(node: XmlNode) -> bool:
