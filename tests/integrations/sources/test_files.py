@@ -271,6 +271,7 @@ def test_json_answers(tmp_path: Path) -> None:
         file.write(text)
     with lzma.open(tmp_path / "f.jsonl.xz", "wt") as file:
         file.write(text)
+    (tmp_path / "marked.jsonl").write_bytes(("\ufeff" + text.replace("\n", "\r")).encode())
     for path in sorted(tmp_path.iterdir()):
         source = FileSource(path)
         for question in ("a = 1", "b.c = 'x'", "l = 2", "n = null", "later = true", "big > 0"):
@@ -331,6 +332,7 @@ def test_faults_are_reported(tmp_path: Path) -> None:
         "f.csv": b"a,b\n1,2\n3\n",
         "f.json": b'{"a": 1}\n[1]\n',
         "g.json": b'{"a": 1}\n{"a": \n',
+        "twice.json": b'{"a": 1, "a": 2}\n',
         "g.jsonl.gz": b"no gzip",
     }
     for name, data in wrong.items():

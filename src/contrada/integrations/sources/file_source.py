@@ -28,11 +28,12 @@ from operator import and_, ge, gt, le, lt, or_
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-import msgspec
-
 from contrada.errors import ContradaError, InputError, MissingRequirementError, ServiceError
 from contrada.integrations.dialects.sql import sql_writer
-from contrada.integrations.files.lines import unpacked, unpacked_name
+from contrada.integrations.files.csv_rows import is_blank
+from contrada.integrations.files.json_objects import decode_object
+from contrada.integrations.files.lines import open_lines, unpacked_name
+from contrada.integrations.files.record import bad_record
 from contrada.integrations.files.time_formats import zone_of
 from contrada.integrations.sources.source_pushdown import SqlColumn, column_of
 from contrada.integrations.sources.source_rows import errors_at, items_of, key_in
@@ -137,10 +138,9 @@ class FileSource(descriptions.DescribedSource):
         """Yields the objects in JSON lines; empty lines are skipped."""
         kept = None if self._names is None else frozenset(self._names)
         for path in paths:
-            with unpacked(Path(path)) as file:
-                for number, line in enumerate(file, 1):
-                    if not line.isspace():
-                        yield _object(path, number, line, kept)
+            for number, text in enumerate(open_lines(Path(path)), 1):
+                if not is_blank(text):
+                    yield _object(path, number, text, kept)
 
     def _paths(self) -> tuple[list[str], FileFormat]:
         paths = [str(path) for each in self._patterns for path in _found(each)]
@@ -207,14 +207,14 @@ def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
     return arrow.dataset.dataset(paths, format=format, schema=schema)
 
 
-def _object(path: str, number: int, line: bytes, kept: frozenset[str] | None) -> Notification:
+def _object(path: str, number: int, line: str, kept: frozenset[str] | None) -> Notification:
     try:
-        found = msgspec.json.decode(line, type=dict[str, Any])
+        found = decode_object(line)
         if kept is not None:
             found = {name: value for name, value in found.items() if name in kept}
         return Notification(found)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ContradaError) as error:
-        raise InputError(path, str(error), number) from None
+    except ContradaError as error:
+        raise bad_record(path, error, number).error() from None
 
 
 def _found(pattern: str | Path) -> list[Path]:
