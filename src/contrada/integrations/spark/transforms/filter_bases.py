@@ -258,7 +258,7 @@ def _write_keys(path: Path, keys: list[SubscriptionKey]) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, pa.schema([("key", column.type)])) as writer:
         writer.write_batch(pa.record_batch([column], ["key"]))
-    replace_file(path, sink.getvalue())
+    replace_file(path, [sink.getvalue()])
 
 
 def _read_saved(folder: Path, digest: str) -> SavedBase:
