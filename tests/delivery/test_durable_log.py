@@ -13,7 +13,7 @@ from contrada.delivery.durable_log import DurableLog, HandedRecord
 from contrada.delivery.memory_store import MemoryStore
 from contrada.delivery.redelivery import Attempts, load_attempts
 from contrada.delivery.retention import OnFull, Retention
-from contrada.delivery.store import Damaged, Extent, LogRecord, Notes
+from contrada.delivery.store import Damaged, Extent, LogRecord, Notes, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
 from tests.delivery.stores import AwayStore, flip
 
@@ -632,6 +632,36 @@ def test_future_positions_cannot_be_acknowledged() -> None:
     with pytest.raises(InvalidValueError, match="before 3, which are there"):
         of.acknowledge([(1, 4)])
     assert of.extent.first == 1
+
+
+class CountingStore(MemoryStore):
+    """A store that counts the records that are read."""
+
+    read_records = 0
+
+    def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
+        """Counts records."""
+        found = super().read(log, first, count)
+        self.read_records += len(found)
+        return found
+
+
+def test_a_full_log_reads_about_the_records_that_it_drops() -> None:
+    """Each publication to a full subscription read a thousand records of it."""
+    store = CountingStore()
+    of = DurableLog("s", store, Retention(records_max=2_000, on_full=OnFull.DROP_OLDEST))
+    append(of, *map(str, range(2_000)))
+    for each in range(10):
+        append(of, f"new {each}")
+    assert store.read_records <= 20
+    assert of.statistics.dropped == 10
+    assert (of.extent.first, of.extent.records) == (11, 2_000)
+    of = DurableLog("t", store, Retention(bytes_max=1_000, on_full=OnFull.DROP_OLDEST))
+    append(of, *["x"] * 1_000)
+    store.read_records = 0
+    append(of, "x" * 300)
+    assert of.statistics.dropped == 300
+    assert store.read_records <= 600
 
 
 class CountedAttempts(Attempts):

@@ -469,10 +469,11 @@ def _oldest(store: Store, name: str, done: Positions, count: int, size: int) -> 
     """
     extent = store.extent(name) or Extent(1, 1, 0)
     first = extent.first_kept(extent.first)
-    before, dropped = first + count, 0
+    before, dropped, most = first + count, 0, 1
     while size > 0 or first < before:
         first = extent.first_kept(first)
-        entries = store.read(name, first, READ_AT_ONCE)
+        entries = store.read(name, first, min(max(before - first, most), READ_AT_ONCE))
+        most *= 2  # The number of records with so many bytes is not known.
         if not entries:  # the bytes of damaged ones are not known
             break
         for entry in entries:
