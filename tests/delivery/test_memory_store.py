@@ -50,6 +50,18 @@ def test_a_group_survives_whole_or_not_at_all(survived: int) -> None:
     assert (len(store.read("a", 1, 9)), len(store.notes())) == (survived, survived)
 
 
+def test_a_read_ends_after_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many large records would fill the memory, and hold the loop of a server."""
+    monkeypatch.setattr("contrada.delivery.store.READ_BYTES_MAX", 5)
+    store = MemoryStore()
+    store.append("a", [b"one", b"two", b"three", b"4"], 1)
+    store.acknowledge("a", [(1, 2)])
+    store.truncate("a", 2)
+    parts = [[each.position for each in store.read("a", first, 9)] for first in (0, 3, 4, 5)]
+    assert parts == [[2, 3], [3], [4], []]
+    assert [each.position for each in store.read("a", 2, 1)] == [2]
+
+
 def test_the_last_records_are_dropped_as_fast_as_the_first() -> None:
     """Each acknowledgement passed over the places of all records that were dropped before."""
     store, count = MemoryStore(survives=False), 60_000

@@ -80,6 +80,36 @@ def test_a_consumer_at_a_full_stream_gets_records_later() -> None:
     assert push_all(of) == {"x": [1]}
 
 
+def test_records_beyond_the_bytes_of_a_step_are_due_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reader of large records would hold its server while all of its credit is read."""
+    of = make_logs(None, "s", "t")
+    size = len(to_msgpack(notice(1, "reliable")))
+    monkeypatch.setattr("contrada.delivery.owned_logs.READ_BYTES_MAX", 2 * size)
+    monkeypatch.setattr("contrada.delivery.store.READ_BYTES_MAX", 2 * size)
+    for consumer, name in (("x", "s"), ("y", "s"), ("z", "t")):
+        read(of, consumer, 3, name)
+    append(of, *range(5), ids=(1, 2))
+    got: dict[str, list[int]] = {}
+    sizes: list[int] = []
+    for _ in range(9):
+        found = push_all(of)
+        sizes.append(sum(map(len, found.values())))
+        for consumer, its in found.items():
+            got.setdefault(consumer, []).extend(its)
+        if of.due_us is None:
+            break
+        assert of.due_us == 5
+        assert [*of.expire(5)] == []
+    assert max(sizes) <= 3, "the last read may exceed it"
+    assert len(sizes) > 2
+    assert push_all(of) == {}
+    assert sorted(got["x"] + got["y"]) == [*range(5)]
+    assert got["z"] == [*range(3)]
+    of.validate()
+
+
 def test_a_large_record_for_one_log_leaves_all_logs_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -68,6 +68,22 @@ async def test_a_batch_has_the_records_of_a_reader(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_batch_continues_behind_a_read_that_ended_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large records behind small ones would be missing."""
+    monkeypatch.setattr("contrada.delivery.store.READ_BYTES_MAX", 3_000)
+    async with connected(tmp_path) as service:
+        await filled(service, 3)
+        large = ({"n": n, "text": "x" * 2_000} for n in range(3, 9))
+        await service.publish_batch(large, delivery="certified")
+        logs = service.delivery()
+        number = (await logs.log("log")).number
+        batch = await logs.record_batch(AskRecordBatch("log", number, 1, 10))
+        assert (values(batch), batch.next) == ([*range(9)], 10)
+
+
+@on_loop
 async def test_acknowledged_records_are_omitted_or_deleted(tmp_path: Path) -> None:
     """Work that is done would be done again, or a gap be read in silence."""
     async with connected(tmp_path) as service:

@@ -27,7 +27,15 @@ from typing import Final, NamedTuple
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.redelivery import Attempts, HeldRecords, RequeuedRecords
 from contrada.delivery.retention import EMPTY, OnFull, Retention
-from contrada.delivery.store import Damaged, Extent, LogRecord, Positions, Store, StoredRecord
+from contrada.delivery.store import (
+    Damaged,
+    Extent,
+    Interval,
+    LogRecord,
+    Positions,
+    Store,
+    StoredRecord,
+)
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
 OUT_MAX: Final = 10_000
@@ -87,7 +95,7 @@ class DurableLog:
         self.name, self._limits, self.retention = name, limits, retention
         self.statistics = DurableLogStatistics()
         self.has_ended = False
-        self.why_stuck = ""  # the last `take` could not read all
+        self.why_stuck, self.left_bytes = "", 0  # of the last `take`
         self.buried: list[bytes] = []  # dead records, for the owner
         self.store = store
         if store.extent(name) is None:
@@ -146,8 +154,7 @@ class DurableLog:
     def end(self) -> None:
         """Ends the subscription and drops its log."""
         extent = self.extent
-        done = self.done.count_from(0)
-        self.statistics.dropped += extent.next - extent.first - done
+        self.statistics.dropped += extent.next - extent.first - self.done.count_from(0)
         self.has_ended = True
         self.store.drop(self.name)
         self.attempts.end()
@@ -255,24 +262,27 @@ class DurableLog:
         self.requeued.forget(self._cursor)
         return self._cursor
 
-    def take(self, consumer: str, count: int = maxsize, now_us: int = 0) -> list[HandedRecord]:
+    def take(
+        self, consumer: str, count: int = maxsize, now_us: int = 0, bytes_max: int = maxsize
+    ) -> list[HandedRecord]:
         """Returns the next records of a consumer, within its credit; requeued ones first.
 
-        At most `count`. A damaged record is handed out once, and counts as acknowledged. Dead
-        records are added to `buried`. `why_stuck` reports a failed read. Cost: the records.
+        At most `count`, and none beyond `bytes_max`, of which `left_bytes` are left. A damaged one
+        is handed out once, and counts as acknowledged. Dead records are added to `buried`.
+        `why_stuck` reports a failed read. Cost: the records.
         """
         of = self._consumers[consumer]
         handed: list[HandedRecord] = []
         room = self._limits.records_unacknowledged_max - len(of)
-        count, self.why_stuck = min(count, of.credit, room), ""
+        count, self.why_stuck, self.left_bytes = min(count, of.credit, room), "", bytes_max
         try:  # It reads before any change, so that an error of the store loses nothing.
-            while self.requeued and len(handed) < count:
+            while self.requeued and len(handed) < count and self.left_bytes > 0:
                 position = self.requeued.first
                 is_due = position >= self.extent.first and position not in self.done
                 entries = self.store.read(self.name, position, 1) if is_due else []
                 self.requeued.pop()
                 handed += self._hand_out(of, entries, now_us)
-            while len(handed) < count:
+            while len(handed) < count and self.left_bytes > 0:
                 if self._cursor >= self._replays_to:
                     self._cursor = self.done.first_without(self._cursor)
                 self._cursor = self.extent.first_kept(self._cursor)
@@ -313,6 +323,7 @@ class DurableLog:
         """Records the holder of entries; skips acknowledged, dead and delayed ones."""
         for entry in entries:
             position = entry.position
+            self.left_bytes -= len(entry.data) if isinstance(entry, LogRecord) else 0
             if position in self.done and position >= self._replays_to:
                 continue
             # From before a restart; a clock before 1970 is below 0, the time of no delay.
@@ -323,7 +334,7 @@ class DurableLog:
             attempt = self.attempts[position] + 1
             if isinstance(entry, Damaged):
                 self.statistics.damaged += 1
-                self._acknowledge(Positions([(position, position + 1)]))
+                self._acknowledge([(position, position + 1)])
             elif self._is_dead(position):
                 self._bury(entry)
                 continue
@@ -341,7 +352,7 @@ class DurableLog:
     def _bury(self, record: LogRecord) -> None:
         self.buried.append(record.data)
         self.statistics.dead += 1
-        self._acknowledge(Positions([(record.position, record.position + 1)]))
+        self._acknowledge([(record.position, record.position + 1)])
 
     def acknowledge(self, intervals: Iterable[tuple[int, int]]) -> None:
         """Acknowledges the positions from each first to before each end.
@@ -349,19 +360,19 @@ class DurableLog:
         They may have been handed out before a restart. Raises InvalidValueError for positions not
         appended yet, LimitError as `Store`.
         """
-        positions, end_of_all = Positions(intervals), self.extent.next
-        for each in positions:
+        intervals, end_of_all = list(intervals), self.extent.next
+        for each in intervals:
             if each[1] > end_of_all:
                 reason = f"expected positions before {end_of_all}, which are there"
                 raise InvalidValueError(each, reason)
-        self._acknowledge(positions)
+        self._acknowledge([*Positions(intervals)])  # Each position is looked at once.
 
-    def _acknowledge(self, positions: Positions) -> None:
+    def _acknowledge(self, intervals: list[Interval]) -> None:
         extent = self.extent
-        self.store.acknowledge(self.name, positions)
-        for first, end in positions:
+        self.store.acknowledge(self.name, intervals)
+        for first, end in intervals:
             self.statistics.acknowledged += self.done.add(max(first, extent.first), end)
-        self._release(positions)
+        self._release(intervals)
         before = extent.before(self.done.first_without(extent.first), self.retention.replay_max)
         if before > extent.first:
             try:
@@ -420,16 +431,16 @@ class DurableLog:
             if not is_early:
                 self.statistics.overdue += len(overdue)
                 # While all readers hang, none would take the dead ones.
-                dead = [each for each in overdue if self._is_dead(each)]
-                for record in _readable(self.store, self.name, dead):
+                for record in _readable(self.store, self.name, filter(self._is_dead, overdue)):
                     self._bury(record)
         return taken
 
-    def _release(self, positions: Positions) -> None:
+    def _release(self, intervals: list[Interval]) -> None:
         """Forgets the holders and attempts of records. Cost: these, or all that have any."""
-        among: Iterable[int] = chain.from_iterable(starmap(range, positions))
-        if positions.count_from(0) > len(self.holders) + len(self.attempts):
-            among = [each for each in (*self.holders, *self.attempts) if each in positions]
+        among: Iterable[int] = chain.from_iterable(starmap(range, intervals))
+        if sum(end - first for first, end in intervals) > len(self.holders) + len(self.attempts):
+            gone = Positions(intervals)
+            among = [each for each in (*self.holders, *self.attempts) if each in gone]
         holders: set[HeldRecords] = set()
         for position in among:
             self.attempts.forget(position)
@@ -443,7 +454,7 @@ class DurableLog:
     def _truncate(self, before: int) -> None:
         first = self.extent.first
         self.store.truncate(self.name, before)
-        self._release(Positions([(first, before)]))
+        self._release([(first, before)])
         self.done.forget(before)
         self._cursor = max(self._cursor, before)
 

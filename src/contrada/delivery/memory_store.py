@@ -97,6 +97,9 @@ class MemoryStore:
             return []
         first = max(first, of.head.first)
         end = min(first + count, of.head.next)
+        if of.head.extent.held_bytes > stored.READ_BYTES_MAX:
+            befores = ((at, of.before[at]) for at in range(first, end) if at in of.before)
+            end = stored.end_of_read(befores, end)
         found = (of.records[at] for at in range(first, end) if at in of.records)
         return stored.entries_of(of.head, first, end, found)
 

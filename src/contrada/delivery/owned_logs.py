@@ -39,6 +39,7 @@ from contrada.delivery.redelivery import AttemptRow, Attempts
 from contrada.delivery.retention import Retention
 from contrada.delivery.store import (
     OWN_LOGS,
+    READ_BYTES_MAX,
     LogRecord,
     Notes,
     Store,
@@ -379,10 +380,10 @@ class OwnedLogs:
         """Yields the records for consumers whose streams have room, since the last change.
 
         The consumers of one subscription share its records equally, and the last one served is the
-        last next time. Cost: the records.
+        last next time. Beyond READ_BYTES_MAX the rest is due at once. Cost: the records.
         """
-        held_back: dict[int, None] = {}
-        while self._touched:
+        held_back, left = dict[int, None](), READ_BYTES_MAX
+        while self._touched and left > 0:
             number, _ = self._touched.popitem()
             owned = self._logs.get(number)
             if owned is None or owned.log.has_ended:
@@ -392,27 +393,26 @@ class OwnedLogs:
             ready = [each for each in wanting if has_room(each[0])]
             if len(ready) < len(wanting):
                 held_back[number] = None
-            while ready and of.available:
+            while ready and of.available and left > 0:
                 share = -(-of.available // len(ready))
                 for reader in ready:
-                    found = of.take(_consumer(reader), share, time_us)
+                    found = of.take(_consumer(reader), share, time_us, left)
+                    left = of.left_bytes
                     handed.setdefault(reader, []).extend(found)
-                ready = [
-                    each for each in ready if of.can_take(_consumer(each)) and not of.why_stuck
-                ]
+                ready = [it for it in ready if of.can_take(_consumer(it)) and not of.why_stuck]
             self.stuck.pop(of.name, None)
             if of.why_stuck:
                 held_back[number] = None
                 self.stuck[of.name] = of.why_stuck
             self._bury(owned, time_us)
             of.attempts.write()
-            self._set_alarm(number, of.due_us)
+            self._set_alarm(number, of.due_us if left > 0 else time_us)
             for reader, found in handed.items():
                 if found:
                     owned.readers[reader] = owned.readers.pop(reader)
                     records = tuple(starmap(self.to_entry, found))
                     yield reader, Records(owned.entry.name, reader[1], records)
-        self._touched = held_back
+        self._touched |= held_back
         self._recent.clear()
 
     @property

@@ -40,6 +40,10 @@ to its publisher."""
 RECORD_BYTES_MAX: Final = KEPT_BYTES_MAX + 65_536
 """Bytes of a record: the largest notification, and its surroundings. Beyond it: LimitError."""
 
+READ_BYTES_MAX: Final = 2 * 1024 * 1024
+"""Bytes of the records of one read, or handed out in one step of a server; the last record may
+exceed them. Beyond it: the next one."""
+
 APART_MAX: Final = 10_000
 """Separate intervals of acknowledged positions of one log. Beyond it: LimitError; acknowledge up to
 a position first."""
@@ -114,7 +118,10 @@ class Store(Protocol):
         ...
 
     def read(self, log: str, first: int, count: int) -> list[StoredRecord]:
-        """Returns up to `count` entries in order, from a position on or the first kept one."""
+        """Returns up to `count` entries in order, from a position on or the first kept one.
+
+        Fewer beyond READ_BYTES_MAX, but one.
+        """
         ...
 
     def acknowledge(self, log: str, intervals: Iterable[tuple[int, int]]) -> None:
@@ -323,6 +330,20 @@ def check_records(records: Sequence[bytes]) -> None:
     longest = max(map(len, records), default=0)
     if longest > RECORD_BYTES_MAX:
         raise LimitError("RECORD_BYTES_MAX", RECORD_BYTES_MAX, longest)
+
+
+def end_of_read(befores: Iterable[tuple[int, int]], end: int) -> int:
+    """Returns the position before which the records of one read lie, at most `end`.
+
+    `befores`: their positions in order, each with the bytes of all records before it.
+    """
+    most: int | None = None
+    for position, before in befores:
+        if most is None:
+            most = before + READ_BYTES_MAX
+        elif before >= most:
+            return position
+    return end
 
 
 def entries_of(

@@ -78,6 +78,24 @@ def test_records_that_are_dropped_in_their_group_are_not_written(
         assert len(again.read("log", 1, 1_000)) == 140
 
 
+def test_a_read_ends_after_its_bytes(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many large records would fill the memory, and hold the loop of a server."""
+    monkeypatch.setattr("contrada.delivery.store.READ_BYTES_MAX", 7)
+    records = [b"1234", b"1234", b"", b"123456789", b"1", b"12", b"1234", b"1234"]
+    for number, each in enumerate(records):
+        store.append("a", [each], 1)
+        if number == 4:
+            store.sync()  # The others are not written yet.
+    at, parts = 1, []
+    while found := store.read("a", at, 99):
+        assert not [each for each in found if isinstance(each, Damaged)]
+        parts.append([each.position for each in found])
+        at = found[-1].position + 1
+    assert parts == [[1, 2], [3, 4], [5, 6, 7], [8]]
+
+
 def test_changed_bytes_are_found(path: Path) -> None:
     """A damaged record would be delivered."""
     store = SqliteStore(path)

@@ -56,7 +56,10 @@ def read_record_batch(
         count = min(count, request.end - at, log.extent.next - at)
         if count <= 0:
             break
-        for each in _entries(log, at, count, is_again=request.is_again):
+        entries = _entries(log, at, count)
+        for each in entries:
+            if each.position in log.done and not request.is_again:
+                continue
             if not isinstance(each, LogRecord):
                 damaged.append((each.position, each.reason))
             elif len(each.data) > CONTENT_BYTES_MAX:
@@ -69,7 +72,8 @@ def read_record_batch(
                 lengths.append(len(each.data))
                 found.append(each.data)
                 size += len(each.data)
-        at = min(max(at + count, log.extent.first_kept(at + count)), request.end)
+        at = entries[-1].position + 1 if entries else at + count
+        at = min(log.extent.first_kept(at), request.end)
         # The mean length so far bounds the next read, to one turn and the rest of the batch.
         mean = max(1, size // max(1, len(found)))
         count = max(1, min(_READ_AT_ONCE, (bytes_max - size) // mean))
@@ -78,18 +82,12 @@ def read_record_batch(
     return RecordBatch(at, *columns, b"".join(found), tuple(damaged))
 
 
-def _entries(log: DurableLog, first: int, count: int, *, is_again: bool) -> list[StoredRecord]:
-    """Returns entries from a position on; without the acknowledged ones, unless `is_again`.
-
-    Raises DeliveryError for dropped ones, StoreError.
-    """
+def _entries(log: DurableLog, first: int, count: int) -> list[StoredRecord]:
+    """Returns entries from a position on. Raises DeliveryError for dropped ones, StoreError."""
     if first < log.extent.first:
         gone = f"records before position {log.extent.first} were acknowledged or dropped"
         raise DeliveryError(f"{log.name!r}: {gone}, so reading cannot begin at {first}")
-    entries = log.store.read(log.name, first, count)
-    if is_again or not log.done:
-        return entries
-    return [each for each in entries if each.position not in log.done]
+    return log.store.read(log.name, first, count)
 
 
 def _little_endian(column: "array[int]") -> bytes:

@@ -245,6 +245,9 @@ class TableStore(ABC):
         found: list[stored.StoredRow] = []
         unreadable: dict[int, str] = {}
         in_tables = waiting[0][1] if waiting else end
+        if end - first > 1 and of.extent.held_bytes > stored.READ_BYTES_MAX:
+            end = self._end_of_read(of, first, in_tables, waiting, end)
+            in_tables, waiting = min(in_tables, end), [row for row in waiting if row[1] < end]
         if first < in_tables:
             asked = partial(self._asked, "position, time_us, data, sum", of.number)
             found = readable_rows(asked, first, in_tables, unreadable)
@@ -256,6 +259,17 @@ class TableStore(ABC):
         self.note_fault(f"{log}, {first} to {last}", unreadable[first])
         lost = {at: stored.Damaged(at, why) for at, why in unreadable.items()}
         return [lost.get(each.position, each) for each in entries]
+
+    def _end_of_read(
+        self, of: TableLog, first: int, in_tables: int, waiting: Sequence[TableRow], end: int
+    ) -> int:
+        befores: list[tuple[int, int]] = []
+        try:
+            if first < in_tables:
+                befores = self._asked("position, before", of.number, first, in_tables)
+        except StoreDamagedError:
+            return first + 1
+        return stored.end_of_read([*befores, *(row[1:3] for row in waiting)], end)
 
     def note_fault(self, where: str, why: str) -> None:
         """Notes a fault of the database, and logs it once."""
