@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -325,6 +326,32 @@ async def test_a_run_ends_in_order_at_sigterm() -> None:
     await running
     assert got.items == [1]
     assert asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM) is False
+
+
+@on_loop
+async def test_a_call_that_holds_up_the_process_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that does not end would not show why."""
+    monkeypatch.setattr("contrada.app.STOP_WAIT_S", 0.01)
+    app, begun, may_return = ct.App(), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.subscriber("n > 0")
+    def work(event: ct.Notification) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        may_return.wait()
+
+    @app.subscriber("n > 0")
+    async def wait(event: ct.Notification) -> None:
+        await asyncio.Event().wait()
+
+    async with app:
+        await app.service().publish({"n": 1})
+        await begun.wait()
+    may_return.set()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("1 calls of the subscriber work still run on threads")
 
 
 @asynccontextmanager

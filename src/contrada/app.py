@@ -14,7 +14,7 @@ import logging
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, TypeAlias, TypeVar, get_args, get_origin
 
@@ -31,8 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Q = TypeVar("Q", bound=Replier)
 
 STOP_WAIT_S: Final = 10.0
-"""Wait for running calls of handlers at the end of an app. Beyond it: they are cancelled, and
-durable records are delivered again."""
+"""Wait for running calls of handlers at the end of an app. Beyond it: they are cancelled, those on
+threads are reported and run on, and durable records are delivered again."""
 
 _LOOK_S: Final = 0.005
 
@@ -219,10 +219,12 @@ class App:
             gate.close()
         calls = list(zip(self._gates, self._tasks, strict=True))
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(STOP_WAIT_S):
-                    while not all(gate.is_idle or task.done() for gate, task in calls):
-                        await asyncio.sleep(_LOOK_S)
+            async with asyncio.timeout(STOP_WAIT_S):
+                while not all(gate.is_idle or task.done() for gate, task in calls):
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            for gate in self._gates:
+                gate.warn_of_threads()
         finally:  # Also when it is cancelled.
             for task in self._tasks:
                 task.cancel()
@@ -296,6 +298,13 @@ class _Gate:
         if self._left and not self.subscription.statistics().queued:
             self._left = 0  # The others have expired.
         return self._left == 0 and not self._running
+
+    def warn_of_threads(self) -> None:
+        """Logs that calls still run which cannot be cancelled."""
+        if self._running and not self._is_async:
+            told = "%(count)d calls of the subscriber %(subscriber)s still run on threads, which "
+            fields = {"count": self._running, "subscriber": self.subscriber.name}
+            _LOG.warning(told + "hold up the end of the process until they return", fields)
 
     def call(self, item: Any) -> Coroutine[Any, Any, object]:
         """Calls the function with an object, or its item; a plain function on a thread."""
