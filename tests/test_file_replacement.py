@@ -23,7 +23,7 @@ def test_a_file_is_replaced_when_the_new_one_is_on_the_disk(
     monkeypatch.setattr(os, "fsync", sync)
     status = replace_file(
         path,
-        b"newer",
+        [b"new", memoryview(b"er")],
         0o600,
         lambda number: steps.append(f"prepared {os.fstat(number).st_size}"),
         lambda: steps.append(f"checked, {path.read_text()}"),
@@ -47,7 +47,7 @@ def test_the_status_is_that_of_the_closed_file(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "stat", closed)
-        status = replace_file(path, b"new", prepare=numbers.append)
+        status = replace_file(path, [b"new"], prepare=numbers.append)
     assert (status.st_size, numbers) == (3, [])
 
 
@@ -61,7 +61,7 @@ def test_an_error_leaves_the_old_file_alone(tmp_path: Path, step: str) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        replace_file(path, b"new", **{step: fail})  # type: ignore[arg-type]
+        replace_file(path, [b"new"], **{step: fail})  # type: ignore[arg-type]
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
 
@@ -76,5 +76,5 @@ def test_old_files_of_killed_programs_are_removed(tmp_path: Path) -> None:
         each.touch()
     for each in (old, of_another):
         os.utime(each, (0, 0))
-    replace_file(tmp_path / "a[1]", b"")
+    replace_file(tmp_path / "a[1]", [b""])
     assert {*tmp_path.iterdir()} == {tmp_path / "a[1]", new, of_another}

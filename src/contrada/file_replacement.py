@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from glob import escape, iglob
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 UNFINISHED_S: Final = 86_400.0
 """Seconds without a change of an unfinished file. Beyond it: the next replacement removes it."""
@@ -14,14 +14,14 @@ UNFINISHED_S: Final = 86_400.0
 
 def replace_file(
     path: Path,
-    data: Iterable[Any],
+    parts: Iterable[bytes | memoryview],
     mode: int = 0o666,
     prepare: Callable[[int], None] = lambda _: None,
     check: Callable[[], None] = lambda: None,
 ) -> os.stat_result:
     """Replaces a file, and returns the status of the new one; after an error the old one is there.
 
-    `data` are bytes, or several buffers. `mode` is that of the new one, less the umask. `prepare`
+    `parts` are its buffers, in order. `mode` is that of the new one, less the umask. `prepare`
     gets its descriptor while it is empty, and `check` is called when it is on the disk. Raises
     OSError, and the errors of both.
     """
@@ -36,7 +36,7 @@ def replace_file(
                     if os.lstat(left).st_mtime < now_s - UNFINISHED_S:
                         left.unlink()
             prepare(file.fileno())
-            file.writelines([data] if isinstance(data, bytes) else data)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         status = beside.stat()  # Some file systems set the time of a file when it is closed.

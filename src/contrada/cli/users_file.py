@@ -103,7 +103,7 @@ def changing(path: Path) -> Iterator[Path]:
 def write_anew(file: Path, text: str) -> None:
     """Replaces a file; an old one keeps owner and mode. Raises InputError: all is as before."""
     try:
-        replace_file(file, text.encode(), OWNER_ALONE, partial(_keep_owner, file))
+        replace_file(file, [text.encode()], OWNER_ALONE, partial(_keep_owner, file))
     except OSError as error:
         raise InputError(str(file), error.strerror or str(error)) from None
 

@@ -185,8 +185,7 @@ def test_a_run_with_guarantees_is_a_function_of_its_script() -> None:
 
 def sends_nothing_again(_: Way) -> Way:
     def again(self: Outbox, now_us: int) -> list[Any]:
-        for of in self._streams.values():
-            of.due_us = None
+        self._due_us.clear()
         return []
 
     return again

@@ -178,7 +178,7 @@ def _write(path: Path, data: bytes, before: _FileStamp) -> _FileStamp:
             raise InputError(str(path), "another run has written it; one run at a time uses a file")
 
     try:
-        return _stamp(replace_file(path, data, check=check))
+        return _stamp(replace_file(path, [data], check=check))
     except OSError as error:
         raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
 

@@ -327,7 +327,7 @@ class Pushes:
             return
         packed = msgspec.json.encode([each.stored for each in self._pushes.values()])
         try:
-            replace_file(self._path, packed, OWNER_ALONE)
+            replace_file(self._path, [packed], OWNER_ALONE)
         except OSError as error:
             raise errors.InputError(str(self._path), error.strerror or str(error)) from None
 

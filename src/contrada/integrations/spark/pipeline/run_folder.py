@@ -346,7 +346,7 @@ def write_atomically(path: Folder, content: bytes) -> None:
         path.write_atomically(content)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, content)
+    replace_file(path, [content])
 
 
 def read_state(path: Folder, kind: type[T]) -> T | None:

@@ -231,7 +231,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
         if isinstance(each, Rule) and each.residue_holds is not None
     }
     if residues:
-        replace_file(folder / f"{digest}.residues", cloudpickle.dumps(residues))
+        replace_file(folder / f"{digest}.residues", [cloudpickle.dumps(residues)])
     _write_keys(folder / f"{digest}.keys", keys)
     names: set[str] = set()
     index: Index[int] = Index()
@@ -249,7 +249,7 @@ def _build(folder: Path, digest: str, keys: list[SubscriptionKey], asked: list[A
         NATIVE is not None,
         loaded(),
     )
-    replace_file(folder / f"{digest}.base", msgspec.json.encode(saved))
+    replace_file(folder / f"{digest}.base", [msgspec.json.encode(saved)])
     return saved
 
 
