@@ -80,14 +80,11 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Finds the command of the first argument. Raises UsageError, with similar names."""
-        known = self.list_commands(ctx)
-        if args[0] not in known and not ctx.resilient_parsing:
-            from contrada.model.algebra.match_explanation import similar_names
-
-            if near := similar_names(args[0], known):
-                found = f"No such command {args[0]!r}. Did you mean"
-                raise click.UsageError(f"{found} {' or '.join(map(repr, near))}?", ctx)
-        return super().resolve_command(ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:  # Of commands it knows the imported ones.
+            known = self.list_commands(ctx)
+            raise click.NoSuchCommand(error.command_name, possibilities=known, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands without importing them."""

@@ -75,31 +75,37 @@ class Fetcher:
             reason = f"not asked: its server is busy, and asks to wait {left_s:.0f} s more"
             raise InputError(shown_source(source), reason)
         self._busy_until_s.pop(source, None)
-        most_s = self._limits.fetch_s_max
+        most_s, client = self._limits.fetch_s_max, self._open_client()
         try:
             async with asyncio.timeout(most_s):
-                return await self._fetch(source, known)
+                return await self._fetch(client, source, known)
         except TimeoutError:
             reason = f"it was not read within fetch_s_max = {most_s:g} s"
             raise InputError(shown_source(source), reason) from None
 
-    async def _fetch(self, address: str, known: Validators) -> Fetched:
-        import httpx
-
+    def _open_client(self) -> "httpx.AsyncClient":
+        """Returns the client, which imports its library at first use."""
         if self._client is None:
+            import httpx
+
             self._client = httpx.AsyncClient(
                 follow_redirects=True,
                 max_redirects=self._limits.redirects_max,
                 timeout=self._limits.wait_s,
                 headers={"User-Agent": "contrada", "Accept": _ACCEPTED, "Accept-Encoding": "gzip"},
             )
+        return self._client
+
+    async def _fetch(self, client: "httpx.AsyncClient", address: str, known: Validators) -> Fetched:
+        import httpx
+
         shown = shown_source(address)
         conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.last_modified}
         # A server may send a validator in another encoding, which no header can return.
         headers = {name: value for name, value in conditions.items() if value and value.isascii()}
-        self._client.cookies.clear()  # A server could add to them at each poll.
+        client.cookies.clear()  # A server could add to them at each poll.
         try:
-            async with self._client.stream("GET", address, headers=headers) as answer:
+            async with client.stream("GET", address, headers=headers) as answer:
                 if answer.status_code == httpx.codes.NOT_MODIFIED and headers:
                     return Fetched(None, known)
                 if answer.status_code != httpx.codes.OK:
