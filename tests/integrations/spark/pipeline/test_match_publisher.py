@@ -1,6 +1,6 @@
 """Publishing the matches of a run: on each engine, in one order, in repeatable jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from contrada.connections import connect_sync
 from contrada.errors import ConnectionFailedError, ServiceError
-from contrada.integrations.spark.pipeline import match_publisher
+from contrada.integrations.spark.connector.frame_writers import SequenceNumbers
+from contrada.integrations.spark.pipeline import match_publisher, pipeline_run
 from contrada.integrations.spark.pipeline.match_publisher import publish_rest
 from contrada.integrations.spark.pipeline.pipeline_description import (
     Pipeline,
@@ -18,6 +19,7 @@ from contrada.integrations.spark.pipeline.pipeline_description import (
     read_pipeline,
 )
 from contrada.integrations.spark.pipeline.pipeline_run import run_pipeline
+from contrada.model.codec import notification_from_msgpack
 from tests.net.processes import serving
 
 ROWS = 30
@@ -208,3 +210,37 @@ def test_a_local_run_publishes(folder: Path, address: str) -> None:
     with pytest.raises(ConnectionFailedError):
         run_pipeline(None, replace(pipeline, output=folder / "other"), publish="contrada://[::1]:9")
     assert not (folder / "other").exists()
+
+
+def test_sources_in_another_order_are_published_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of one source would be published twice, in place of those of another."""
+    sources = {name: f'[[source]]\nname = "{name}"\nformat = "csv"\n' for name in "ab"}
+    for name, first in (("a", 0), ("b", 100)):
+        sources[name] += f'paths = ["{name}.csv"]\n'
+        (tmp_path / f"{name}.csv").write_text(f"n\n{first}\n{first + 1}\n{first + 2}\n")
+    (tmp_path / "subs").write_text("all: n any\n")
+    head = 'subscriptions = "subs"\noutput = "out"\n'
+    sent: list[Any] = []
+
+    def publish(_: Any, numbers: SequenceNumbers, rows: Iterable[Any]) -> None:
+        if len(sent) == 3:
+            sent.append(None)
+            raise ConnectionFailedError("contrada://b", "it is away")
+        packed = [each for batch in rows for each in batch["notification"].to_pylist()]
+        sent.append([notification_from_msgpack(each)["n"] for each in packed])
+
+    def run(*names: str) -> Pipeline:
+        text = head + "".join(sources[each] for each in names)
+        (tmp_path / "p.toml").write_text(text)
+        return replace(
+            read_pipeline(tmp_path / "p.toml"), limits=PipelineLimits(published_at_once=2)
+        )
+
+    monkeypatch.setattr(match_publisher, "publish", publish)
+    monkeypatch.setattr(pipeline_run, "check_reachable", lambda address: None)
+    with pytest.raises(ConnectionFailedError, match="at least 2 of 3 notifications of b"):
+        run_pipeline(None, run("a", "b"), publish="contrada://b")
+    assert publish_rest(None, run("b", "a"), "contrada://b") == {"a": 0, "b": 1}
+    assert sent == [[0, 1], [2], [100, 101], None, [102]]

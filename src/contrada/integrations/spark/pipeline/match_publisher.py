@@ -90,8 +90,11 @@ def publish_matches(
     now: dict[str, int] = {}
     with publisher.watch():
         totals = publisher.totals()
-        for place, source in enumerate(pipeline.sources):
-            now[source.name] = publisher.publish(place, source.name, totals.get(source.name, 0))
+        # First those of the state: numbers of rows are by place, whatever is described since.
+        for name in (*(each.name for each in pipeline.sources), *sorted(totals)):
+            state.sources.setdefault(name, 0)
+        for place, name in enumerate([*state.sources]):
+            now[name] = publisher.publish(place, name, totals.get(name, 0))
     if (run.path / _SORTED).is_dir():
         run_folder.delete_folder(run.path / _SORTED)
     return now
@@ -124,23 +127,23 @@ class _MatchPublisher(ABC):
     def publish(self, place: int, name: str, total: int) -> int:
         """Publishes the rest of a source's notifications; returns their count."""
         known = self.state.sources
-        before = done = known.get(name, 0)
+        before = done = known[name]
         for number, count, file in self._jobs(place, name, total) if total > before else ():
             if done >= count:
                 done -= count
                 continue
             job_progress.check_stop(self.stop)
             self._save_state()  # Before publishing: brokers may know rows by this name from now on.
-            self.on_progress(f"publish {name}", known.get(name, 0), total)
+            self.on_progress(f"publish {name}", known[name], total)
             try:
                 self.send(self._options(place << _JOBS_BITS | number), name, file)
             except ContradaError as error:
-                progress = f"at least {known.get(name, 0)} of {total} notifications of {name}"
+                progress = f"at least {known[name]} of {total} notifications of {name}"
                 raise self._failure(error, f"{progress} are published") from None
-            known[name] = known.get(name, 0) + count
+            known[name] += count
             self._save_state()
             self.on_progress(f"publish {name}", known[name], total)
-        return known.get(name, 0) - before
+        return known[name] - before
 
     @abstractmethod
     def watch(self) -> AbstractContextManager[None]:
