@@ -27,7 +27,7 @@ from contrada.errors import (
     StoreError,
 )
 from contrada.integrations.bridges.bridge import CIRCLE, IN, OUT, UNWANTED, Bridge
-from contrada.integrations.bridges.bridge_peer import PeerSettings
+from contrada.integrations.bridges.bridge_peer import BridgeLimits, PeerSettings
 from contrada.integrations.bridges.mqtt_peer import (
     MQTT_ADDRESS,
     MqttLimits,
@@ -41,6 +41,7 @@ from contrada.net.wire.tls import Tls
 from contrada.service import Service
 from tests.asynchronous import on_loop, until
 from tests.integrations.bridges.mosquitto import HOST, Mosquitto, Other, mosquitto, needs_mosquitto
+from tests.integrations.bridges.systems import silent_host
 from tests.net.conftest import CONTRADA
 from tests.net.test_tls import Authority
 
@@ -577,3 +578,15 @@ async def test_the_command_relays_until_it_is_interrupted(
         # A direction without a record has its line, or silence would look like a missing option.
         assert said in (former + b"1 in\n0 out\n", former + b"2 in\n0 out\n")
     other.close()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <ssl:ResourceWarning")  # paho leaves it to Python.
+@on_loop
+async def test_a_silent_host_has_the_time_of_a_bridge_for_tls() -> None:
+    """A slow link could not be opened in ten seconds, nor a host that never answers be left."""
+    async with silent_host() as port:
+        address = MQTT_ADDRESS.parse(f"mqtts://{HOST}:{port}")
+        peer = MqttPeer(PeerSettings(address, "b", limits=BridgeLimits(bridge_wait_s=0.1)))
+        with pytest.raises(ConnectionFailedError, match=r"no answer.* within 0\.1 s"):
+            await peer.open()
+        await peer.aclose()

@@ -164,17 +164,16 @@ class MqttPeer(BridgePeer):
             await asyncio.to_thread(
                 client.connect, host, port, clean_start=False, properties=wanted
             )
+            client.loop_start()
+            async with asyncio.timeout(wait_s):
+                await opened
+        except TimeoutError:
+            raise self._failed(f"no answer of an MQTT 5 broker within {wait_s:g} s") from None
         except OSError as error:
             reason = describe_os_error(error)
             if isinstance(error, ConnectionRefusedError):
                 reason = "connection refused: no MQTT broker there"
             raise self._failed(reason) from None
-        client.loop_start()
-        try:
-            async with asyncio.timeout(wait_s):
-                await opened
-        except TimeoutError:
-            raise self._failed(f"no answer of an MQTT 5 broker within {wait_s:g} s") from None
 
     def _new_client(self) -> paho.Client:
         client = paho.Client(
@@ -183,6 +182,7 @@ class MqttPeer(BridgePeer):
             protocol=paho.MQTTv5,
             manual_ack=True,
         )
+        client.connect_timeout = self.settings.limits.bridge_wait_s
         client.max_inflight_messages_set(self._limits.mqtt_in_flight_max)
         client.reconnect_delay_set(1, self._limits.mqtt_reconnect_s_max)
         address, tls = self.settings.address, self.settings.tls
