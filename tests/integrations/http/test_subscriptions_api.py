@@ -3,7 +3,9 @@ public.
 """
 
 import asyncio
+import errno
 import json
+import os
 import socket
 import stat
 import threading
@@ -183,6 +185,36 @@ async def test_subscriptions_survive_a_restart(tmp_path: Path) -> None:
         numbers = numbers_of(to)
         assert sorted(set(numbers)) == [1, 2, 3]
         assert numbers.count(2) >= 2  # It was refused at first.
+        assert json.loads(kept.read_text()) == []
+
+
+@on_loop
+async def test_a_full_disk_ends_and_begins_no_subscription(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was ended would be back after a restart; or its client told of a bad request."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    kept = tmp_path / "sinks.json"
+    options: dict[str, Any] = {"subscriptions": kept, "durable": True, "sinks": LOCAL}
+    async with sink() as to, serving(tmp_path / "events.db", **options) as it:
+        begun = await it.http.post("/subscriptions", json={"sink": to.address})
+        with monkeypatch.context() as patched:
+            patched.setattr(push_service, "replace_file", full)
+            answers = [
+                await it.http.post("/subscriptions", json={"sink": to.address}),
+                await it.http.delete(begun.headers["location"]),
+            ]
+        assert [each.status_code for each in answers] == [503, 503]
+        assert "sinks cannot be written: No space left" in answers[0].json()["error"]
+        (found,) = (await it.http.get("/subscriptions")).json()
+        await until(lambda: it.broker.statistics().subscriptions == 1)
+        await post(it, event(1))
+        await until(lambda: numbers_of(to) == [1])
+        assert found["id"] == json.loads(kept.read_text())[0]["id"] == begun.json()["id"]
+        assert (await it.http.delete(begun.headers["location"])).status_code == 204
         assert json.loads(kept.read_text()) == []
 
 

@@ -292,11 +292,11 @@ class Pushes:
         await self._stop(push)
         try:
             await self._forget_log(push, token)
+            self._keep(without=push)
         except BaseException:
             self._serve(push)
             raise
         self._pushes.pop(push.id, None)
-        self._keep()
 
     async def _stop(self, push: Push) -> None:
         if push.task is not None:
@@ -318,18 +318,19 @@ class Pushes:
         if older:
             try:
                 self._keep()
-            except errors.InputError as error:  # The next request with this token stores it again.
+            except errors.StoreError as error:  # The next request with this token stores it again.
                 _LOG.error("%(reason)s", {"reason": error})
 
-    def _keep(self) -> None:
-        """Replaces the file atomically. Raises InputError."""
+    def _keep(self, *, without: Push | None = None) -> None:
+        """Replaces the file atomically. Raises StoreError."""
         if self._path is None:
             return
-        packed = msgspec.json.encode([each.stored for each in self._pushes.values()])
+        kept = [each.stored for each in self._pushes.values() if each is not without]
         try:
-            replace_file(self._path, [packed], OWNER_ALONE)
+            replace_file(self._path, [msgspec.json.encode(kept)], OWNER_ALONE)
         except OSError as error:
-            raise errors.InputError(str(self._path), error.strerror or str(error)) from None
+            reason = f"subscriptions to sinks cannot be written: {error.strerror or error}"
+            raise errors.StoreError(reason) from None
 
     async def aclose(self) -> None:
         """Stops pushing; durable subscriptions keep the unpushed events for the next start."""
