@@ -142,6 +142,16 @@ async def test_plain_json_is_the_data_of_an_event() -> None:
 
 
 @on_loop
+async def test_a_lone_surrogate_of_an_event_is_shown_as_its_escape() -> None:
+    """The answer to a malformed event would be a fault of the broker."""
+    async with serving() as it:
+        given = json.dumps([event(1), event(2, datacontenttype="\ud800")])
+        answer = await it.http.post("/events", content=given, headers=BATCH)
+        assert (answer.status_code, answer.json()["index"]) == (400, 1)
+        assert r"data of type \ud800 are text" in answer.json()["error"]
+
+
+@on_loop
 async def test_one_malformed_event_refuses_its_batch_with_its_index() -> None:
     """The sender would not know which event is malformed, or which were published."""
     async with serving() as it:

@@ -28,6 +28,7 @@ from contrada.integrations.dialects.cloudevents.cloudevent_json import SPEC_VERS
 from contrada.integrations.dialects.json_text import decode_json
 from contrada.integrations.http import event_translation as translation
 from contrada.integrations.http.gateway_limits import GatewayLimits
+from contrada.integrations.http.http_responses import invalid
 from contrada.integrations.http.token_services import TokenService
 from contrada.model import Notification
 from contrada.net.client.published_frames import publish_frames
@@ -95,7 +96,7 @@ def notifications_in(
                 found = type(events).__name__
                 raise errors.EncodingError("CloudEvents", f"expected an array, found {found}")
         except errors.ContradaError as error:
-            raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise invalid(error) from None
         yield from notifications_of(events, limits)
     else:
         reason = f"found {kind}, expected {STRUCTURED}, {BATCH}, or ce- headers with the data"
@@ -114,9 +115,7 @@ def notifications_of(
         try:
             notification = convert(event)
         except errors.ContradaError as error:
-            raise errors.RefusedRequestError(
-                HTTPStatus.BAD_REQUEST, str(error), index=index
-            ) from None
+            raise invalid(error, index=index) from None
         yield notification
 
 
@@ -156,7 +155,7 @@ def _is_plain_json(content_type: str, body: bytes) -> bool:
     try:
         content = decode_json(body)
     except errors.ContradaError as error:
-        raise errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        raise invalid(error) from None
     return not (isinstance(content, dict) and "specversion" in content)
 
 

@@ -66,11 +66,11 @@ def refusal_of(error: errors.ContradaError) -> errors.RefusedRequestError:
     return errors.RefusedRequestError(status, text)
 
 
-def invalid(error: Exception) -> errors.RefusedRequestError:
+def invalid(error: Exception, **details: Any) -> errors.RefusedRequestError:
     """Returns the refusal of a malformed request."""
     is_surrogate = isinstance(error, UnicodeEncodeError)
     reason = "a lone surrogate is not text" if is_surrogate else _sendable(error)
-    return errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason)
+    return errors.RefusedRequestError(HTTPStatus.BAD_REQUEST, reason, **details)
 
 
 def _sendable(error: Exception) -> str:
