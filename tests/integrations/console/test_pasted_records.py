@@ -11,6 +11,7 @@ from contrada.integrations.console.pasted_records import (
     answer_document,
     notifications_in,
 )
+from contrada.integrations.feeds.feed_formats import read_feed
 
 STORIES = "<a><s><t>x</t></s><s><t>y</t></s></a>"
 
@@ -35,6 +36,15 @@ def test_the_shown_notifications_are_those_that_are_published(
         {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
         for each in shown
     ]
+
+
+@pytest.mark.parametrize("name", ["\0", "s:", "\x1f", "\ufffe", "\ud800"])
+def test_names_of_no_element_are_refused(name: str) -> None:
+    """They would be a fault of the broker, or end a command and the polling of all feeds."""
+    (row,) = answer_document(PastedDocument(STORIES, entries=name))["records"]
+    assert "expected the name of an element" in row["error"]
+    with pytest.raises(InputError, match="expected the name of an element"):
+        read_feed(STORIES.encode(), "a.xml", name)
 
 
 def test_a_document_comes_back() -> None:

@@ -7,8 +7,9 @@ would add, is reported as an error at the end.
 Source: Erenkrantz 2001 §8 (one event per story).
 """
 
+import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lxml import etree
 
@@ -17,6 +18,9 @@ from contrada.integrations.documents import element_tree as trees
 from contrada.integrations.documents.document_slots import ElementPath, Walk, adds
 from contrada.integrations.documents.element_tree import XmlNode
 from contrada.integrations.documents.naming_strategies import Slot
+
+_NO_NAME: Final = re.compile("[\0-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that no document has in a name."""
 
 
 class DocumentEntry(NamedTuple):
@@ -30,7 +34,7 @@ class DocumentEntry(NamedTuple):
 def entries_of(root: XmlNode, entries: str, walk: Walk, size: int) -> Iterator[DocumentEntry]:
     """Yields the outermost entries of a document of `size` bytes. Raises LimitError, ParseError."""
     chain = _ElementChain(entries, walk, size)
-    for node in root.iter(_tag(entries)):
+    for node in root.iter(tag_of(entries)):
         if chain.is_outermost(node):
             yield chain.entry(node)
 
@@ -44,7 +48,7 @@ def entries_in(
     not well formed, LimitError for an entry that is too large or too deep, and InputError for
     values of entries behind them: in each case after the entries before the error.
     """
-    parser = trees.pull_parser(_tag(entries), instructions=exact, blanks=exact)
+    parser = trees.pull_parser(tag_of(entries), instructions=exact, blanks=exact)
     chain = _FlatChain(entries, walk)
     held = [0]
     before = b""
@@ -58,7 +62,7 @@ def entries_in(
             if chain.is_first and len(before) < trees.DOCTYPE_BYTES_MAX:
                 before += piece
                 if any(trees.has_parts(each.message, before) for each in parser.feed_error_log):
-                    skips, tag = True, _tag(entries)
+                    skips, tag = True, tag_of(entries)
                     parser = trees.pull_parser(
                         tag, instructions=exact, blanks=exact, entities=False
                     )
@@ -111,8 +115,14 @@ def _fed(parser: etree.XMLPullParser, piece: bytes) -> etree.XMLSyntaxError | No
     return None
 
 
-def _tag(entries: str) -> str:
-    return "{*}" + entries.rpartition(":")[2]
+def tag_of(entries: str) -> str:
+    """Returns the tag of lxml for a written name, in any namespace. Raises InputError for a name
+    that no element can have, and lxml does not take.
+    """
+    local = entries.rpartition(":")[2]
+    if not local or _NO_NAME.search(local):
+        raise InputError("entries", f"found {entries!r}, expected the name of an element")
+    return "{*}" + local
 
 
 class _ElementChain:

@@ -25,6 +25,7 @@ from lxml import etree
 from contrada.errors import InputError, LimitError, ParseError
 from contrada.integrations.documents import element_tree as trees
 from contrada.integrations.documents.damaged_document import DamagedPiece, without_damage
+from contrada.integrations.documents.entry_splitter import tag_of
 from contrada.integrations.feeds.feed_document import FeedDocument, FeedEntry, digest
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.json_feed import JSON, is_json, only_items, read_json_feed
@@ -162,7 +163,7 @@ def _entries(
     local = str(root.tag).rpartition("}")[2]
     format_name = local if local in _ENTRIES else "xml"
     if entries is not None:
-        named = root.iter("{*}" + entries.rpartition(":")[2])
+        named = root.iter(tag_of(entries))
         return (
             format_name,
             entries,
