@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,6 +67,24 @@ def test_the_path_of_an_address_is_the_number_of_a_database() -> None:
     """A bridge would read streams of another database."""
     with pytest.raises(AddressError, match="of the database"):
         RedisPeer(PeerSettings(REDIS_ADDRESS.parse("redis://a/b"), "b"))
+
+
+@pytest.mark.parametrize(("wait_s", "block_ms"), [(10.0, 2_000), (1.0, 500), (0.0001, 1)])
+def test_a_quiet_stream_is_no_lost_connection(wait_s: float, block_ms: int) -> None:
+    """With less than two seconds for an answer, each silence would end the connection."""
+    waits = list[int]()
+
+    async def xreadgroup(*_: object, block: int, **__: object) -> object:
+        waits.append(block)
+        return [[b"in", [(b"1-0", {b"a": b"1"})]]]
+
+    limits = BridgeLimits(bridge_wait_s=wait_s)
+    peer: Any = RedisPeer(
+        PeerSettings(REDIS_ADDRESS.parse("redis://a"), "b", ["in"], limits=limits)
+    )
+    peer._client = SimpleNamespace(xreadgroup=xreadgroup)
+    on_loop(peer.receive)()
+    assert waits == [block_ms]
 
 
 @pytest.mark.parametrize("kind", [needs(RedisStreams)])

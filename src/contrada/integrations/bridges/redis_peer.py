@@ -138,8 +138,10 @@ class RedisPeer(BridgePeer):
         assert self._client is not None
         name, most = self.settings.name, self.settings.limits.bridge_batch_max
         names: dict[Any, Any] = dict(streams)
+        # Below the time-out of the socket; 0 would be for ever.
+        wait_ms = max(min(_POLL_MS, int(500 * self.settings.limits.bridge_wait_s)), 1)
         answer: Any = await self._unless_lost(
-            self._client.xreadgroup(name, name, names, count=most, block=_POLL_MS)
+            self._client.xreadgroup(name, name, names, count=most, block=wait_ms)
         )
         parts = answer.items() if isinstance(answer, dict) else answer or ()
         records: list[PeerRecord] = []
