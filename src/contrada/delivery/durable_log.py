@@ -41,9 +41,6 @@ from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError
 OUT_MAX: Final = 10_000
 """Positions of one message of a consumer. Beyond it: LimitError."""
 
-READ_AT_ONCE: Final = 1_000
-"""Records per read of the store."""
-
 
 class HandedRecord(NamedTuple):
     """A record handed to a consumer, with its attempt number; or a damaged one."""
@@ -286,8 +283,7 @@ class DurableLog:
                 if self._cursor >= self._replays_to:
                     self._cursor = self.done.first_without(self._cursor)
                 self._cursor = self.extent.first_kept(self._cursor)
-                most = min(count - len(handed), READ_AT_ONCE)
-                entries = self.store.read(self.name, self._cursor, most)
+                entries = self.store.read(self.name, self._cursor, count - len(handed))
                 if not entries:
                     break
                 self._cursor = entries[-1].position + 1
@@ -483,7 +479,7 @@ def _oldest(store: Store, name: str, done: Positions, count: int, size: int) -> 
     before, dropped, most = first + count, 0, 1
     while size > 0 or first < before:
         first = extent.first_kept(first)
-        entries = store.read(name, first, min(max(before - first, most), READ_AT_ONCE))
+        entries = store.read(name, first, max(before - first, most))
         most *= 2  # The number of records with so many bytes is not known.
         if not entries:  # the bytes of damaged ones are not known
             break

@@ -370,7 +370,7 @@ class GossipNode(AsyncResource):
             case messages.TurnedDown(messages.Datagram(), reason):
                 self._settle_join(reason)
             case messages.TurnedDown():
-                pass  # `do` returns it to its caller.
+                pass  # `handle` returns it to its caller.
 
     def _settle_join(self, refusal: str) -> None:
         if self._joined is not None and not self._joined.done():
