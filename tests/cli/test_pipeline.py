@@ -1,8 +1,10 @@
 """`contrada pipeline` where it must end before Spark starts."""
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from contrada.cli import main
+from contrada.cli import pipeline as cli_pipeline
 from contrada.integrations.spark import spark_session
 from tests.commands import bare_environment
 
@@ -120,3 +123,21 @@ def test_bad_input_is_one_line(
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@needs_pyspark
+def test_ctrl_c_while_a_master_is_silent(
+    description: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C reaches the main thread alone: it would wait for the end of the attempt."""
+    threads = []
+
+    def is_silent(*_: object) -> None:
+        threads.append(threading.current_thread())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_pipeline, "check_requirements", lambda **_: None)
+    monkeypatch.setattr(socket, "create_connection", is_silent)
+    command = ["pipeline", "run", str(description), "--master", "spark://127.0.0.1:1"]
+    assert CliRunner().invoke(main, command).exit_code == 130
+    assert threads == [threading.main_thread()]

@@ -24,6 +24,7 @@ from contrada.cli.table_output import table
 from contrada.errors import InputError
 from contrada.integrations.spark.spark_session import (
     check_form,
+    check_listening,
     check_requirements,
     parse_conf,
     run_interruptibly,
@@ -100,6 +101,8 @@ def run(description: Path, settings: tuple[str, ...], as_json: bool, **given: An
     asked = replace(asked, is_local=_is_local(described, asked))
     if not asked.is_local and not asked.remote:
         check_requirements()
+    # In this thread: a silent master holds up no Ctrl-C.
+    check_listening(asked.remote or asked.master or "local")
     with _progress() as show:
         _run(described, asked, show, as_json=as_json)
 
