@@ -164,6 +164,8 @@ async def test_a_record_is_followed_to_its_log_and_its_dead_letter(tmp_path: Pat
         assert {"subscribed", "opened", "credit", "handed out", "returned", "acknowledged"} <= {
             *seen
         }
+        assert await reader.queues.redrive("orders.dead") == 1
+        assert steps(await reader.story(sent.id)).count(("b2", "logged", "orders")) == 2
 
 
 def reader_of(story: Story) -> str:

@@ -268,7 +268,7 @@ class OwnedLogs:
             if not self._store_of(is_durable).has_room(size):
                 return False
         for number, each in records.items():
-            _append(self._logs[number].log, each, time_us, self.appended)
+            append_records(self._logs[number].log, each, time_us, self.appended)
             self._touch(number)
         return True
 
@@ -302,7 +302,7 @@ class OwnedLogs:
         except (CannotPublishError, LimitError):
             has_room = False
         if has_room:
-            _append(of, [data], time_us, self.appended, reason)
+            append_records(of, [data], time_us, self.appended, reason)
             self._touch(number)
         else:
             of.statistics.dropped += 1
@@ -491,7 +491,7 @@ class OwnedLogs:
             owned.log.validate()
 
 
-def _append(
+def append_records(
     of: DurableLog,
     records: Sequence[bytes],
     time_us: int,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from contrada.delivery.delivery_messages import LogEntry
 from contrada.delivery.delivery_server import DeliveryEffect, DeliveryServer
 from contrada.delivery.durable_log import DurableLog
-from contrada.delivery.owned_logs import OwnedLogs
+from contrada.delivery.owned_logs import OwnedLogs, append_records
 from contrada.delivery.queue_messages import (
     PEEKED_MAX,
     QUEUES_AT_ONCE,
@@ -154,7 +154,7 @@ def redrive(
     if not target.store.has_room(size):
         raise StoreError(f"the store has no room for the dead letters of {to!r}")
     log.acknowledge(done)  # First: it may refuse, and the append may not any more.
-    target.append([each.data for each in moved], now_us)
+    append_records(target, [each.data for each in moved], now_us, server.logs.appended)
     step = QueueStep(len(moved), number, at if at < before else 0, before, to)
     return step, server.settle_logs([request.name, to], now_us)
 
