@@ -63,8 +63,8 @@ def main() -> None:
     contrada sub "price < 100 and symbol prefix 'D'"   # in a second terminal
     contrada pub symbol=DIS price=61.5                 # in a third one
 
-    Clients take the address of their broker as --to, commands about brokers as their last argument.
-    The default is contrada://127.0.0.1:7655.
+    Clients such as pub, sub and ask take the address of their broker as --to, commands about a
+    broker as their last argument. The default is contrada://127.0.0.1:7655.
 
     Every option is also an environment variable, CONTRADA_COMMAND_OPTION: CONTRADA_SERVE_HTTP=8080
     is --http 8080 of `contrada serve`. Flags override it. A repeated option has a line for each.
