@@ -8,7 +8,7 @@ import pytest
 
 from contrada.connections import connect
 from contrada.delivery.memory_store import MemoryStore
-from contrada.errors import ConnectionFailedError, ServiceError, StoreError
+from contrada.errors import ConnectionFailedError, QuotaError, ServiceError, StoreError
 from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.naming_table import MARK, NamingRecord
 from contrada.integrations.feeds.feed_limits import FeedLimits
@@ -267,6 +267,23 @@ async def test_a_lost_connection_is_made_up_for() -> None:
         async with Broker(port=port, store="memory:"):
             await until(lambda: len(other.table) == 1)
             assert one.table == other.table
+
+
+@on_loop
+async def test_a_rate_of_its_user_only_delays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A naming service that has many records for others would end."""
+    calls = list[int]()
+
+    async def catch_up(_: NamingService) -> None:
+        calls.append(len(calls))
+        if len(calls) in (2, 3):
+            raise QuotaError("a publication would wait 37 s", 7)
+
+    monkeypatch.setattr(NamingService, "catch_up", catch_up)
+    limits = FeedLimits(catch_up_s=0.001)
+    async with EmbeddedService() as service, NamingService(service, limits=limits) as naming:
+        await until(lambda: len(calls) > 4)
+        assert not any(each.done() for each in naming._tasks)
 
 
 @on_loop

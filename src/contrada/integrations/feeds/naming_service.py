@@ -23,7 +23,7 @@ from typing import Final, cast
 import msgspec
 
 from contrada.delivery.store import Store
-from contrada.errors import ConnectionFailedError, ContradaError, StoreError
+from contrada.errors import ConnectionFailedError, ContradaError, QuotaError, StoreError
 from contrada.integrations.documents.document_limits import DocumentLimits
 from contrada.integrations.documents.naming_table import (
     MARK,
@@ -220,8 +220,8 @@ class NamingService(AsyncResource):
             self._reconnected.clear()
             try:
                 await self.catch_up()
-            except ConnectionFailedError as error:
-                _LOG.warning("other naming services cannot be asked: %(reason)s", {"reason": error})
+            except (ConnectionFailedError, QuotaError) as error:
+                _LOG.warning("naming services cannot catch up yet: %(reason)s", {"reason": error})
 
     async def _watch_connection(self) -> None:
         async for _ in reconnections(self._service.connection_states()):
