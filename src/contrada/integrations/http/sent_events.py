@@ -45,7 +45,6 @@ class SentEvents(Response):
         self.cut: Callable[[], object] = lambda: None
         """Ends the connection now, and with it the stream."""
         self.ended = asyncio.Event()
-        self.background = None
         self.status_code = HTTPStatus.OK
 
     @abstractmethod
