@@ -69,7 +69,7 @@ async def test_a_form_makes_the_text_of_a_filter() -> None:
                 ("symbol", "=", "DIS"),
                 ("price", "between", "10, 20.5"),
                 ("title", "prefix", "5 o'clock"),
-                ("not", "in", '7, "7", x, true'),
+                ("not", "in", '7, "7", x, true, "a, b", o\'clock'),
                 ("my field", "exists", ""),
             ),
             start=1,
@@ -83,7 +83,7 @@ async def test_a_form_makes_the_text_of_a_filter() -> None:
         made = await page.get_by_label("Filter").input_value()
         assert ct.parse(made) == ct.parse(
             "@is.a.Quote exists and (symbol = 'DIS' and price between 10 and 20.5"
-            " and title prefix \"5 o'clock\" and `not` in (7, '7', 'x', true)"
+            " and title prefix \"5 o'clock\" and `not` in (7, '7', 'x', true, 'a, b', \"o'clock\")"
             " and `my field` exists or urgent = true)"
         )
         await subscribe(it, page)

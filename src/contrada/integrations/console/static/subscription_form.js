@@ -13,6 +13,7 @@ const WITHOUT_VALUE = ["exists", "absent"];
 const UNITS = ["s", "min", "h", "d"];
 const PLAIN_NAME = /^@?[A-Za-z_](\w|[.\-/:@$#](?=.*[\w$#]$))*$/;
 const LITERAL = /^([+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|true|false|null|@\d[\dT:.+\-Z]*|x?"([^"\\]|\\.)*"|x?'([^'\\]|\\.)*')$/i;
+const VALUE = /\s*("([^"\\]|\\.)*"|'([^'\\]|\\.)*')\s*(?=,|$)|[^,]+/g;  // A quoted one may have commas.
 
 const EMPTY = { join: "and", name: "", operator: "=", value: "" };
 const BUILT = { type: "", rows: [EMPTY], by: "", within: "", unit: "min", every: false };
@@ -30,7 +31,7 @@ function constraintText({ name, operator, value }) {
   const named = `${nameText(name.trim())} ${operator}`, text = value.trim();
   if (WITHOUT_VALUE.includes(operator)) return named;
   if (OF_TEXTS.includes(operator)) return `${named} ${quoted(text)}`;
-  const values = text.split(",").map(each => valueText(each.trim()));
+  const values = (text.match(VALUE) ?? [""]).map(each => valueText(each.trim()));
   if (operator === "between") return `${named} ${values.join(" and ")}`;
   return operator.endsWith("in") ? `${named} (${values.join(", ")})` : `${named} ${valueText(text)}`;
 }
