@@ -214,10 +214,10 @@ class Bridge:
                 batch.append(each)
             done, forbidden = 0, list[tuple[PeerRecord, Exception]]()
             try:
-                async for frame in publish_frames(self._service, batch):
-                    forbidden += [(pairs[at][0], each) for at, each in frame.refused.items()]
-                    self.counts[IN] += frame.size - len(frame.refused)
-                    pairs = pairs[frame.size :]
+                async for size, refused in publish_frames(self._service, batch):
+                    forbidden += [(pairs[at][0], each) for at, each in refused.items()]
+                    self.counts[IN] += size - len(refused)
+                    pairs = pairs[size:]
             except _TEMPORARY as error:
                 if self._service.connection.state == "closed":
                     raise
@@ -237,8 +237,8 @@ class Bridge:
                 at_once = 1  # One by one, so that the error belongs to one record.
             self.counts[IN] += done
             pairs = pairs[done:]
-            for refused, reason in forbidden:
-                await self._refuse(refused, reason)
+            for refusal in forbidden:
+                await self._refuse(*refusal)
 
     async def _refuse(self, record: PeerRecord, error: Exception) -> None:
         """Sends a record to the dead letters of the other system, if these have a name; waits while

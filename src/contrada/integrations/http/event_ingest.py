@@ -256,11 +256,11 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
     done, reason = 0, ""
     async with access.publishing:
         try:
-            async for frame in publish_frames(access.service, notifications):
-                for at, error in frame.refused.items():
+            async for size, errors_at in publish_frames(access.service, notifications):
+                for at, error in errors_at.items():
                     reason = reason or error.reason
                     refused.append(done + at)
-                done += frame.size
+                done += size
         except errors.ContradaError as failure:
             failure.published = done - len(refused)
             raise

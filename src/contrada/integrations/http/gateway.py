@@ -82,6 +82,7 @@ _ELSEWHERE: Final = ("cross-site", "same-site")
 
 RequestHandler: TypeAlias = Callable[[Request], Awaitable[Response]]
 StreamBegin: TypeAlias = Callable[[TokenService, AsyncExitStack], Awaitable[Response]]
+StreamOfBody: TypeAlias = Callable[[bytes, TokenService, AsyncExitStack], Awaitable[Response]]
 BodyHandler: TypeAlias = Callable[[bytes, TokenService], Awaitable[Response]]
 
 
@@ -202,8 +203,8 @@ class Gateway:
             "/console/documents": {"POST": with_body(self._render)},
             "/console/fetches": {"POST": with_body(self._fetch)},
             "/console/publications": {"POST": with_body(self._send)},
-            "/console/questions": {"POST": self._ask},
-            "/console/figures": {"POST": self._draw},
+            "/console/questions": {"POST": partial(self._stream_of_body, self._ask)},
+            "/console/figures": {"POST": partial(self._stream_of_body, self._draw)},
             "/console/groups": {"GET": with_access(self._show_groups)},
         }
         for path, queue_methods in QUEUE_METHODS.items():
@@ -306,6 +307,13 @@ class Gateway:
             await opened.aclose()
             raise
 
+    async def _stream_of_body(self, begin: StreamOfBody, request: Request) -> Response:
+        async def read(access: TokenService, opened: AsyncExitStack) -> Response:
+            async with self._bodies.read(request) as body:
+                return await begin(body, access, opened)
+
+        return await self._stream(request, read)
+
     async def _metrics(self, _: Request, access: TokenService) -> Response:
         broker = await access.service.broker_statistics()
         return metrics_answer(broker, self.counts, self._port.connections)
@@ -339,25 +347,14 @@ class Gateway:
         self.counts.events += published
         return json_answer({"published": published}, HTTPStatus.ACCEPTED)
 
-    async def _ask(self, request: Request) -> Response:
+    async def _ask(self, body: bytes, access: TokenService, opened: AsyncExitStack) -> Response:
         """Asks a question, and answers with the events of its sources."""
+        return await self._questions.ask(self._trials.decode(body, Question), access, opened)
 
-        async def begin(access: TokenService, opened: AsyncExitStack) -> Response:
-            async with self._bodies.read(request) as body:
-                question = self._trials.decode(body, Question)
-            return await self._questions.ask(question, access, opened)
-
-        return await self._stream(request, begin)
-
-    async def _draw(self, request: Request) -> Response:
+    async def _draw(self, body: bytes, access: TokenService, opened: AsyncExitStack) -> Response:
         """Answers with the points of a figure of gossip, which needs nothing of the broker."""
-
-        async def begin(access: TokenService, opened: AsyncExitStack) -> Response:
-            async with self._bodies.read(request) as body:
-                figure = msgspec.json.encode(self._trials.decode(body, dict))
-            return await self._figures.begin(figure, access, opened)
-
-        return await self._stream(request, begin)
+        figure = msgspec.json.encode(self._trials.decode(body, dict))
+        return await self._figures.begin(figure, access, opened)
 
     async def _show_groups(self, _: Request, access: TokenService) -> Response:
         """Answers with the groups of this process, for users who may inspect the broker."""

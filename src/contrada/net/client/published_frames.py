@@ -6,7 +6,7 @@ above nothing. The notifications of the latter follow singly.
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from contrada.errors import NotPermittedError
 from contrada.model import Notification
@@ -19,20 +19,12 @@ _ENVELOPE_BYTES: Final = 800
 """Upper bound of an encoded envelope and the framing around it."""
 
 
-class PublishedFrame(NamedTuple):
-    """The next notifications of a batch: how many, and the positions of those among them that the
-    user may not publish. All others are published.
-    """
-
-    size: int
-    refused: Mapping[int, NotPermittedError] = {}
-
-
 async def publish_frames(
     service: Service, notifications: Sequence[Notification]
-) -> AsyncIterator[PublishedFrame]:
-    """Publishes in order; yields each frame once it is published. Raises as `publish_batch`, with
-    `published` of the frame.
+) -> AsyncIterator[tuple[int, Mapping[int, NotPermittedError]]]:
+    """Publishes in order; yields for each published frame its size, and the positions in it that
+    the user may not publish: all others are published. Raises as `publish_batch`, with `published`
+    of the frame.
     """
     frames = deque(_frames(notifications))
     while frames:
@@ -41,13 +33,13 @@ async def publish_frames(
             await service.publish_batch(frame)
         except NotPermittedError as error:
             if error.refused or len(frame) == 1:
-                yield PublishedFrame(len(frame), dict.fromkeys(error.refused or (0,), error))
+                yield len(frame), dict.fromkeys(error.refused or (0,), error)
                 continue
             before = error.published or 0
             frames.extendleft([each] for each in reversed(frame[before:]))
-            yield PublishedFrame(before)
+            yield before, {}
         else:
-            yield PublishedFrame(len(frame))
+            yield len(frame), {}
 
 
 def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
