@@ -180,7 +180,7 @@ class DeliveryNetwork:
         if self.acks:
             done = tuple((each.position, each.position + 1) for each in message.records)
             self.say(name, client, Ack(message.name, client, done))
-            self.say(name, client, Grant(message.name, client, len(done)))
+            self.say(name, client, Grant(message.name, client, len(done) + message.unused))
 
     def step(self) -> bool:
         """Delivers one message of a random link. Returns whether there was one."""

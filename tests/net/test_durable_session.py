@@ -10,6 +10,7 @@ import contrada as ct
 from contrada.connections import connect
 from contrada.delivery.delivery_messages import Ack, CloseLog, Grant, Nack, ReadLog, Records
 from contrada.delivery.durable_log import OUT_MAX
+from contrada.delivery.store import READ_BYTES_MAX
 from contrada.errors import LimitError
 from contrada.model import FilterSet, to_msgpack
 from contrada.net.broker import reader_queue
@@ -234,6 +235,28 @@ async def test_a_reader_that_reads_nothing_is_sent_little(tmp_path: Path) -> Non
         async with service.subscribe(durable="s") as events:
             assert await numbers(events, count + 1) == [*range(count), -1]
         assert broker.statistics().held_bytes == 0
+
+
+@on_loop
+async def test_large_records_behind_small_ones_stay_in_their_log(tmp_path: Path) -> None:
+    """As many would wait in the memory of a broker as it asked for by the sizes of the small."""
+    size, count = 600_000, 20
+    async with (
+        Broker(port=0, store=tmp_path / "s.db") as broker,
+        connect(broker.address) as service,
+    ):
+        await (await service.subscribe("n any", durable="s")).aclose()
+        await service.publish_batch([{"n": n} for n in range(600)], delivery=CERTIFIED)
+        for n in range(count):
+            big = ct.Notification({"n": n}, body=bytes(size))
+            await service.publish(big, delivery=CERTIFIED)
+        most = 0
+        async with service.subscribe(durable="s", prefetch=OUT_MAX) as events:
+            assert await numbers(events, 600) == [*range(600)]
+            for n in range(count):
+                assert (await events.next(10)).item["n"] == n
+                most = max([most, *(each.held_bytes for each in broker._connections)])
+        assert 0 < most <= READ_BYTES_MAX + 2 * size
 
 
 @on_loop

@@ -227,9 +227,10 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Records(_OfConsumer, frozen=True, tag="records"):
-    """Records for a consumer."""
+    """Records for a consumer. They are large: `unused` credit is void, to be granted anew."""
 
     records: tuple[LogEntry, ...]
+    unused: int = 0
 
 
 class Closed(_OfConsumer, frozen=True, tag="closed"):

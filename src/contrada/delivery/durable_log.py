@@ -92,7 +92,7 @@ class DurableLog:
         self.name, self._limits, self.retention = name, limits, retention
         self.statistics = DurableLogStatistics()
         self.has_ended = False
-        self.why_stuck, self.left_bytes = "", 0  # of the last `take`
+        self.why_stuck, self.left_bytes, self.unused = "", 0, 0  # of the last `take`
         self.buried: list[bytes] = []  # dead records, for the owner
         self.store = store
         if store.extent(name) is None:
@@ -264,9 +264,9 @@ class DurableLog:
     ) -> list[HandedRecord]:
         """Returns the next records of a consumer, within its credit; requeued ones first.
 
-        At most `count`, and none beyond `bytes_max`, of which `left_bytes` are left. A damaged one
-        is handed out once, and counts as acknowledged. Dead records are added to `buried`.
-        `why_stuck` reports a failed read. Cost: the records.
+        At most `count`, and none beyond `bytes_max`, of which `left_bytes` are left: at 0 the
+        `unused` credit is void. A damaged one is handed out once, and counts as acknowledged. Dead
+        ones are added to `buried`. `why_stuck` reports a failed read. Cost: the records.
         """
         of = self._consumers[consumer]
         handed: list[HandedRecord] = []
@@ -291,7 +291,8 @@ class DurableLog:
         except StoreError as error:
             self.why_stuck = error.reason
             self.statistics.unread += 1
-        of.credit -= len(handed)
+        self.unused = of.credit - len(handed) if handed and self.left_bytes <= 0 else 0
+        of.credit -= len(handed) + self.unused
         self.statistics.handed += len(handed)
         of.count_first()
         return handed

@@ -10,6 +10,7 @@ the subscription's policy dropped it, counted.
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -389,6 +390,7 @@ class OwnedLogs:
             if owned is None or owned.log.has_ended:
                 continue
             of, handed = owned.log, dict[ConsumerKey, list[HandedRecord]]()
+            unused = Counter[ConsumerKey]()
             wanting = [each for each in owned.readers if of.can_take(_consumer(each))]
             ready = [each for each in wanting if has_room(each[0])]
             if len(ready) < len(wanting):
@@ -399,6 +401,7 @@ class OwnedLogs:
                     found = of.take(_consumer(reader), share, time_us, left)
                     left = of.left_bytes
                     handed.setdefault(reader, []).extend(found)
+                    unused[reader] += of.unused
                 ready = [it for it in ready if of.can_take(_consumer(it)) and not of.why_stuck]
             self.stuck.pop(of.name, None)
             if of.why_stuck:
@@ -411,7 +414,7 @@ class OwnedLogs:
                 if found:
                     owned.readers[reader] = owned.readers.pop(reader)
                     records = tuple(starmap(self.to_entry, found))
-                    yield reader, Records(owned.entry.name, reader[1], records)
+                    yield reader, Records(owned.entry.name, reader[1], records, unused[reader])
         self._touched |= held_back
         self._recent.clear()
 

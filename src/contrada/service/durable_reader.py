@@ -243,6 +243,7 @@ class DurableReader(DurableSubscription[T]):
             self._is_late = True
         else:
             self._ahead.extend(said.records)
+            self._read += said.unused
         self._arrived.set()
 
     async def __anext__(self) -> DurableRecord[T]:

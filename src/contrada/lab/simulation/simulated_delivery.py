@@ -416,7 +416,8 @@ class SimulatedDelivery(DeliveryHistory):
             read.late[record.position] = self._schedule.now_us
         count = len(message.records)
         read.taken += count
-        self._consume(broker, messages.Grant(message.name, consumer, count, read.taken))
+        credit = count + message.unused
+        self._consume(broker, messages.Grant(message.name, consumer, credit, read.taken))
         if not self._is_over and self._chance.random() < NACK_CHANCE:
             position, delay_us = self._chance.choice([*read.late]), None
             if self._chance.random() < 0.5:

@@ -80,7 +80,8 @@ class ReaderQueue:
                 item = sent.notification
                 size += self._append(sent, ENTRY_BYTES if item is None else size_of(item))
             count = len(message.records)
-            self._asked = max(0, self._asked - count)
+            self._asked = max(0, self._asked - count - message.unused)
+            self._granted = min(self._granted + message.unused, OUT_MAX)
             self._portion = min(max(AHEAD_BYTES * count // size, 1), AHEAD_RECORDS_MAX)
         self._connection.mark_ready(self)
 
