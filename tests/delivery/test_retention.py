@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contrada.delivery.retention import DELAY_US_MAX, Retention
+from contrada.delivery.retention import TIMES_S_MAX, Retention
 from contrada.delivery.store import Extent
 from contrada.errors import InvalidValueError
 
@@ -26,11 +26,16 @@ def test_numbers_have_a_least_value(name: str, least: int) -> None:
             make(**{name: wrong})
 
 
-def test_times_are_at_most_a_year() -> None:
-    """The time of the next attempt would be no number of a note, and end the work of a server."""
-    most = DELAY_US_MAX // 1_000_000
+def test_times_are_those_that_a_note_can_hold() -> None:
+    """The time of the next attempt would be no number of a note, and end the work of a server.
+
+    One that a store holds from before could not be loaded, and its broker not start.
+    """
+    most = TIMES_S_MAX
     longest = Retention(acknowledge_s=most, backoff_s=most, backoff_s_max=float(most))
-    assert longest.acknowledge_us == longest.backoff_us(1_000) == DELAY_US_MAX
+    assert longest.acknowledge_us == longest.backoff_us(1_000) == most * 1_000_000
+    assert longest.acknowledge_us + 10**17 < 2**63, "the end is beyond a note, for three millennia"
+    assert Retention(acknowledge_s=10.0**9, backoff_s_max=10.0**9).acknowledge_us == 10**15
     make: Any = Retention
     for name in ("acknowledge_s", "backoff_s", "backoff_s_max"):
         for wrong in (most + 1, 1e305, inf, nan, 10**400):

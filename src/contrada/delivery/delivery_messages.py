@@ -6,14 +6,18 @@ within an incarnation. Durable subscriptions are *announced* to all servers. Con
 *shipments*. A shipment has one *destination* for each server that must take it.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from contrada.delivery.retention import DELAY_US_MAX, Retention
+from contrada.delivery.retention import Retention
 from contrada.model import Notification, Selection
 from contrada.routing.delegation import RouterMessage
 from contrada.routing.router_messages import Label
+
+DELAY_US_MAX: Final = 366 * 86_400 * 1_000_000
+"""Microseconds that a record waits at most before it is handed out again. Beyond it:
+InvalidValueError."""
 
 
 class DurableEntry(msgspec.Struct, frozen=True, array_like=True):

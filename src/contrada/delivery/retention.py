@@ -18,9 +18,8 @@ BYTES_MAX: Final = 2**30
 REDELIVERY_S_MAX: Final = 3_600.0
 """Seconds that a record waits between two attempts by default. Beyond it: it waits no longer."""
 
-DELAY_US_MAX: Final = 366 * 86_400 * 1_000_000
-"""Microseconds that a record waits before it is handed out again, or that its reader has for it.
-Beyond it: InvalidValueError."""
+TIMES_S_MAX: Final = 10**12
+"""Seconds of a time of a `Retention`, whose end a note can hold. Beyond it: InvalidValueError."""
 
 REOPEN_SHARE: Final = 7 / 8
 """A full subscription accepts publications again below this share of its room."""
@@ -70,11 +69,10 @@ class Retention:
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= maxsize:
                 raise InvalidValueError(value, f"{name}: expected a whole number from {least}")
-        most = DELAY_US_MAX // _S
         for name in ("acknowledge_s", "backoff_s", "backoff_s_max"):
             value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 <= value <= most:
-                raise InvalidValueError(value, f"{name}: expected seconds from 0 to {most}")
+            if type(value) not in (int, float) or not 0 <= value <= TIMES_S_MAX:
+                raise InvalidValueError(value, f"{name}: expected seconds from 0 to {TIMES_S_MAX}")
         if self.on_full not in tuple(OnFull):
             raise InvalidValueError(self.on_full, f"on_full: expected {' or '.join(OnFull)}")
         if not isinstance(self.dead_letter, str):

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from contrada.delivery import delivery_messages as messages
 from contrada.delivery.durable_log import OUT_MAX
-from contrada.delivery.retention import DELAY_US_MAX, Retention
+from contrada.delivery.retention import Retention
 from contrada.delivery.store import Positions
 from contrada.errors import (
     ContradaError,
@@ -468,7 +468,7 @@ class DurableReader(DurableSubscription[T]):
 
 def delay_us_of(delay_s: float) -> int:
     """A delay in microseconds. Raises InvalidValueError."""
-    most_s = DELAY_US_MAX // 1_000_000
+    most_s = messages.DELAY_US_MAX // 1_000_000
     if type(delay_s) not in (int, float) or not 0 <= delay_s <= most_s:
         raise InvalidValueError(delay_s, f"delay_s: expected seconds from 0 to {most_s}")
     return int(delay_s * 1_000_000)
