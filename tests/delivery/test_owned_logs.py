@@ -121,6 +121,24 @@ def test_records_beyond_the_bytes_of_a_step_are_due_at_once(
     of.validate()
 
 
+def test_logs_take_turns_if_one_has_more_than_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader of large records that grants credit at once would be served alone."""
+    of = make_logs(None, "s", "t")
+    monkeypatch.setattr("contrada.delivery.owned_logs.READ_BYTES_MAX", 1)
+    monkeypatch.setattr("contrada.delivery.store.READ_BYTES_MAX", 1)
+    read(of, "x", 1, "s")
+    read(of, "y", 1, "t")
+    assert push_all(of) == {}
+    append(of, *range(4), ids=(1, 2))
+    turns: list[str] = []
+    for _ in range(8):
+        for (_, consumer), records in of.push(lambda _: True, 5):
+            turns.append(consumer)
+            credit = len(records.records) + records.unused
+            assert [*of.consume("h", Grant(records.name, consumer, credit))] == []
+    assert turns == ["x", "y"] * 4
+
+
 def test_a_large_record_for_one_log_leaves_all_logs_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,7 +10,7 @@ the subscription's policy dropped it, counted.
 Source: EPFL 2503 §5.3.6 (durable subscriptions), §4.7.2 (one of n).
 """
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -103,7 +103,7 @@ class OwnedLogs:
         self._logs: dict[int, _OwnedLog] = {}
         self._numbers: dict[str, int] = {}
         self.stuck: dict[str, str] = {}  # logs that `push` could not read: call it again
-        self._touched: dict[int, None] = {}  # their consumers may get records
+        self._touched: OrderedDict[int, None] = OrderedDict()  # their consumers may get records
         self._recent: dict[bytes, Notification] = {}  # since the last push
         self._changed: dict[int, None] = {}  # may have to be announced
         self._notes = Notes(store)
@@ -385,7 +385,7 @@ class OwnedLogs:
         """
         held_back, left = dict[int, None](), READ_BYTES_MAX
         while self._touched and left > 0:
-            number, _ = self._touched.popitem()
+            number, _ = self._touched.popitem(last=False)  # Else one log could always be first.
             owned = self._logs.get(number)
             if owned is None or owned.log.has_ended:
                 continue
