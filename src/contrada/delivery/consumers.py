@@ -55,7 +55,7 @@ class Consumers:
         else:
             reads = self._owners.pop(reader, None) is not None
             ends = isinstance(message, CloseLog) and message.ends
-            owners = sorted({owner, *self._table.homes_of(message.name)}) if ends else [owner]
+            owners = sorted({owner, *self._table.owners_of(message.name)}) if ends else [owner]
             try:
                 if not (reads and isinstance(message, CloseLog)):
                     for each in owners:

@@ -451,9 +451,9 @@ class DeliveryServer:
         owner, number = found
         return owner, number, self._table.owners[owner].entries[number].filters
 
-    def homes_of(self, name: str) -> list[str]:
-        """See `DurableTable.homes_of`."""
-        return self._table.homes_of(name)
+    def owners_of(self, name: str) -> list[str]:
+        """See `DurableTable.owners_of`."""
+        return self._table.owners_of(name)
 
     @property
     def unacknowledged(self) -> int:

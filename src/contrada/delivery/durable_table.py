@@ -221,7 +221,7 @@ class DurableTable:
         """Returns the owner of a name, and the number there; the first of several."""
         return min(self._names.get(name, ()), default=None)
 
-    def homes_of(self, name: str) -> list[str]:
+    def owners_of(self, name: str) -> list[str]:
         """Returns the owners of a name; several, where it was created at several at once."""
         return sorted(owner for owner, _ in self._names.get(name, ()))
 

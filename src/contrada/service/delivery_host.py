@@ -456,10 +456,10 @@ class DeliveryHost:
     def _log_namesakes(self, announced: set[str]) -> None:
         """Logs once which durable subscriptions here exist elsewhere, too."""
         for name in announced - self._namesakes:
-            homes = self.server.homes_of(name)
-            if len(homes) > 1 and self.server.name in homes:
+            owners = self.server.owners_of(name)
+            if len(owners) > 1 and self.server.name in owners:
                 self._namesakes.add(name)
-                said = {"subscription": name, "servers": ", ".join(homes), "first": homes[0]}
+                said = {"subscription": name, "servers": ", ".join(owners), "first": owners[0]}
                 _LOG.warning(
                     "%(subscription)s was created at %(servers)s before they knew of each other: "
                     "each has all notifications, and new readers read that of %(first)s; "
