@@ -78,20 +78,26 @@ def flag(names: str, help_text: str) -> Callable[[F], F]:
     return click.option(*names.split(), is_flag=True, help=help_text)
 
 
-class _BrokerOption(click.Option):
+class BrokerOption(click.Option):
     """`--to`, which also goes by `--at`, its former name at some commands, in silence."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Adds the option by both names."""
         super().add_to_parser(parser, ctx)
         parser.add_option(self, ["--at"], dest=self.name, action="store", nargs=1)
 
+    @property
+    def former_variable(self) -> str:
+        """The environment variable by the former name."""
+        return str(self.envvar).removesuffix("_TO") + "_AT"
+
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        former = str(self.envvar).removesuffix("_TO") + "_AT"
-        return super().resolve_envvar_value(ctx) or os.environ.get(former)
+        """Returns the value of the variable, else of the former one; None if both are empty."""
+        return super().resolve_envvar_value(ctx) or os.environ.get(self.former_variable) or None
 
 
 broker_option: Final = click.option(
-    "--to", cls=_BrokerOption, default=ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker."
+    "--to", cls=BrokerOption, default=ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker."
 )
 """The address of the broker that a command is a client of."""
 
