@@ -125,7 +125,7 @@ def test_bad_records_are_listed_and_the_others_matched(tmp_path: Path) -> None:
         (("a.csv", "--add", "kind"), "a: x = 1", "--add: found 'kind', expected NAME=VALUE"),
         (("a.csv", "--rename", "a=b", "--rename", "a=c"), "a: x = 1", "'a' twice, as 'b' and 'c'"),
         (("a.csv", "--types", "delay=int"), "a: x = 1", "found 'int', expected one of text"),
-        (("missing.csv",), "a: x = 1", "does not exist; expected first a file with lines"),
+        (("missing.csv",), "a: x = 1", "lines `name: filter` (rules with --from), then files"),
         (("a.csv", "--output", "nowhere/out"), "a: id = 1", "Could not open file 'nowhere/out'"),
     ],
 )

@@ -56,7 +56,7 @@ class _MatchPath(click.Path):
     """A path of `contrada match`; the error of a missing one has the order of the arguments."""
 
     def fail(self, message: str, *where: Any, **place: Any) -> NoReturn:
-        expected = "first a file with lines `name: filter`, then the files to match"
+        expected = "first a file with lines `name: filter` (rules with --from), then files to match"
         super().fail(f"{message.rstrip('.')}; expected {expected}", *where, **place)
 
 
