@@ -333,6 +333,7 @@ def test_faults_are_reported(tmp_path: Path) -> None:
         "f.json": b'{"a": 1}\n[1]\n',
         "g.json": b'{"a": 1}\n{"a": \n',
         "twice.json": b'{"a": 1, "a": 2}\n',
+        "bytes.json": b'{"a": 1, "b": "\xff"}\n',
         "g.jsonl.gz": b"no gzip",
     }
     for name, data in wrong.items():
@@ -342,6 +343,8 @@ def test_faults_are_reported(tmp_path: Path) -> None:
             list(FileSource(tmp_path / name).answer(asked))
         with pytest.raises(InputError):
             FileSource(tmp_path / name).describe(0)
+    with pytest.raises(InputError, match="found byte 0xff, expected UTF-8"):
+        list(FileSource(tmp_path / "bytes.json", columns=["a"]).answer(asked))
     with pytest.raises(InputError, match=r"f\.json:2"):
         list(FileSource(tmp_path / "f.json").answer(asked))
     later = tmp_path / "later.csv"

@@ -81,7 +81,7 @@ def record_of(
         return bad_record(source, error, line, text)
 
 
-def check_line(text: str, limits: FileLimits) -> None:
+def check_line(text: str, limits: FileLimits = FileLimits()) -> None:
     """Refuses a line that is too long or not UTF-8. Raises LimitError and ParseError."""
     if len(text) > limits.line_chars_max:
         raise LimitError("line_chars_max", limits.line_chars_max)

@@ -33,7 +33,7 @@ from contrada.integrations.dialects.sql import sql_writer
 from contrada.integrations.files.csv_rows import is_blank
 from contrada.integrations.files.json_objects import decode_object
 from contrada.integrations.files.lines import open_lines, unpacked_name
-from contrada.integrations.files.record import bad_record
+from contrada.integrations.files.record import bad_record, check_line
 from contrada.integrations.files.time_formats import zone_of
 from contrada.integrations.sources.source_pushdown import SqlColumn, column_of
 from contrada.integrations.sources.source_rows import errors_at, items_of, key_in
@@ -209,6 +209,7 @@ def _dataset(paths: Sequence[str], kind: FileFormat) -> Any:
 
 def _object(path: str, number: int, line: str, kept: frozenset[str] | None) -> Notification:
     try:
+        check_line(line)  # Also values that are left out.
         found = decode_object(line)
         if kept is not None:
             found = {name: value for name, value in found.items() if name in kept}
