@@ -1,7 +1,11 @@
 """Events in and out over HTTP, and the answers to failed requests."""
 
+import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -11,11 +15,12 @@ from contrada.errors import (
     ConnectionFailedError,
     DeliveryError,
     NotPermittedError,
+    QuotaError,
     RefusedRequestError,
 )
-from contrada.integrations.http import Gateway, event_translation
+from contrada.integrations.http import Gateway, event_ingest, event_translation
 from contrada.integrations.http.http_responses import refusal_of, token_of
-from contrada.model import Notification
+from contrada.model import Envelope, Notification
 from contrada.net.broker.broker import Broker
 from contrada.net.client.tcp_service import TcpService
 from tests.asynchronous import on_loop, until
@@ -139,6 +144,28 @@ async def test_plain_json_is_the_data_of_an_event() -> None:
         assert (first["type"], first["source"]) == ("order", "/events")
         assert (second["type"], second["data"]) == ("contrada.json", 7)
         event_translation.event_json(first)
+
+
+@on_loop
+async def test_a_failure_counts_all_events_before_it() -> None:
+    """A client that sends the rest again would publish some events twice."""
+
+    async def publish_batch(frame: Sequence[Notification]) -> int:
+        if len(frame) > 1:
+            error = QuotaError("a publication would wait 37 s", 7)
+            error.published = 2  # A frame above best effort is more than one publication.
+            raise error
+        return len(frame)
+
+    certified = Envelope(delivery="certified")
+    given = [Notification({"n": 0})]
+    given += [Notification({"n": n}, envelope=certified) for n in (1, 2, 3)]
+    access: Any = SimpleNamespace(
+        service=SimpleNamespace(publish_batch=publish_batch), publishing=asyncio.Lock()
+    )
+    with pytest.raises(QuotaError) as failed:
+        await event_ingest.publish(access, given)
+    assert failed.value.published == 3
 
 
 @on_loop

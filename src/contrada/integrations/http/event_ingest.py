@@ -262,7 +262,7 @@ async def publish(access: TokenService, notifications: Sequence[Notification]) -
                     refused.append(done + at)
                 done += size
         except errors.ContradaError as failure:
-            failure.published = done - len(refused)
+            failure.published = done - len(refused) + (failure.published or 0)
             raise
     if refused:
         raise errors.RefusedRequestError(
