@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from contrada.connections import connect
-from contrada.errors import ConnectionFailedError, InvalidFilterError, LimitError, ServiceError
+from contrada.errors import (
+    ConnectionFailedError,
+    InvalidFilterError,
+    LimitError,
+    NotPermittedError,
+    ServiceError,
+)
 from contrada.integrations.documents.naming_table import MARK, NamingRecord
 from contrada.integrations.feeds.feed_limits import FeedLimits
 from contrada.integrations.feeds.name_client import Names
@@ -212,3 +218,25 @@ async def test_names_announced_while_it_was_away_are_followed() -> None:
             await until(lambda: "s.7.title" in str(events.filters))
             await north.publish({"s.7.title": "x"})
             assert (await events.next(5))["s.7.title"] == "x"
+
+
+@on_loop
+async def test_it_ends_where_it_may_ask_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would ask for ever after a change of its user, and continue without new names."""
+
+    async def refuse(_: Names) -> None:
+        raise NotPermittedError("queries are not permitted")
+
+    broker = Broker(port=0)
+    await broker.start()
+    port = int(broker.address.rpartition(":")[2])
+    async with (
+        soon.connect(broker.address) as service,
+        NamingService(service),
+        WildSubscription(service, "`s.*` = 1", names=Names(service)) as events,
+    ):
+        monkeypatch.setattr(Names, "all", refuse)
+        await broker.stop()
+        async with Broker(port=port):
+            with pytest.raises(NotPermittedError):
+                await events.next(5)

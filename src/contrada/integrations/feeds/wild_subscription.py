@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, TypeAlias
 
-from contrada.errors import ContradaError, ServiceClosedError, ServiceError
+from contrada.errors import ContradaError, NotPermittedError, ServiceClosedError, ServiceError
 from contrada.integrations.documents.name_patterns import WildFilters
 from contrada.integrations.documents.naming_table import NamingRecord
 from contrada.integrations.feeds.feed_limits import FeedLimits
@@ -162,12 +162,11 @@ class WildSubscription(AsyncResource, AsyncIterator[Notification]):
     async def _ask_again(self, names: Names) -> None:
         """Asks for all names after a lost connection: some may have been announced meanwhile."""
         async for _ in reconnections(self._service.connection_states()):
-            has_answer = False
-            while not has_answer:
+            while True:
                 try:
                     self._learn(record.generated for record in await names.all())
-                    has_answer = True
-                except ServiceClosedError:
+                    break
+                except (ServiceClosedError, NotPermittedError):
                     raise
                 except ServiceError:  # Naming services may be away, too.
                     await asyncio.sleep(self._limits.names_query_again_s)
