@@ -228,7 +228,7 @@ class DeliveryNetwork:
 
     def read(self, at: str, client: str, name: str, credit: int = CREDIT) -> None:
         """Opens a subscription for a client."""
-        self.say(at, client, OpenLog(name, client))
+        self.say(at, client, OpenLog(name, client, renews=True))
         self.say(at, client, Grant(name, client, credit))
 
     def close(self, at: str, client: str, name: str) -> None:

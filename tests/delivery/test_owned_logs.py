@@ -35,7 +35,7 @@ def make_logs(store: MemoryStore | None = None, *names: str, **retention: Any) -
 
 def read(of: OwnedLogs, consumer: str, credit: int, name: str = "s", server: str = "h") -> None:
     """Opens a subscription for a consumer with credit."""
-    assert [*of.consume(server, OpenLog(name, consumer))] == []
+    assert [*of.consume(server, OpenLog(name, consumer, renews=True))] == []
     assert [*of.consume(server, Grant(name, consumer, credit))] == []
 
 
@@ -119,6 +119,20 @@ def test_records_beyond_the_bytes_of_a_step_are_due_at_once(
     assert sorted(got["x"] + got["y"]) == [*range(5)]
     assert got["z"] == [*range(5)]
     of.validate()
+
+
+def test_a_consumer_of_an_earlier_version_keeps_its_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not grant void credit anew, and would wait for ever."""
+    of = make_logs(None, "s")
+    monkeypatch.setattr("contrada.delivery.owned_logs.READ_BYTES_MAX", 1)
+    monkeypatch.setattr("contrada.delivery.store.READ_BYTES_MAX", 1)
+    append(of, *range(3))
+    for message in (OpenLog("s", "x"), Grant("s", "x", 3)):
+        assert [*of.consume("h", message)] == []
+    for number in range(3):
+        (((_, consumer), records),) = of.push(lambda _: True, 5)
+        assert (consumer, len(records.records), records.unused) == ("x", 1, 0), number
+        assert [*of.expire(5)] == []
 
 
 def test_logs_take_turns_if_one_has_more_than_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,12 +176,13 @@ class _OfConsumer(msgspec.Struct, frozen=True, array_like=True):
 class OpenLog(_OfConsumer, frozen=True, tag="open"):
     """A client of the sender reads a subscription; from a position or time, if given.
 
-    `holds` as in `ReadLog`.
+    `holds` as in `ReadLog`. `renews`: it grants `unused` credit anew; earlier versions do not.
     """
 
     position: int | None = None
     time_us: int | None = None
     holds: tuple[int, ...] = ()
+    renews: bool = False
 
 
 class Grant(_OfConsumer, frozen=True, tag="grant"):
@@ -231,7 +232,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Records(_OfConsumer, frozen=True, tag="records"):
-    """Records for a consumer. They are large: `unused` credit is void, to be granted anew."""
+    """Records for a consumer. `unused` credit is void, to be granted anew, if they are large."""
 
     records: tuple[LogEntry, ...]
     unused: int = 0

@@ -166,8 +166,8 @@ class DurableLog:
 
     # --- consumers ----------------------------------------------------------------------------
 
-    def open(self, consumer: str, holds: Iterable[int] = (), now_us: int = 0) -> None:
-        """Adds a consumer, which gets records once it has credit. Raises DeliveryError.
+    def open(self, consumer: str, holds: Iterable[int] = (), now_us: int = 0) -> HeldRecords:
+        """Adds and returns a consumer, which gets records once it has credit. Raises DeliveryError.
 
         `holds`: the records that its client has read, before its connection was lost. It holds
         those that no other consumer has, without another attempt. Cost: the requeued records.
@@ -176,8 +176,7 @@ class DurableLog:
             raise DeliveryError(f"the durable subscription {self.name!r} has ended")
         if consumer in self._consumers:
             raise DeliveryError(f"{consumer!r} reads {self.name!r} already")
-        most = self._limits.consumers_max
-        if len(self._consumers) >= most:
+        if len(self._consumers) >= (most := self._limits.consumers_max):
             raise DeliveryError(f"{self.name!r} has consumers_max = {most} consumers")
         of = self._consumers[consumer] = HeldRecords(self.attempts, active_us=now_us)
         wanted = {each for each in holds if each not in self.done}
@@ -186,6 +185,7 @@ class DurableLog:
             for each in sorted(self.requeued.take_back(wanted)):
                 of.adopt(each, now_us)
                 self.holders[each] = of
+        return of
 
     def _requeue_earlier(self, last: int) -> None:
         """Requeues the records up to a position that were handed out before a restart.
@@ -264,9 +264,9 @@ class DurableLog:
     ) -> list[HandedRecord]:
         """Returns the next records of a consumer, within its credit; requeued ones first.
 
-        At most `count`, and none beyond `bytes_max`, of which `left_bytes` are left: at 0 the
-        `unused` credit is void. A damaged one is handed out once, and counts as acknowledged. Dead
-        ones are added to `buried`. `why_stuck` reports a failed read. Cost: the records.
+        At most `count`, until no `left_bytes` of `bytes_max` are left: then `unused` credit is void
+        if it renews that. A damaged one is handed out once, and counts as acknowledged. Dead ones
+        are added to `buried`. `why_stuck` reports a failed read. Cost: the records.
         """
         of = self._consumers[consumer]
         handed: list[HandedRecord] = []
@@ -291,7 +291,7 @@ class DurableLog:
         except StoreError as error:
             self.why_stuck = error.reason
             self.statistics.unread += 1
-        self.unused = of.credit - len(handed) if handed and self.left_bytes <= 0 else 0
+        self.unused = of.credit - len(handed) if of.renews and handed and self.left_bytes < 1 else 0
         of.credit -= len(handed) + self.unused
         self.statistics.handed += len(handed)
         of.count_first()

@@ -334,7 +334,7 @@ class OwnedLogs:
         match message:
             case OpenLog():
                 self._close(owned, reader, None, now_us)  # from before a restart of its server
-                of.open(consumer, message.holds, now_us)
+                of.open(consumer, message.holds, now_us).renews = message.renews
                 owned.readers[reader] = None
                 if message.position is not None or message.time_us is not None:
                     of.seek(message.position, message.time_us)

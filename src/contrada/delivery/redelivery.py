@@ -193,6 +193,7 @@ class HeldRecords:
     counted: int | None = None
     active_us: int = 0
     is_idle: bool = False
+    renews: bool = False  # void credit
 
     def __len__(self) -> int:
         return len(self.sent) + len(self.read)

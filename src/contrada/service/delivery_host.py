@@ -240,7 +240,7 @@ class DeliveryHost:
         filters = self._find_or_create(said)
         self.readers[said.consumer] = reader
         begin = said.position, said.time_us, said.holds
-        opening = messages.OpenLog(said.name, said.consumer, *begin)
+        opening = messages.OpenLog(said.name, said.consumer, *begin, renews=True)
         self.consume(said.consumer, opening)
         return filters
 

@@ -381,7 +381,7 @@ class SimulatedDelivery(DeliveryHistory):
         read.late.clear()
         read.taken = 0
         read.opened += 1
-        self._consume(broker, messages.OpenLog(name, read.consumer(client), position))
+        self._consume(broker, messages.OpenLog(name, read.consumer(client), position, renews=True))
         self._consume(broker, messages.Grant(name, read.consumer(client), CREDIT))
 
     def _consume(self, broker: int, message: messages.Consuming) -> None:
