@@ -6,8 +6,10 @@ above nothing. The notifications of the latter follow singly.
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
+from contrada.delivery.delivery_class import BEST_EFFORT
 from contrada.errors import NotPermittedError
 from contrada.model import Notification
 from contrada.net.client.client_limits import ClientLimits
@@ -44,11 +46,14 @@ async def publish_frames(
 
 def _frames(notifications: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
     """Splits notifications into portions that a client sends in one frame each."""
-    for run in runs_of(notifications):
-        begin = size = 0
-        for at, each in enumerate(run):
-            if at - begin >= _LIMITS.publish_notifications_max or size >= _LIMITS.publish_bytes_max:
-                yield run[begin:at]
-                begin, size = at, 0
-            size += len(each.span) + len(each.body) + len(each.content_type) + _ENVELOPE_BYTES
-        yield run[begin:]
+    for delivery, group in groupby(notifications, lambda each: each.envelope.delivery):
+        # Above best effort a frame has one publisher.
+        for run in (list(group),) if delivery == BEST_EFFORT else runs_of(group):
+            begin = size = 0
+            for at, each in enumerate(run):
+                is_full = size >= _LIMITS.publish_bytes_max
+                if is_full or at - begin >= _LIMITS.publish_notifications_max:
+                    yield run[begin:at]
+                    begin, size = at, 0
+                size += len(each.span) + len(each.body) + len(each.content_type) + _ENVELOPE_BYTES
+            yield run[begin:]
