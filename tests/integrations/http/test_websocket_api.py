@@ -1,10 +1,11 @@
 """`/ws`: subscriptions and events as JSON messages."""
 
+import asyncio
 import base64
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from websockets import Subprotocol
 from websockets.asyncio.client import ClientConnection, connect
 
 from contrada.integrations.http import GatewayLimits
+from contrada.integrations.http.websocket_api import Conversation, _OpenSubscription
 from contrada.model import Notification
 from tests.asynchronous import on_loop, until
 from tests.integrations.http.conftest import Served, event, serving
@@ -74,6 +76,24 @@ async def test_a_fault_ends_the_conversation(monkeypatch: pytest.MonkeyPatch) ->
         await it.service.publish({"n": 1})
         with pytest.raises(websockets.ConnectionClosed):
             await socket.recv()
+
+
+@on_loop
+async def test_a_fault_is_not_forgotten_with_its_subscription() -> None:
+    """Nobody would learn of a fault, if its client subscribes again before the connection ends."""
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    unused: Any = None
+    conversation = Conversation(unused, unused, unused, unused)
+    writing = asyncio.create_task(fail())
+    await asyncio.wait([writing])
+    conversation._tasks["s"] = writing
+    conversation._open["s"] = _OpenSubscription(AsyncExitStack(), "event", None)
+    await conversation._forget_ended()
+    with pytest.raises(ZeroDivisionError):
+        await conversation._end([])
 
 
 def id_of(said: str) -> str:

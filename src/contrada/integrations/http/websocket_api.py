@@ -263,7 +263,8 @@ class Conversation:
         """Forgets subscriptions whose end was written. Until then a late `unsubscribe` is no error,
         as its client may not have read the end yet.
         """
-        for name in [name for name, writing in self._tasks.items() if writing.done()]:
+        ended = [name for name, of in self._tasks.items() if of.done() and not of.exception()]
+        for name in ended:
             del self._tasks[name]
             await self._open.pop(name).events.__aexit__(None, None, None)
 
