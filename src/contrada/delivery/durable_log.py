@@ -27,15 +27,7 @@ from typing import Final, NamedTuple
 from contrada.delivery.delivery_limits import DeliveryLimits
 from contrada.delivery.redelivery import Attempts, HeldRecords, RequeuedRecords
 from contrada.delivery.retention import EMPTY, OnFull, Retention
-from contrada.delivery.store import (
-    Damaged,
-    Extent,
-    Interval,
-    LogRecord,
-    Positions,
-    Store,
-    StoredRecord,
-)
+from contrada.delivery.store import Damaged, Extent, LogRecord, Positions, Store, StoredRecord
 from contrada.errors import CannotPublishError, DeliveryError, InvalidValueError, StoreError
 
 OUT_MAX: Final = 10_000
@@ -364,7 +356,7 @@ class DurableLog:
                 raise InvalidValueError(each, reason)
         self._acknowledge([*Positions(intervals)])  # Each position is looked at once.
 
-    def _acknowledge(self, intervals: list[Interval]) -> None:
+    def _acknowledge(self, intervals: list[tuple[int, int]]) -> None:
         extent = self.extent
         self.store.acknowledge(self.name, intervals)
         for first, end in intervals:
@@ -432,7 +424,7 @@ class DurableLog:
                     self._bury(record)
         return taken
 
-    def _release(self, intervals: list[Interval]) -> None:
+    def _release(self, intervals: list[tuple[int, int]]) -> None:
         """Forgets the holders and attempts of records. Cost: these, or all that have any."""
         among: Iterable[int] = chain.from_iterable(starmap(range, intervals))
         if sum(end - first for first, end in intervals) > len(self.holders) + len(self.attempts):

@@ -68,7 +68,9 @@ class Retention:
         for name, least in lowest.items():
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= maxsize:
-                raise InvalidValueError(value, f"{name}: expected a whole number from {least}")
+                raise InvalidValueError(
+                    value, f"{name}: expected a whole number from {least} to 2^63 - 1"
+                )
         for name in ("acknowledge_s", "backoff_s", "backoff_s_max"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 <= value <= TIMES_S_MAX:
