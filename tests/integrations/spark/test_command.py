@@ -146,7 +146,7 @@ def test_the_rest_is_published_after_a_broker_was_lost(
 
     def saved(publisher: match_publisher._MatchPublisher) -> None:
         save_state(publisher)
-        if publisher.state.sources:
+        if any(publisher.state.sources.values()):
             mortal.stop()
 
     with pytest.MonkeyPatch.context() as patch:
