@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,27 @@ def test_a_read_ends_after_its_bytes(
         parts.append([each.position for each in found])
         at = found[-1].position + 1
     assert parts == [[1, 2], [3, 4], [5, 6, 7], [8]]
+
+
+def test_a_read_looks_at_few_more_records_than_it_returns(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the reads of a reader with much credit would look at the whole log."""
+    monkeypatch.setattr("contrada.delivery.store.READ_BYTES_MAX", 3_000)
+    store.append("a", [b"12345"] * 5_000, 1)
+    store.sync()
+    seen: list[int] = []
+    asked = store._asked
+
+    def counted(*arguments: Any) -> list[Any]:
+        rows = asked(*arguments)
+        seen.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(store, "_asked", counted)
+    assert len(store.read("a", 1, 5_000)) == 600
+    assert sum(seen) < 3 * 600
+    assert len(store.read("a", 4_801, 5_000)) == 200
 
 
 def test_changed_bytes_are_found(path: Path) -> None:

@@ -263,13 +263,21 @@ class TableStore(ABC):
     def _end_of_read(
         self, of: TableLog, first: int, in_tables: int, waiting: Sequence[TableRow], end: int
     ) -> int:
-        befores: list[tuple[int, int]] = []
+        held = of.extent
+        most = 1 + held.records * stored.READ_BYTES_MAX // held.held_bytes  # if all are as large
+
+        def befores() -> Iterator[tuple[int, int]]:
+            at = first
+            while at < in_tables:
+                rows = self._asked("position, before", of.number, at, in_tables, most)
+                yield from rows
+                at = rows[-1][0] + 1 if len(rows) == most else in_tables
+            yield from (row[1:3] for row in waiting)
+
         try:
-            if first < in_tables:
-                befores = self._asked("position, before", of.number, first, in_tables)
+            return stored.end_of_read(befores(), end)
         except StoreDamagedError:
             return first + 1
-        return stored.end_of_read([*befores, *(row[1:3] for row in waiting)], end)
 
     def note_fault(self, where: str, why: str) -> None:
         """Notes a fault of the database, and logs it once."""
