@@ -10,10 +10,8 @@ from click.testing import CliRunner
 
 from contrada.cli import bridge, main
 from contrada.cli.client_command import TOKEN_VARIABLE
-from contrada.cli.offer import offer
 from contrada.cli.option_variables import options_of
 from contrada.cli.serve import _flags, serve
-from contrada.cli.shared_options import BrokerOption
 from contrada.limits import PREFIX as LIMITS
 from contrada.model.native import INTERPRETED_VARIABLE
 
@@ -35,8 +33,9 @@ def commands(
 
 def test_every_option_has_a_variable_of_its_own() -> None:
     """A setting would be missing for containers, or set an option of another command, too."""
-    found = [option.envvar for _, each in commands(main) for option in options_of(each)]
-    assert None not in found
+    given = [option.envvar for _, each in commands(main) for option in options_of(each)]
+    assert all(given)
+    found = [name for names in given for name in names or ()]
     assert len(found) == len(set(found))
     assert {"CONTRADA_SERVE_JSON", "CONTRADA_QUEUE_LIST_TLS_KEY", "CONTRADA_PUB_TO"} <= {*found}
     others = {TOKEN_VARIABLE, INTERPRETED_VARIABLE, bridge.PASSWORD_VARIABLE}
@@ -114,12 +113,3 @@ def test_the_former_name_of_an_address_is_understood(command: list[str]) -> None
         result = CliRunner().invoke(main, [*command, *source, *options], env=environment)
         assert "address 'x': expected contrada://" in result.stderr
         assert variable not in CliRunner().invoke(main, ["doctor"], env=environment).stdout
-    assert "--at" not in CliRunner().invoke(main, [command[0], "--help"]).stdout
-
-
-def test_an_empty_variable_of_a_former_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of variables that leaves it empty would refuse the address ''."""
-    option = next(each for each in offer.params if isinstance(each, BrokerOption))
-    option.envvar = "CONTRADA_OFFER_TO"
-    monkeypatch.setenv("CONTRADA_OFFER_AT", "")
-    assert option.resolve_envvar_value(click.Context(offer)) is None

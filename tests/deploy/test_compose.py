@@ -28,7 +28,7 @@ def option_variables() -> set[str]:
     from contrada.cli import main
 
     (serve,) = (each for path, each in commands(main) if path == "serve")
-    return {str(each.envvar) for each in serve.params if hasattr(each, "envvar")}
+    return {name for each in serve.params for name in each.envvar or ()}
 
 
 def test_settings_are_options_of_the_command() -> None:

@@ -107,20 +107,18 @@ def _unread_variables(main: click.Context) -> Iterator[Finding]:
             continue
         command = group.get_command(main, name)
         assert command is not None, name
-        known = {*_variables(command), *_OTHER_VARIABLES}
+        known = {it for each in _all_options(command) for it in each.envvar or ()}
+        known |= _OTHER_VARIABLES
         for each in sorted(given - known):
             found = "the variable is of no option, and is ignored"
             near = "".join(f"; is it {it}?" for it in get_close_matches(each, known, 1))
             yield Finding("warning", each, found, f"see: contrada {name} --help{near}")
 
 
-def _variables(command: click.Command) -> Iterator[str]:
-    for option in options_of(command):
-        yield str(option.envvar)
-        if isinstance(option, options.BrokerOption):
-            yield option.former_variable
+def _all_options(command: click.Command) -> Iterator[click.Option]:
+    yield from options_of(command)
     for each in command.commands.values() if isinstance(command, click.Group) else ():
-        yield from _variables(each)
+        yield from _all_options(each)
 
 
 # --- a file ---------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
     contrada queue list --json          CONTRADA_QUEUE_LIST_JSON=1
 
 The name is that of the flag, as click's own `auto_envvar_prefix` would use the parameter of the
-function, which users do not see. The command line precedes the environment.
+function, which users do not see. A second flag has a variable, too. The command line precedes the
+environment.
 """
 
 import os
@@ -29,10 +30,11 @@ _LINES: Final = _Lines()
 def add_variables(command: click.Command, prefix: str) -> None:
     """Gives the options of a command and its subcommands their variables."""
     for option in options_of(command):
-        long = max(option.opts, key=len)
-        option.envvar = variable(prefix, long)
+        found = [variable(prefix, each) for each in option.opts if each.startswith("--")]
+        option.envvar = found
         option.allow_from_autoenv = False
-        option.show_envvar = option.envvar in os.environ  # In an error: where the value is from.
+        # In an error: where the value is from.
+        option.show_envvar = not os.environ.keys().isdisjoint(found)
         if option.multiple and option.type is click.STRING:
             option.type = _LINES
     if isinstance(command, click.Group):

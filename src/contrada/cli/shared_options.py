@@ -4,7 +4,6 @@ A command with `extension_option` also loads the extensions of installed package
 name a database have `without_password`: all users of the machine would see a password in them.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -78,28 +77,10 @@ def flag(names: str, help_text: str) -> Callable[[F], F]:
     return click.option(*names.split(), is_flag=True, help=help_text)
 
 
-class BrokerOption(click.Option):
-    """`--to`, which also goes by `--at`, its former name at some commands, in silence."""
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Adds the option by both names."""
-        super().add_to_parser(parser, ctx)
-        parser.add_option(self, ["--at"], dest=self.name, action="store", nargs=1)
-
-    @property
-    def former_variable(self) -> str:
-        """The environment variable by the former name."""
-        return str(self.envvar).removesuffix("_TO") + "_AT"
-
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Returns the value of the variable, else of the former one; None if both are empty."""
-        return super().resolve_envvar_value(ctx) or os.environ.get(self.former_variable) or None
-
-
 broker_option: Final = click.option(
-    "--to", cls=BrokerOption, default=ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker."
+    "--to", "--at", "to", default=ADDRESS_DEFAULT, metavar="ADDRESS", help="The broker."
 )
-"""The address of the broker that a command is a client of."""
+"""The address of the broker that a command is a client of; `--at` is of version 0.1."""
 
 seconds_option: Final = click.option(
     "--seconds", type=SECONDS, metavar="S", help="End after S seconds."
