@@ -179,7 +179,7 @@ class NotPermittedError(ServiceError):
     rest is published. Above it there are none: nothing of such a publication is published.
     """
 
-    refused: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()  # Also where it is made from a reply, without these arguments.
 
     def __init__(self, reason: str, refused: Sequence[int] = ()) -> None:
         super().__init__(reason)

@@ -69,9 +69,8 @@ def may(
 
     ACTION and OBJECT: `publish` and a notification as NAME=VALUE, `subscribe` and a filter or
     pattern, `query` or `advertise` and a filter, `durable` and the name of a subscription; `link`,
-    `inspect` and `sinks` have no object. The
-    broker decides by the same code, exactly for all notifications that a filter describes. Quotas
-    are not considered. The status is 1 for no.
+    `inspect` and `sinks` have no object. The broker decides by the same code, exactly for all
+    notifications that a filter describes. Quotas are not considered. The status is 1 for no.
 
     \b
     contrada user may desk publish symbol=DIS price=61.5
