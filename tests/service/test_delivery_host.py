@@ -251,3 +251,18 @@ async def test_a_cancelled_end_frees_the_store(turns: int, tmp_path: Path) -> No
             each.join(TEST_S_MAX)
             assert not each.is_alive()
     SqliteStore(tmp_path / "s.db").close()
+
+
+@on_loop
+async def test_a_reader_of_large_records_grants_its_void_credit_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for ever, after the records of one step."""
+    for module in ("store", "owned_logs"):
+        monkeypatch.setattr(f"contrada.delivery.{module}.READ_BYTES_MAX", 1)
+    async with (
+        ct.connect(store=tmp_path / "s.db") as service,
+        service.subscribe("n any", durable="s", prefetch=8) as events,
+    ):
+        await service.publish_batch([{"n": n} for n in range(20)], delivery=CERTIFIED)
+        assert await numbers(events, 20) == [*range(20)]

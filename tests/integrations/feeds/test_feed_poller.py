@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +204,27 @@ async def test_a_failing_feed_is_reported_and_polled_again() -> None:
     (gone, *_) = await polled(poller)
     assert gone.error is not None
     assert "cannot be read" in str(gone.error)
+
+
+@on_loop
+async def test_the_time_of_a_fetch_is_that_of_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one would fail on a busy machine, while its library is imported."""
+    httpx = pytest.importorskip("httpx")
+    events = list[str]()
+
+    def noted(name: str, function: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            events.append(name)
+            return function(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(httpx, "AsyncClient", noted("client", httpx.AsyncClient))
+    monkeypatch.setattr(asyncio, "timeout", noted("time", asyncio.timeout))
+    with website({"/one": page(rss("1:a"))}) as address:
+        async with Fetcher() as fetcher:
+            await fetcher.fetch(f"{address}/one")
+    assert events[:2] == ["client", "time"]
 
 
 @on_loop
