@@ -18,10 +18,6 @@ NOISE: Final = 3.0
 ARENA_KB: Final = 1024
 """The unit in which Python takes memory from the system (`ARENA_BITS` of its obmalloc.c)."""
 
-ARENAS: Final = 3
-"""The rise that is no growth: one or two arenas more at some moment are none, and the slope
-through such a step is up to a fifth steeper."""
-
 
 def tables(broker: Broker) -> Table:
     """Returns the size of each table with state of connections.
@@ -73,14 +69,20 @@ def slope(samples: Sequence[float]) -> float:
 def is_flat(samples: Sequence[float]) -> bool:
     """Returns whether samples of the same phase of a load are constant, after warming up.
 
-    The second half is examined. It grows where it rises by more than `NOISE` times the median
-    deviation from its line, and by more than `ARENAS`.
+    The third and the fourth quarter are examined, of three samples each at least: memory grows
+    where it rises in both. In one of them it may rise by a step, such as an arena more.
     """
-    half = list(samples[len(samples) // 2 :])
-    if len(half) < 3:
-        return True
-    by = slope(half)
-    line = [value - by * at for at, value in enumerate(half)]
+    at, middle = len(samples) // 2, len(samples) * 3 // 4
+    parts = samples[at:middle], samples[middle:]
+    return not all(len(part) > 2 and _rises(part) for part in parts)
+
+
+def _rises(samples: Sequence[float]) -> bool:
+    """Whether it rises by more than `NOISE` times the median deviation from its line, and by more
+    than one arena, the least that Python takes from the system.
+    """
+    by = slope(samples)
+    line = [value - by * at for at, value in enumerate(samples)]
     middle = statistics.median(line)
     off = statistics.median(abs(each - middle) for each in line)
-    return by * (len(half) - 1) <= max(NOISE * off, ARENAS * ARENA_KB)
+    return by * (len(samples) - 1) > max(NOISE * off, ARENA_KB)

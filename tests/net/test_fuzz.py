@@ -38,6 +38,7 @@ def test_streams_are_the_same_for_the_same_seed(role: str) -> None:
         ([*range(0, 50_000, 5_000), *[50_000] * 10], True),  # Warm, then flat.
         ([50_000 + (n % 2) * 9_000 for n in range(20)], True),  # It rises and falls.
         ([50_000] * 15 + [52_100] * 5, True),  # Two arenas more.
+        ([50_000] * 10 + [51_100] * 3 + [52_200] * 7, True),  # One more, and again.
         ([50_000 + n * ARENA_KB for n in range(20)], False),
         ([50_000 + n * 500 + (n % 2) * 300 for n in range(20)], False),
         ([50_000 + n * 10 for n in range(20)], True),  # Less than there is at a time.
