@@ -31,7 +31,7 @@ from tests.matching import rules_sigma
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 SAMPLES: Final = 15
-FIRST_SAMPLES: Final = 5
+FIRST_SAMPLES: Final = 3
 PEER_SECONDS_MAX: Final = 0.1
 """A sample of a peer ends after this time."""
 WARM_UP: Final = 1_000
