@@ -18,7 +18,7 @@ from contrada.cli.broker_findings import Finding, check_broker, check_network
 from contrada.cli.broker_settings import BrokerSettings, settings_of, settings_of_network
 from contrada.cli.client_command import Approach, approach_options
 from contrada.cli.lazy_group import EXIT_UNREACHABLE
-from contrada.cli.option_variables import PREFIX, options_of, variable
+from contrada.cli.option_variables import PREFIX, options_of, variable, variables_of
 from contrada.errors import ContradaError
 from contrada.model.extensions.extended_type import load
 from contrada.model.native import INTERPRETED_VARIABLE, NATIVE
@@ -107,7 +107,7 @@ def _unread_variables(main: click.Context) -> Iterator[Finding]:
             continue
         command = group.get_command(main, name)
         assert command is not None, name
-        known = {it for each in _all_options(command) for it in each.envvar or ()}
+        known = {it for each in _all_options(command) for it in variables_of(each)}
         known |= _OTHER_VARIABLES
         for each in sorted(given - known):
             found = "the variable is of no option, and is ignored"

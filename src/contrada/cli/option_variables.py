@@ -31,7 +31,8 @@ def add_variables(command: click.Command, prefix: str) -> None:
     """Gives the options of a command and its subcommands their variables."""
     for option in options_of(command):
         found = [variable(prefix, each) for each in option.opts if each.startswith("--")]
-        option.envvar = found
+        # The errors of some versions of click would show a list of one as a list.
+        option.envvar = found if len(found) > 1 else "".join(found)
         option.allow_from_autoenv = False
         # In an error: where the value is from.
         option.show_envvar = not os.environ.keys().isdisjoint(found)
@@ -45,6 +46,11 @@ def add_variables(command: click.Command, prefix: str) -> None:
 def variable(prefix: str, name: str) -> str:
     """Returns the variable of a flag or a command below a prefix."""
     return f"{prefix}_{name.lstrip('-').replace('-', '_').upper()}"
+
+
+def variables_of(option: click.Option) -> Sequence[str]:
+    """Returns the variables of an option."""
+    return [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
 
 
 def options_of(command: click.Command) -> Iterator[click.Option]:
