@@ -66,17 +66,21 @@ def pattern_value(text: str, *, pattern: str, zone: str | None = None) -> dateti
 
 
 def check_pattern(name: str, declared: str) -> None:
-    """Raises InputError for a declared pattern that `strptime` cannot read, and for one with the
-    name of a zone, which `strptime` reads but ignores.
+    """Raises InputError for a declared pattern that `strptime` cannot read, for one without a year,
+    of which it makes 1900, and for one with the name of a zone, which it reads but ignores.
     """
     pattern = declared.removeprefix(PATTERN_PREFIX)
+    bare = pattern.replace("%%", "")
     try:
+        if not re.search("%[YyGcx]", bare):
+            raise ValueError("without a year")
         example = datetime(2000, 1, 1, tzinfo=UTC).strftime(pattern)
         datetime.strptime(example, pattern)  # noqa: DTZ007 - The zone does not matter.
     except (ValueError, re.error):
         reason = f"attribute {name!r}: found {declared!r}, expected directives of strptime"
-        raise InputError("types", f"{reason}, such as time:%d.%m.%Y %H:%M") from None
-    if "%Z" in pattern.replace("%%", ""):
+        example = "that have a year, such as time:%d.%m.%Y %H:%M"
+        raise InputError("types", f"{reason} {example}") from None
+    if "%Z" in bare:
         reason = f"attribute {name!r}: found %Z in {declared!r}, expected %z or no zone"
         raise InputError("types", reason)
 
