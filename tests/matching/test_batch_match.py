@@ -151,20 +151,22 @@ def test_a_bucket_of_many_rows_and_entries_is_checked_in_parts(compiled: bool) -
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-@pytest.mark.parametrize("values", [4, 500])
-def test_rows_are_matched_together_if_they_share_buckets(
-    compiled: bool, values: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("filters", "values", "together"), [(500, 4, True), (1_000, 200, False), (500, 500, True)]
+)
+def test_rows_are_matched_together_if_they_share_entries_or_have_few(
+    compiled: bool, filters: int, values: int, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that share none would take twice the time together, and others twice the time alone."""
+    """Rows with many of their own would take longer together, and others three times alone."""
     index = new_index(compiled)
     monkeypatch.setattr(arrays_of(index), "match", None)  # which is for rows that need the model
-    for n in range(500):
+    for n in range(filters):
         index.add(n, ct.Filter({"kind": n % values, "price": ct.ops.gt(n)}))
-    kinds = [n % values for n in range(500)]
-    table = pa.table({"kind": kinds, "price": [250.0] * 500})
+    kinds = [n % values for n in range(200)]
+    table = pa.table({"kind": kinds, "price": [250.0] * 200})
     found = keys_of_rows(index.match_batch(table))
     assert found == [[n for n in range(250) if n % values == kind] for kind in kinds]
-    assert (arrays_of(index)._segment.arrays.counters.block_end[0] > 0) == (values == 4)
+    assert (arrays_of(index)._segment.arrays.counters.block_end[0] > 0) == together
 
 
 @pytest.mark.parametrize("compiled", COMPILED)

@@ -25,6 +25,8 @@ BLOCK_MIN = 16
 """Rows of a block at least."""
 SAMPLED = 16
 """One in so many rows of a block is read first, to learn how many share a bucket."""
+ROW_GAIN = 12
+"""Comparisons, one by one, that take as long as what a block saves for each row without them."""
 PREFETCHED = 16
 """Entries that are prefetched before they are compared."""
 NOWHERE = 0
@@ -221,12 +223,14 @@ def list_visits(columns: ColumnRows, first: int, count: int, m: Memory) -> int:
 
 @kernel
 def sample_rows(columns: ColumnRows, first: int, size: int, m: Memory) -> tuple[int, int]:
-    """(status, whether the rows of a block share enough entries), by a sample of its first rows.
+    """(status, whether the rows of a block share enough entries, or have few), by a sample of its
+    first rows.
 
     Of so many times more rows, each has so many times more others in its buckets.
     """
     counters, visits, of_bucket = m.counters[0], m.visits, m.bucket_visits
-    status, compared, shared = list_visits(columns, first, size // SAMPLED, m), 0, 0
+    rows = size // SAMPLED
+    status, compared, shared = list_visits(columns, first, rows, m), 0, 0
     for v in range(counters.visits):
         link, count = of_bucket[visits[v].bucket] - 1, 0
         of_bucket[visits[v].bucket] = 0
@@ -235,7 +239,8 @@ def sample_rows(columns: ColumnRows, first: int, size: int, m: Memory) -> tuple[
             count += 1
         compared += count * m.buckets[visits[v].bucket].length
         shared += count * (count - 1) * m.buckets[visits[v].bucket].length
-    return status, SAMPLED * shared >= counters.block_shared_min * compared
+    gained = SAMPLED * shared + ROW_GAIN * rows
+    return status, gained >= counters.block_shared_min * compared
 
 
 @kernel

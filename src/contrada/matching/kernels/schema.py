@@ -398,9 +398,10 @@ PENDING: Final = 1024
 LANES: Final = 32
 """Rows of a block that a guard is compared with at a time."""
 
-BLOCK_SHARED_MIN: Final = 12
+BLOCK_SHARED_MIN: Final = 3
 """Rows of a block that on average share the entries of a row, from which on they are matched
-together: one comparison with many rows costs as much as comparisons with so many, one by one."""
+together: one comparison with many rows costs as much as comparisons with so many, one by one. Rows
+of few entries are matched together in any case."""
 
 BLOCK_ROWS: Final = 2**14
 """Rows of a batch that are matched together. Beyond it: the next block has the rest."""
