@@ -255,12 +255,6 @@ class ServerConnection(Wire):
         handler_bytes = self._handler.held_bytes if self._handler is not None else 0
         return self.budget.held_bytes + handler_bytes + self._unread_bytes
 
-    def tick(self) -> None:
-        """Ends a silent connection."""
-        if self._connection.is_closed and self._transport is not None:
-            self._transport.abort()  # It had time enough to read its last bytes.
-        super().tick()
-
     def close(self, reason: str) -> None:
         """Closes with a Goodbye."""
         self._connection.close(reason)

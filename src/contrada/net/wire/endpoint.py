@@ -132,7 +132,9 @@ class Wire(asyncio.Protocol):
             self._write_outgoing()
 
     def tick(self) -> None:
-        """Checks whether the other side is silent."""
+        """Checks whether the other side is silent. Of a closed connection, drops the last bytes."""
+        if self._connection.is_closed:
+            self.abort()  # The other side had time to read them.
         try:
             self._connection.tick(self._loop.time())
         except FrameError as error:
@@ -269,8 +271,6 @@ class ClientWire(Wire):
     def tick(self) -> None:
         """Checks whether the broker is silent, repeatedly."""
         self._timer = self._loop.call_later(self._tick_s, self.tick)
-        if self._connection.is_closed:
-            self.abort()  # The broker had time to read the last bytes.
         super().tick()
 
     def _handle(self, frame: Frame) -> None:
