@@ -18,9 +18,8 @@ from contrada.errors import InputError, LimitError, NotPermittedError
 from contrada.model import Envelope, Filter, FilterSet, Notification, Pattern
 from contrada.model.algebra.match_explanation import explain_match
 from contrada.model.algebra.relations import witness
-from contrada.model.languages.work_budget import Work
 from contrada.model.syntax.parser import parse, parse_advertisement, parse_question
-from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
+from contrada.net.broker.fair_scheduler import request_work
 from contrada.net.broker.users import RightsSettings, Users
 from contrada.routing.router_messages import alternative
 from contrada.service.clock import wall_clock_us
@@ -99,7 +98,7 @@ def may(
         asked = _READERS[action](what[0])
     permit = Permit(principal)
     try:
-        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+        with request_work():
             granted = _granted(action, permit, asked)
     except (NotPermittedError, LimitError) as error:
         _refuse(str(error), *_why_not(action, principal, rules, asked))

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from contrada.errors import FrameError, LimitError
 from contrada.model.codec import to_msgpack
-from contrada.model.languages.work_budget import Work
-from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
+from contrada.net.broker.fair_scheduler import request_work
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import Frame, Offers, Reply
 from contrada.routing.router_messages import Advertise, Client, Follow, Offer, Unadvertise, Unfollow
@@ -64,7 +63,7 @@ class SessionOffers:
             raise FrameError("repeated", f"advertisement {message.identity} is in force already")
         if len(self._identities) >= (most := self._connection.broker.limits.offers_per_client_max):
             raise LimitError("offers_per_client_max", most)
-        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+        with request_work():
             if self._connection.permit is not None:
                 message = replace(message, offer=self._connection.permit.allow_offer(message.offer))
             self._dispatcher.request(self._client, message)

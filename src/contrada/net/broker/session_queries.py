@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from contrada.errors import ContradaError, FrameError, LimitError, shortened
 from contrada.model import Notification
-from contrada.model.languages.work_budget import Exhausted, Work
-from contrada.net.broker.fair_scheduler import REQUEST_WORK_MAX
+from contrada.model.languages.work_budget import Exhausted
+from contrada.net.broker.fair_scheduler import request_work
 from contrada.net.broker.server_connection import ServerConnection
 from contrada.net.wire.frames import AboutQuestions, Frame, QuestionDelivery, Reply
 from contrada.net.wire.message_codec import encode_message
@@ -47,7 +47,7 @@ class SessionQueries:
     ) -> None:
         """Handles a request, and answers it. Raises LimitError, ServiceError, FrameError."""
         permit, limits = self._connection.permit, self._connection.broker.limits
-        with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+        with request_work():
             match message:
                 case messages.Describe():
                     if permit is not None:
@@ -91,13 +91,13 @@ class SessionQueries:
         """Handles the client's messages about queries. Raises FrameError for other messages."""
         for each in frame.messages:
             try:
-                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                with request_work():
                     message = decode_query_message(each)
                 if isinstance(message, messages.Answer) and self._connection.permit is not None:
                     message = yield from self._answerable(self._connection.permit, message)
                     if message.is_last:
                         self._item_counts.pop((message.asker, message.identity), None)
-                with Work("REQUEST_WORK_MAX", REQUEST_WORK_MAX):
+                with request_work():
                     self._dispatcher.request(self._client, message)
             except ContradaError as error:
                 self._connection.fail(failure := FrameError("malformed", f"of a question: {error}"))
