@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from contrada.cli import shared_options as options
 from contrada.cli.broker_settings import MEMORY
@@ -83,7 +84,7 @@ def show(place: str, as_json: bool) -> None:
     """
     shown = store_copies.look_at(place, deep=False)
     if as_json:
-        click.echo(store_copies.shown_as_json(shown))
+        click.echo(msgspec.json.encode(shown).decode())
         return
     made = table(title=shown.place)
     for name in ("log", "first", "next", "records", "acknowledged", "bytes", "last"):

@@ -110,7 +110,7 @@ class AccessPoint:
         self.duplicates = 0
         self.failed = 0
         self._store, self._transit = store, transit
-        self._table, self._outbox, self._inbox, self._logs = table, outbox, inbox, logs
+        self._table, self._outbox, self._logs = table, outbox, logs
         self._sequences, self._causality = sequences, causality
         self._waiting: dict[int, Publication] = {}
         self._is_stale = False

@@ -53,7 +53,6 @@ class Admission:
     def __init__(
         self, name: str, topology: Topology, limits: RouterLimits = RouterLimits()
     ) -> None:
-        self._name = name
         self._topology = topology
         self._seen = {Publish: Duplicates(limits), Ask: Duplicates(limits)} if name else None
 

@@ -53,7 +53,7 @@ from contrada.service.subscription_queue import (
     entries_of,
     size_of_all,
 )
-from contrada.service.transition_log import Entered, WatchedRouter, transition_log
+from contrada.service.transition_log import Entered, TransitionLog, WatchedRouter
 
 P = TypeVar("P")
 
@@ -94,7 +94,8 @@ class Dispatcher:
     ) -> None:
         """`router` must be new; without one it is a server of no network."""
         self.limits = limits
-        self.transitions = transition_log(limits.transitions_max, limits.transition_bytes_max)
+        bounds = limits.transitions_max, limits.transition_bytes_max
+        self.transitions = TransitionLog(*bounds) if all(bounds) else None
         """The recent events, for stories."""
         self.router = router or new_router()
         """To be read only: its events go through the dispatcher."""

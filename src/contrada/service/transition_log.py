@@ -158,11 +158,6 @@ def covered_filters(router: Router, event: messages.Event) -> Iterator[Covered]:
         yield from sorted(covered, key=lambda each: (each.neighbour, str(each.product)))
 
 
-def transition_log(facts_max: int, bytes_max: int) -> TransitionLog | None:
-    """Returns a log with these bounds; None where one of them is 0."""
-    return TransitionLog(facts_max, bytes_max) if facts_max and bytes_max else None
-
-
 def _size_of(message: Any) -> int:
     match message:
         case Subscribe():

@@ -17,8 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from contrada.delivery.store import Damaged, StoredRow, check_sum, entries_of, renew
 from contrada.errors import StoreDamagedError, StoreError
 from contrada.service.stores.sqlite_store import SqliteStore, read_sqlite, write_sqlite
@@ -220,8 +218,3 @@ def _finish(draft: Path, file: Path) -> None:
             os.close(folder)
     except OSError as error:
         raise StoreError(f"{file}: {error.strerror or error}") from error
-
-
-def shown_as_json(shown: StoreShown) -> str:
-    """One JSON object."""
-    return msgspec.json.encode(shown).decode()
