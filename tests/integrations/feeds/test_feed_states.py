@@ -74,9 +74,9 @@ def test_a_file_outlives_its_run(tmp_path: Path) -> None:
     again = FeedStates(path)
     assert again.seen("urn:f ").judge(feed(("1", "a"))) == ["unchanged"]
     assert again.seen("urn:g ").judge(feed(("1", "a"))) == ["new"]
-    assert again.validators("http://x/") == Validators("e1", "monday")
-    assert again.validators("http://y/") == NO_VALIDATORS
-    assert (again.entries_at("f.xml"), again.entries_at("other")) == (2, 0)
+    assert again.last("http://x/").validators == Validators("e1", "monday")
+    assert again.last("http://y/").validators == NO_VALIDATORS
+    assert (again.last("f.xml").entries, again.last("other").entries) == (2, 0)
     assert [each.name for each in tmp_path.iterdir()] == ["feeds.state"]
 
 
@@ -159,4 +159,4 @@ def test_two_runs_that_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match="another run has written it"):
         one.take("f", feed(("1", "a")), NO_VALIDATORS)
     assert list(tmp_path.iterdir()) == [path]
-    assert FeedStates(path).entries_at("g") == 1
+    assert FeedStates(path).last("g").entries == 1

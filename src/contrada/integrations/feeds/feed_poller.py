@@ -107,7 +107,7 @@ class FeedPoller:
             while left or fetches:
                 while left and len(fetches) < self._limits.fetches_at_once:
                     source = left.popleft()
-                    known = self._states.validators(self._place(source))
+                    known = self._states.last(self._place(source)).validators
                     fetches.append((source, asyncio.create_task(_tried(fetcher, source, known))))
                 source, task = fetches.popleft()
                 yield source, await task
@@ -126,7 +126,7 @@ class FeedPoller:
         if isinstance(fetched, ContradaError):
             return Poll(shown, error=fetched), None
         if fetched.data is None:
-            return Poll(shown, unchanged=self._states.entries_at(self._place(source))), None
+            return Poll(shown, unchanged=self._states.last(self._place(source)).entries), None
         try:
             # A stylesheet makes other elements of the entries.
             entries = None if self._options.stylesheet else self._options.entries

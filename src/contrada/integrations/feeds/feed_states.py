@@ -75,7 +75,7 @@ class SeenFeed(msgspec.Struct):
         self.entries = gone | here
 
 
-class _AddressState(msgspec.Struct, frozen=True, omit_defaults=True):
+class AddressState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last response of an address: its feed, and the number of its entries."""
 
     feed: str
@@ -83,10 +83,13 @@ class _AddressState(msgspec.Struct, frozen=True, omit_defaults=True):
     validators: Validators = NO_VALIDATORS
 
 
+_NO_RESPONSE: Final = AddressState("", 0)
+
+
 class _HeldStates(msgspec.Struct):
     version: int = VERSION
     feeds: dict[str, SeenFeed] = {}
-    addresses: dict[str, _AddressState] = {}
+    addresses: dict[str, AddressState] = {}
 
 
 class FeedStates:
@@ -107,15 +110,9 @@ class FeedStates:
         """Returns the known entries of a feed."""
         return self._held.feeds.get(identity) or SeenFeed()
 
-    def validators(self, address: str) -> Validators:
-        """Returns the validators of the last response of an address."""
-        state = self._held.addresses.get(address)
-        return NO_VALIDATORS if state is None else state.validators
-
-    def entries_at(self, address: str) -> int:
-        """Returns the number of entries in the last response of an address."""
-        state = self._held.addresses.get(address)
-        return 0 if state is None else state.entries
+    def last(self, address: str) -> AddressState:
+        """Returns the last response of an address."""
+        return self._held.addresses.get(address, _NO_RESPONSE)
 
     def take(self, address: str, feed: FeedDocument, validators: Validators) -> None:
         """Remembers the response of an address, and writes the file.
@@ -124,7 +121,7 @@ class FeedStates:
         """
         seen = self.seen(feed.identity)
         seen.take(feed, self._limits.entries_known_max)
-        state = _AddressState(feed.identity, len(feed.entries), validators)
+        state = AddressState(feed.identity, len(feed.entries), validators)
         count_max = self._limits.feeds_known_max
         _put(self._held.feeds, feed.identity, seen, count_max)
         _put(self._held.addresses, address, state, count_max)
