@@ -25,7 +25,7 @@ from contrada.integrations.dialects import cloudevents
 from contrada.integrations.dialects.cloudevents import cloudevent_json
 from contrada.integrations.files.json_objects import attributes_json, shown_text
 from contrada.model import Notification
-from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
+from contrada.model.algebra.notification import ENVELOPE_FIELDS
 from contrada.model.codec import parts_in
 from contrada.model.domains.values import INT_MAX, INT_MIN
 
@@ -131,19 +131,12 @@ def event_json(of: Notification) -> bytes:
     return _encode(event_of(of))
 
 
-class _ShownEnvelope(msgspec.Struct, omit_defaults=True):
-    id: str = ""
-    publisher: str = ""
-    sequence: int = 0
-    time_us: int | None = None
-    ttl_us: int | None = None
-    priority: int = PRIORITY_DEFAULT
-    delivery: str = BEST_EFFORT
+_ShownEnvelope: Any = msgspec.defstruct("_ShownEnvelope", ENVELOPE_FIELDS, omit_defaults=True)
 
 
 class _ShownParts(msgspec.Struct, omit_defaults=True):
     attributes: Any
-    envelope: _ShownEnvelope
+    envelope: Any
     body: str = ""
     content_type: str = ""
 

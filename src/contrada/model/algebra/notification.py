@@ -145,6 +145,9 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_un
         return self.time_us + self.ttl_us
 
 
+ENVELOPE_FIELDS: Final = [(it.name, it.type, it.default) for it in msgspec.structs.fields(Envelope)]
+"""The fields of an envelope, to define structs of other encodings with."""
+
 BEST_EFFORT: Final = Envelope.__struct_defaults__[-1]
 """The default delivery guarantee."""
 

@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name that everyone gives 
 
 from contrada.errors import FormatError
 from contrada.integrations.spark.spark_versions import utc_arrow_schema
-from contrada.model.algebra.notification import BEST_EFFORT, PRIORITY_DEFAULT
+from contrada.model.algebra.notification import ENVELOPE_FIELDS
 from contrada.model.domains.values import check_user_name
 from contrada.net.wire.durable_messages import RecordBatch
 
@@ -28,17 +28,10 @@ PACKED: Final = "notification"
 """The column of packed notifications."""
 
 
-class EnvelopeFields(msgspec.Struct, array_like=True, gc=False):
-    """The fields of an encoded envelope."""
-
-    id: str = ""
-    publisher: str = ""
-    sequence: int = 0
-    time_us: int | None = None
-    ttl_us: int | None = None
-    priority: int = PRIORITY_DEFAULT
-    delivery: str = BEST_EFFORT
-
+EnvelopeFields: Any = msgspec.defstruct(
+    "EnvelopeFields", ENVELOPE_FIELDS, array_like=True, gc=False
+)
+"""An encoded envelope, unchecked."""
 
 _ENVELOPE: Final[dict[str, tuple[T.DataType, str]]] = {
     "@time": (T.TimestampType(), "time_us"),
@@ -171,7 +164,7 @@ MISFIT: Final = object()
 _LOG: Final = logging.getLogger(__name__)
 
 
-def _is_expired(envelope: EnvelopeFields, now_us: int) -> bool:
+def _is_expired(envelope: Any, now_us: int) -> bool:
     ttl_us, time_us = envelope.ttl_us, envelope.time_us
     return ttl_us is not None and time_us is not None and time_us + ttl_us <= now_us
 
