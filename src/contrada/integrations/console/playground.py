@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from contrada.errors import ContradaError, LimitError, ParseError, RefusedRuleError
 from contrada.integrations.console.pasted_records import read_records, shown_record
 from contrada.integrations.dialects import cloudevents, eventbridge, sql
-from contrada.integrations.dialects.sql.sql_writer import ColumnKind
+from contrada.integrations.dialects.sql.sql_writer import KINDS, ColumnKind
 from contrada.integrations.files.json_objects import shown_text
 from contrada.integrations.files.read_options import ReadOptions
 from contrada.integrations.files.record import BadRecord, Record
@@ -27,7 +27,6 @@ from contrada.integrations.files.subscription_files import DIALECTS
 from contrada.model import Filter, FilterSet, Pattern, parse
 from contrada.model.algebra.match_explanation import asked_domains, explain_match
 from contrada.model.algebra.relations import covers, meets, witness
-from contrada.model.domains.values import BOOL, NUMBER, TEXT, TIME
 from contrada.model.rule import Rule, only_rule
 from contrada.patterns.pattern_engine import PatternMatcher
 from contrada.patterns.runs import Match
@@ -55,12 +54,6 @@ TRIAL_MATCHES_MAX: Final = 1_000
 Selector: TypeAlias = Filter | FilterSet | Rule | Pattern
 
 _SECOND_US: Final = 1_000_000
-_COLUMNS: Final[dict[int, ColumnKind]] = {
-    NUMBER: "number",
-    TEXT: "text",
-    BOOL: "boolean",
-    TIME: "time",
-}
 
 
 class Trial(Struct, forbid_unknown_fields=True):
@@ -177,7 +170,7 @@ def _columns_of(filters: FilterSet) -> dict[str, ColumnKind]:
     columns: dict[str, ColumnKind] = {}
     for each in filters.filters:
         for name, values in each.sets.items():
-            known = [_COLUMNS[tag] for tag in asked_domains(values) if tag in _COLUMNS]
+            known = [KINDS[tag] for tag in asked_domains(values) if tag in KINDS]
             columns.setdefault(name, known[0] if known else "text")
     return columns
 

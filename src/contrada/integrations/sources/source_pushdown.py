@@ -206,21 +206,12 @@ def _domain(values: ValueSet, tag: int) -> ValueSet:
     return values & of_cuts(line.domain(tag))
 
 
-_KINDS: Final[Mapping[int, sql.ColumnKind]] = dict(
-    zip(
-        (domains.BOOL, domains.NUMBER, domains.TEXT, domains.TIME),
-        ("boolean", "number", "text", "time"),
-        strict=True,
-    )
-)
-
-
 def _of_kind(name: str, values: ValueSet, tag: int, *, sqlite: bool, collation: str = "") -> Clause:
     inside = _domain(values, tag)
     if inside.is_empty:
         return FALSE
     return sql.where(
-        Filter({name: inside}), {name: _KINDS[tag]}, sqlite=sqlite, collation=collation
+        Filter({name: inside}), {name: sql.KINDS[tag]}, sqlite=sqlite, collation=collation
     )
 
 

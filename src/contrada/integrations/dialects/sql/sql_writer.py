@@ -37,7 +37,15 @@ NO_COLUMN: Final = "an attribute without a column"
 OPERATOR: Final = "an operator that SQL has not"
 NOT_TEXT: Final = "bytes that are no text"
 
-_TAGS: Final = {"boolean": BOOL, "number": NUMBER, "time": TIME, "text": TEXT}
+KINDS: Final[Mapping[int, ColumnKind]] = {
+    BOOL: "boolean",
+    NUMBER: "number",
+    TIME: "time",
+    TEXT: "text",
+}
+"""The domain of a column of each kind of value."""
+
+_TAGS: Final = {kind: tag for tag, kind in KINDS.items()}
 
 SqlBound: TypeAlias = tuple[str, int | float | str]
 """A SQL operator and the value on its right side."""
