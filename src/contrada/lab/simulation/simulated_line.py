@@ -155,11 +155,6 @@ class Line(Generic[M]):
         self._running[end] = True
         self._tell(1 - end)
 
-    @property
-    def is_up(self) -> bool:
-        """Whether both ends are up."""
-        return self._ends == [_LineEnd.UP, _LineEnd.UP]
-
     # --- sessions -----------------------------------------------------------------------------
 
     def _can_begin(self) -> bool:
