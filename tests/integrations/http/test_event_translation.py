@@ -318,3 +318,11 @@ def test_extensions_of_received_events_alone_are_learned() -> None:
         of = cloudevents.notification({**COMMON, **extension, "data": {"a": 1}})
         written_fast(of)
         assert event_translation._plain_event_of(received(of)) is not None
+
+
+def test_a_shown_notification_has_every_field_of_its_envelope() -> None:
+    envelope = Envelope("an id", "a desk", 2, 1_700_000_000_123_456, 5, 9, "durable")
+    made = Notification({"a": 1}, envelope=envelope)
+    for each in (made, notification_from_msgpack(to_msgpack(made))):
+        shown = Notification.from_json(event_translation.notification_json(each))
+        assert shown.envelope == envelope
