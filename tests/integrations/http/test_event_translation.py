@@ -321,8 +321,9 @@ def test_extensions_of_received_events_alone_are_learned() -> None:
 
 
 def test_a_shown_notification_has_every_field_of_its_envelope() -> None:
+    """A subscriber would read a default instead of a member that its publisher gave."""
     envelope = Envelope("an id", "a desk", 2, 1_700_000_000_123_456, 5, 9, "durable")
     made = Notification({"a": 1}, envelope=envelope)
     for each in (made, notification_from_msgpack(to_msgpack(made))):
-        shown = Notification.from_json(event_translation.notification_json(each))
+        shown = Notification.from_json(event_translation.notification_json(each).decode())
         assert shown.envelope == envelope
