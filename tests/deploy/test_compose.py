@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from contrada.cli.option_variables import options_of, variables_of
 from tests.cli.test_option_variables import commands
 from tests.deploy.test_deploy import DEPLOY
 from tests.net.test_neighbours import free_ports
@@ -28,7 +29,7 @@ def option_variables() -> set[str]:
     from contrada.cli import main
 
     (serve,) = (each for path, each in commands(main) if path == "serve")
-    return {name for each in serve.params for name in each.envvar or ()}
+    return {name for each in options_of(serve) for name in variables_of(each)}
 
 
 def test_settings_are_options_of_the_command() -> None:

@@ -157,7 +157,7 @@ def test_a_bucket_of_many_rows_and_entries_is_checked_in_parts(compiled: bool) -
 def test_rows_are_matched_together_if_they_share_entries_or_have_few(
     compiled: bool, filters: int, values: int, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows with many of their own would take longer together, and others three times alone."""
+    """Rows that share no entries take longer together; rows of one entry take longer alone."""
     index = new_index(compiled)
     monkeypatch.setattr(arrays_of(index), "match", None)  # which is for rows that need the model
     for n in range(filters):
@@ -178,12 +178,14 @@ def test_a_block_with_too_many_matches_is_halved(
     for n in range(40):
         index.add(n, ct.Filter({"kind": "k", "price": ct.ops.gt(n)}))
     monkeypatch.setattr(module("kernels.schema", compiled), "BLOCK_MATCHES", 128)
+    monkeypatch.setattr(module("index_arrays", compiled), "COPIED_BYTES_MAX", 0)
     table = pa.table({"kind": ["k"] * 500, "price": [99.0] * 500})
     offsets, keys = index.match_batch(table)
     arrays = arrays_of(index)._segment.arrays
     assert np.diff(offsets).tolist() == [40] * 500
     assert keys.reshape(500, 40).tolist() == [keys[:40].tolist()] * 500
-    assert arrays.block_rows_max < 32
+    assert arrays.counters.block_max[0] < 32
+    assert arrays.block_rows_max == schema.BLOCK_ROWS
     assert len(arrays.outcomes) <= 2_048
 
 
@@ -197,11 +199,13 @@ def test_a_block_whose_rows_reach_too_many_buckets_is_halved(
     for n, part in enumerate(parts):
         index.add(n, ct.Filter({"text": ct.ops.contains(part)}))
     monkeypatch.setattr(module("kernels.schema", compiled), "BLOCK_MATCHES", 1024)
+    monkeypatch.setattr(module("index_arrays", compiled), "COPIED_BYTES_MAX", 0)
     offsets, keys = index.match_batch(pa.table({"text": [" ".join(parts)] * 500}))
     arrays = arrays_of(index)._segment.arrays
     assert np.diff(offsets).tolist() == [40] * 500
     assert sorted(keys[:40].tolist()) == list(range(40))
-    assert arrays.block_rows_max < 32
+    assert arrays.counters.block_max[0] < 32
+    assert arrays.block_rows_max == schema.BLOCK_ROWS
     assert len(arrays.visits) <= 2_048
 
 

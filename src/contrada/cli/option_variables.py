@@ -32,7 +32,7 @@ def add_variables(command: click.Command, prefix: str) -> None:
     for option in options_of(command):
         found = [variable(prefix, each) for each in option.opts if each.startswith("--")]
         # The errors of some versions of click would show a list of one as a list.
-        option.envvar = found if len(found) > 1 else "".join(found)
+        option.envvar = found[0] if len(found) == 1 else found
         option.allow_from_autoenv = False
         # In an error: where the value is from.
         option.show_envvar = not os.environ.keys().isdisjoint(found)

@@ -200,13 +200,14 @@ class Arrays:
             return
         if status == schema.NEED_OUT:
             self.prepare_repeat()
-        name = _NEEDED[status]
-        if name in ("outcomes", "visits") and len(self.of[name]) >= schema.BLOCK_MATCHES:
-            size = self.counters.block_size[0]
-            if size >= 2 * batch_match.BLOCK_MIN:
-                self.block_rows_max = self.counters.block_max[0] = size // 2
-                return
-        self.reserve(name, 2 * len(self.of[name]))
+        name, half = _NEEDED[status], self.counters.block_size[0] // 2
+        if name not in ("outcomes", "visits"):
+            self.reserve(name, 2 * len(self.of[name]))
+        elif len(self.of[name]) >= schema.BLOCK_MATCHES and half >= batch_match.BLOCK_MIN:
+            self.counters.block_max[0] = half
+        else:  # The block begins again: nothing is copied, so it needs no reserve of 64 times.
+            for each in (name, *_WITH.get(name, ())):
+                self.put(each, Rows.zeros(schema.ARRAYS[each], 2 * len(self.of[each])))
 
     def fade(self) -> None:
         """Halves the statistics, so that later notifications count more."""

@@ -111,7 +111,7 @@ class FeedStates:
         return self._held.feeds.get(identity) or SeenFeed()
 
     def last(self, address: str) -> AddressState:
-        """Returns the last response of an address."""
+        """Returns the last response of an address; an empty one if there was none."""
         return self._held.addresses.get(address, _NO_RESPONSE)
 
     def take(self, address: str, feed: FeedDocument, validators: Validators) -> None:

@@ -78,8 +78,8 @@ def check_pattern(name: str, declared: str) -> None:
         datetime.strptime(example, pattern)  # noqa: DTZ007 - The zone does not matter.
     except (ValueError, re.error):
         reason = f"attribute {name!r}: found {declared!r}, expected directives of strptime"
-        example = "that have a year, such as time:%d.%m.%Y %H:%M"
-        raise InputError("types", f"{reason} {example}") from None
+        expected = "that have a year, such as time:%d.%m.%Y %H:%M"
+        raise InputError("types", f"{reason} {expected}") from None
     if "%Z" in bare:
         reason = f"attribute {name!r}: found %Z in {declared!r}, expected %z or no zone"
         raise InputError("types", reason)

@@ -410,8 +410,8 @@ BLOCK_CELLS: Final = 2**22
 """Values of a block of rows, NULL among them. Beyond it: the block has fewer rows."""
 
 BLOCK_MATCHES: Final = 2**20
-"""Matches of a block of rows, and places of filters that they reach. Beyond either: later blocks
-have half as many rows."""
+"""Matches of a block of rows, and places of filters that they reach. Beyond either: this block and
+the later ones of the batch have half as many rows."""
 
 PIVOTS: Final = 63
 """Pivots of a tree of ranges: they cut an attribute's values into 64 bins."""

@@ -43,7 +43,7 @@ KINDS: Final[Mapping[int, ColumnKind]] = {
     TIME: "time",
     TEXT: "text",
 }
-"""The domain of a column of each kind of value."""
+"""The kind of a column for the values of each domain."""
 
 _TAGS: Final = {kind: tag for tag, kind in KINDS.items()}
 
