@@ -10,7 +10,7 @@ import pytest
 from contrada.connections import connect
 from contrada.errors import ServiceError
 from contrada.model import Advertisement, Query
-from contrada.net.broker import session_queries
+from contrada.net.broker import fair_scheduler, session_queries
 from contrada.net.broker.broker import Broker
 from contrada.net.broker.broker_limits import BrokerLimits
 from contrada.net.client.tcp_service import TcpService
@@ -202,7 +202,7 @@ async def test_a_query_that_is_too_much_work_is_not_open(monkeypatch: pytest.Mon
     limits = BrokerLimits(questions_per_client_max=1)
     async with Broker(port=0, limits=limits) as broker, connect(broker.address) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(session_queries, "REQUEST_WORK_MAX", 1)
+            patch.setattr(fair_scheduler, "REQUEST_WORK_MAX", 1)
             for _ in range(2):
                 with pytest.raises(ServiceError, match="REQUEST_WORK_MAX"):
                     await client.query("a any").open()
