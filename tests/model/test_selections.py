@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import contrada as ct
@@ -53,6 +53,21 @@ def test_operators_are_those_of_sets(
     assert not ct.meets(less, g)
     assert ct.equal(~other, f)
     assert (both | less) == ct.FilterSet(f)
+
+
+alternatives = st.dictionaries(st.sampled_from("abc"), st.sampled_from(SETS), max_size=1)
+unions = st.lists(alternatives.map(ct.Filter), min_size=3, max_size=4).map(ct.FilterSet)
+
+
+@given(unions, unions)
+@example(ct.FilterSet(["a = 1", "b = 1", {}]), ct.FilterSet(["a = 2", "b = 2", "c = 2"]))
+def test_unions_of_several_filters_are_joined_exactly(f: ct.FilterSet, g: ct.FilterSet) -> None:
+    """Of two large unions, one of them with everything, notifications would be lost."""
+    both, less = f & g, f - g
+    for each in POINTS:
+        in_f, in_g = f.matches(each), g.matches(each)
+        assert both.matches(each) is (in_f and in_g)
+        assert less.matches(each) is (in_f and not in_g)
 
 
 @given(st.lists(some.notifications(), min_size=1, max_size=3), selections, selections)

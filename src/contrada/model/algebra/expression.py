@@ -123,7 +123,8 @@ def _any_of(parts: Iterable[list[Sets]]) -> list[Sets]:
 def _all_of(parts: list[list[Sets]]) -> list[Sets]:
     """Returns every choice of one alternative per part in which each attribute can have a value."""
     certain = _joined(part[0] for part in parts if len(part) == 1)
-    choices = [part for part in parts if len(part) != 1]
+    # An alternative without sides holds everywhere, so its choice does.
+    choices = [part for part in parts if len(part) != 1 and all(part)]
     if len(choices) > 1 and prod(map(len, choices)) > CHOICES_TRIED_MAX:
         found = checked(_overlapping_less(certain, _without_idle(choices)))
     else:
